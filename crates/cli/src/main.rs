@@ -1,0 +1,2 @@
+//! crates/cli
+fn main() {}

@@ -1,0 +1,127 @@
+//! The bodies of the local API (HTTP/JSON on a Unix socket). The daemon serves them, clients and the CLI
+//! read them; `GET /v1/openapi.json` describes them.
+//!
+//! | call | body → answer |
+//! |---|---|
+//! | `POST /v1/applications` | [`ApplicationRequest`] → 201 [`Application`], or a [`Problem`] |
+//! | `GET /v1/applications` | → list of [`Application`] |
+//! | `GET /v1/applications/{id}` | → [`Application`] |
+//! | `PATCH /v1/applications/{id}` | [`crate::Contract`] → [`Application`] |
+//! | `DELETE /v1/applications/{id}` | → 204 |
+//! | `GET /v1/status` | → [`HostStatus`] |
+//! | `GET /metrics` | → Prometheus text |
+//!
+//! Beside the API's socket, `ring.sock` (SOCK_SEQPACKET) hands an application's ring out: the client sends
+//! the id in decimal, the daemon answers `ok` with two descriptors, the ring's memory (a sealed memfd the
+//! size of [`crate::ring::JobRing`]) and an eventfd to write to for waking. The connection is the lease:
+//! when it closes, the application has left.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AppId, Contract, Owner, Quality, Reservation, Share, ThreadId};
+
+/// Which threads a contract covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Covers {
+    /// Every thread of the process and of its children, new ones as they appear.
+    #[default]
+    Program,
+    /// One thread.
+    Thread(ThreadId),
+}
+
+/// Asks for a contract.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApplicationRequest {
+    /// The process it is for: the caller's own, or another of the same user.
+    pub pid: i32,
+    /// Which of its threads.
+    #[serde(default)]
+    pub covers: Covers,
+    /// What is asked for.
+    pub contract: Contract,
+}
+
+/// One application as the host sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Application {
+    /// Its number.
+    pub id: AppId,
+    /// Its process.
+    pub pid: i32,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it asked for.
+    pub contract: Contract,
+    /// What is guaranteed to it.
+    pub guaranteed: Share,
+    /// What its controller wants now.
+    pub wanted: Share,
+    /// What it has now.
+    pub granted: Share,
+    /// The threads under reservation.
+    pub threads: Vec<ThreadStatus>,
+    /// What it achieved so far.
+    pub quality: Quality,
+    /// CPU time its jobs used over the time they had, as a share of one CPU.
+    pub used: Share,
+}
+
+/// One thread of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadStatus {
+    /// The thread.
+    pub tid: ThreadId,
+    /// Its reservation, if it has one.
+    pub reservation: Option<Reservation>,
+}
+
+/// The whole host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// The daemon's version.
+    pub version: String,
+    /// Which mechanism carries reservations out.
+    pub mechanism: String,
+    /// U_lub: what may be promised in all.
+    pub capacity: Share,
+    /// What is guaranteed to classes A and B.
+    pub guaranteed: Share,
+    /// What is granted now.
+    pub granted: Share,
+    /// Who holds it.
+    pub applications: Vec<Application>,
+}
+
+/// Why a call was refused. Nothing was changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Stable name of the reason, such as `over_committed`.
+    pub code: String,
+    /// What happened, with the values and limits.
+    pub message: String,
+    /// What to do about it.
+    pub next_step: String,
+    /// For `over_committed`: what was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Share>,
+    /// For `over_committed`: what is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Share>,
+    /// For `over_committed`: who holds the rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Holder>,
+}
+
+/// Who holds how much of what is promised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The application.
+    pub id: AppId,
+    /// Its name.
+    pub name: String,
+    /// What is guaranteed to it.
+    pub share: Share,
+}

@@ -1,0 +1,230 @@
+//! What an application asks for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Choice, Class, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reservation, Share};
+
+/// How the ends of jobs become known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobSource {
+    /// The application says so, through the client library.
+    Marked,
+    /// A job is what a thread runs between two sleeps; the period is known, the marks are not.
+    #[default]
+    Activations,
+    /// Only consumption per server period is looked at; nothing is known of jobs.
+    Consumption,
+}
+
+/// What an application asks for (QualMan's QoS contract, AQuoSA §4–5). Build with [`Contract::new`], change
+/// the public fields, then [`Contract::check`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Contract {
+    /// What people call it; at most 64 characters.
+    pub name: String,
+    /// What is guaranteed.
+    pub class: Class,
+    /// T: a job is released every `period`, its deadline is the next release.
+    #[serde(rename = "period_ns")]
+    pub period: Nanos,
+    /// P: the period of the reservation; `T = L·P`.
+    #[serde(rename = "server_period_ns")]
+    pub server_period: Nanos,
+    /// How job ends become known.
+    pub jobs: JobSource,
+    /// What says the next computation time.
+    pub predictor: PredictorSpec,
+    /// ρ: half-width of the predicted interval in standard deviations.
+    pub rho: f64,
+    /// Which point of Theorem 2's interval is taken.
+    pub choice: Choice,
+    /// e/T: how early a job may end inside the target interval, 0 to 1.
+    pub early: f64,
+    /// E/T: how late a job may end inside the target interval, 0 or more.
+    pub late: f64,
+    /// Q̄/P: never ask for more, in CPUs; above 1 only for programs with several threads.
+    pub max_bandwidth: Share,
+    /// The guaranteed part for classes A and B. None: derived from the profile by Theorems 2 and 3.
+    pub guaranteed: Option<Share>,
+    /// The profile of a trial execution, when there was one: seeds the predictor and the first budget.
+    pub profile: Option<Profile>,
+    /// Priority level under overload, 0 (last) to 9 (first).
+    pub priority: u8,
+    /// Weight inside the level, 1 to 10 000.
+    pub weight: u32,
+    /// GRUB: use what other reservations leave over (`SCHED_FLAG_RECLAIM`).
+    pub reclaim: bool,
+}
+
+/// What a trial execution found out (AQuoSA §5.5, QualMan's probing).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Computation times of the observed jobs, oldest first; at most [`Profile::MAX_JOBS`].
+    #[serde(rename = "costs_ns")]
+    pub costs: Vec<Nanos>,
+    /// What was known of each of those jobs beforehand; empty, or as long as `costs`.
+    #[serde(default)]
+    pub hints: Vec<f64>,
+}
+
+impl Profile {
+    /// Longer profiles are refused: bounds what an API body may carry.
+    pub const MAX_JOBS: usize = 4_096;
+
+    /// Mean computation time; zero of an empty profile.
+    pub fn mean(&self) -> Nanos {
+        let sum: u128 = self.costs.iter().map(|c| c.get() as u128).sum();
+        Nanos::new((sum / self.costs.len().max(1) as u128) as u64)
+    }
+}
+
+/// The contract asks for something that cannot be meant. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // each message says what its fields are
+pub enum InvalidContract {
+    #[error("name {name:?} has {length} characters; use 1 to 64 without control characters")]
+    Name { name: String, length: usize },
+    #[error("period {period} is outside {} to {}; choose one between", PERIOD_RANGE.0, PERIOD_RANGE.1)]
+    Period { period: Nanos },
+    #[error("server period {server_period} does not divide the period {period}; use the period over a whole number")]
+    ServerPeriod { server_period: Nanos, period: Nanos },
+    #[error("{what} is {value}; use {expected}")]
+    OutOfRange { what: &'static str, value: f64, expected: &'static str },
+    #[error(
+        "the profile has {jobs} jobs and {hints} hints; use at most {} jobs, and no hints or one per job",
+        Profile::MAX_JOBS
+    )]
+    Profile { jobs: usize, hints: usize },
+    #[error(transparent)]
+    Reservation(#[from] InvalidReservation),
+}
+
+impl Default for Contract {
+    /// 25 jobs a second, class C, at most 95 % of one CPU.
+    fn default() -> Self {
+        Contract::new("unnamed", Nanos::from_millis(40))
+    }
+}
+
+impl Contract {
+    /// A class C contract for jobs every `period`, with the defaults an engineer would start from.
+    pub fn new(name: &str, period: Nanos) -> Self {
+        Contract {
+            name: name.to_owned(),
+            class: Class::C,
+            period,
+            server_period: default_server_period(period),
+            jobs: JobSource::default(),
+            predictor: PredictorSpec::default(),
+            rho: 1.0,
+            choice: Choice::Left,
+            early: 0.2,
+            late: 0.0,
+            max_bandwidth: Share::from_ppm(950_000),
+            guaranteed: None,
+            profile: None,
+            priority: 5,
+            weight: 1,
+            reclaim: true,
+        }
+    }
+
+    /// L = T/P.
+    pub fn periods_per_job(&self) -> u64 {
+        self.period.get() / self.server_period.get().max(1)
+    }
+
+    /// Q̄: the largest budget this contract may ever ask for on one thread.
+    pub fn max_budget(&self) -> Nanos {
+        self.max_bandwidth.budget_in(self.server_period).min(self.server_period)
+    }
+
+    /// Says what is wrong with the contract, if anything is; a contract from outside is checked before use.
+    pub fn check(&self) -> Result<(), InvalidContract> {
+        let length = self.name.chars().count();
+        if !(1..=64).contains(&length) || self.name.chars().any(char::is_control) {
+            return Err(InvalidContract::Name { name: self.name.clone(), length });
+        }
+        if self.period < PERIOD_RANGE.0 || self.period > PERIOD_RANGE.1 {
+            return Err(InvalidContract::Period { period: self.period });
+        }
+        let (period, server_period) = (self.period, self.server_period);
+        if server_period.get() == 0 || !period.get().is_multiple_of(server_period.get()) {
+            return Err(InvalidContract::ServerPeriod { server_period, period });
+        }
+        Reservation::new(self.max_budget(), server_period)?;
+        in_range("rho", self.rho, 0.0, 100.0, "0 to 100 standard deviations")?;
+        in_range("early (e/T)", self.early, 0.0, 1.0, "0 to 1")?;
+        in_range("late (E/T)", self.late, 0.0, 100.0, "0 to 100")?;
+        in_range("priority", self.priority.into(), 0.0, 9.0, "0 (last) to 9 (first)")?;
+        in_range("weight", self.weight.into(), 1.0, 10_000.0, "1 to 10000")?;
+        if let Some(guaranteed) = self.guaranteed {
+            in_range(
+                "guaranteed",
+                guaranteed.as_f64(),
+                0.0,
+                self.max_bandwidth.as_f64(),
+                "0 to the maximum bandwidth",
+            )?;
+        }
+        match &self.profile {
+            Some(p) if p.costs.len() > Profile::MAX_JOBS || !(p.hints.is_empty() || p.hints.len() == p.costs.len()) => {
+                Err(InvalidContract::Profile { jobs: p.costs.len(), hints: p.hints.len() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn in_range(
+    what: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+    expected: &'static str,
+) -> Result<(), InvalidContract> {
+    if (low..=high).contains(&value) { Ok(()) } else { Err(InvalidContract::OutOfRange { what, value, expected }) }
+}
+
+/// A quarter of the period where that is a whole number of nanoseconds: enough server periods for the law to
+/// steer by, few enough context switches. Where the period is too short for that, the period itself.
+fn default_server_period(period: Nanos) -> Nanos {
+    let quarter = Nanos::new(period.get() / 4);
+    if quarter >= PERIOD_RANGE.0 && period.get().is_multiple_of(4) { quarter } else { period }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_a_valid_contract() {
+        assert_eq!(Contract::default().check(), Ok(()));
+        assert_eq!(Contract::new("odd", Nanos::new(100_001)).check(), Ok(()));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_value() {
+        type Change = fn(&mut Contract);
+        let nonsense: [(Change, &str); 9] = [
+            (|c| c.period = Nanos::ZERO, "period 0 ns"),
+            (|c| c.server_period = Nanos::from_millis(7), "7 ms"),
+            (|c| c.server_period = Nanos::ZERO, "server period 0 ns"),
+            (|c| c.rho = f64::NAN, "rho is NaN"),
+            (|c| c.early = 1.5, "1.5"),
+            (|c| c.weight = 0, "weight is 0"),
+            (|c| c.max_bandwidth = Share::ZERO, "budget 0 ns"),
+            (|c| c.guaranteed = Some(Share::from_ppm(990_000)), "0.99"),
+            (|c| c.name = "a\nb".into(), "control characters"),
+        ];
+        for (change, named) in nonsense {
+            let mut contract = Contract::default();
+            change(&mut contract);
+            let refusal = contract.check().unwrap_err().to_string();
+            assert!(refusal.contains(named), "{refusal} does not name {named}");
+        }
+    }
+}

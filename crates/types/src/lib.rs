@@ -1,0 +1,26 @@
+//! The words every room shares: units, ids, the six nouns, specifications, the job ring and the local API.
+//!
+//! Nothing here does I/O, reads a clock or starts a thread. Quantities have types with private fields; a
+//! promise is rounded up when it is counted and down when it is handed out. Wishes travel down as
+//! [`Contract`] → [`Demand`] → [`Setting`]; facts travel up as [`Sample`] → [`Usage`] → [`Quality`].
+#![forbid(unsafe_code)]
+
+pub mod api;
+mod contract;
+mod ids;
+mod job;
+mod nouns;
+mod quality;
+mod reservation;
+pub mod ring;
+mod spec;
+mod units;
+
+pub use contract::{Contract, InvalidContract, JobSource, Profile};
+pub use ids::{AppId, Owner, ThreadId};
+pub use job::{Foresight, JobRecord};
+pub use nouns::{Demand, Sample, Setting, Usage};
+pub use quality::{Quality, QualityMeter, quantized_error};
+pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};
+pub use spec::{Choice, Class, InvalidSpec, PredictorSpec};
+pub use units::{Instant, InvalidQuantity, Nanos, Share};

@@ -1,0 +1,44 @@
+//! The nouns between controller, broker and kernel. [`crate::Contract`] and [`crate::Quality`] have files of
+//! their own.
+
+use crate::{AppId, Instant, JobRecord, Nanos, Reservation, Share, ThreadId};
+
+/// What an application's controller wants now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Whose.
+    pub app: AppId,
+    /// How much of the processor, over all its threads.
+    pub share: Share,
+}
+
+/// What a mechanism is told: this thread, this reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Which thread.
+    pub thread: ThreadId,
+    /// What it gets from its next replenishment on; `None` puts it back under the scheduler it came from.
+    pub reservation: Option<Reservation>,
+    /// Whether it may use what other reservations leave over.
+    pub reclaim: bool,
+}
+
+/// A raw reading of one thread's CPU clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Which thread.
+    pub thread: ThreadId,
+    /// CPU time since its birth.
+    pub cpu_time: Nanos,
+    /// When it was read.
+    pub at: Instant,
+}
+
+/// What one job used, and what it had been granted: a controller that knows both never winds up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// What was used.
+    pub job: JobRecord,
+    /// What the job ran under; `None` while the application has no reservation.
+    pub granted: Option<Reservation>,
+}

@@ -1,0 +1,165 @@
+//! What an application achieved: the columns of AQuoSA's Table II, folded job by job.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::{Instant, Nanos};
+
+/// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quality {
+    /// The policy or the application the row is about.
+    pub policy: String,
+    /// Jobs counted.
+    pub jobs: u64,
+    /// Jobs that ended after their deadline.
+    pub misses: u64,
+    /// p: fraction of jobs whose scheduling error lay in [−e, E].
+    pub in_target: f64,
+    /// Mean of ε/T.
+    pub mean_error: f64,
+    /// Population standard deviation of ε/T.
+    pub sd_error: f64,
+    /// Mean of Q/P.
+    pub mean_bandwidth: f64,
+    /// Population standard deviation of Q/P.
+    pub sd_bandwidth: f64,
+    /// 99th percentile of |interval between job ends − T|; 0 where ends were not seen.
+    pub jitter_p99_ns: u64,
+}
+
+/// The virtual scheduling error seen in a finish time: the first server deadline not before the finish,
+/// less the job's deadline (AQuoSA §3, Corollary 1): a multiple of P.
+pub fn quantized_error(finish: Instant, deadline: Instant, server_period: Nanos) -> i64 {
+    let period = server_period.get().max(1) as i64;
+    -((deadline.signed_since(finish)).div_euclid(period) * period)
+}
+
+/// Folds jobs into a [`Quality`] in constant memory.
+#[derive(Clone, Debug)]
+pub struct QualityMeter {
+    period_ns: f64,
+    early: f64,
+    late: f64,
+    jobs: u64,
+    misses: u64,
+    in_target: u64,
+    error: Moments,
+    bandwidth: Moments,
+    jitter: Histogram<u64>,
+    last_finish: Option<Instant>,
+}
+
+/// Welford's running mean and variance.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    n: f64,
+    mean: f64,
+    m2: f64,
+}
+
+impl Moments {
+    fn push(&mut self, x: f64) {
+        self.n += 1.0;
+        let delta = x - self.mean;
+        self.mean += delta / self.n;
+        self.m2 += delta * (x - self.mean);
+    }
+    fn sd(&self) -> f64 {
+        if self.n > 0.0 { (self.m2 / self.n).sqrt() } else { 0.0 }
+    }
+}
+
+impl QualityMeter {
+    /// For jobs every `period` with the target interval `[−early·T, late·T]`.
+    pub fn new(period: Nanos, early: f64, late: f64) -> Self {
+        // 1 µs to 100 s at two digits: 27 KiB, never grown.
+        let jitter = Histogram::new_with_bounds(1_000, 100_000_000_000, 2).expect("constant bounds are valid");
+        QualityMeter {
+            period_ns: period.as_f64(),
+            early,
+            late,
+            jobs: 0,
+            misses: 0,
+            in_target: 0,
+            error: Moments::default(),
+            bandwidth: Moments::default(),
+            jitter,
+            last_finish: None,
+        }
+    }
+
+    /// Counts a job that ended `error_ns` after its deadline (virtual finishing time), having been granted
+    /// `bandwidth` of one CPU. `finish` feeds the jitter, where ends were seen.
+    pub fn count(&mut self, error_ns: f64, bandwidth: f64, missed: bool, finish: Option<Instant>) {
+        let error = error_ns / self.period_ns;
+        // A millionth of a period of slack, so that −e itself, reached through decimals, counts as inside.
+        let inside = error >= -self.early - 1e-6 && error <= self.late + 1e-6;
+        self.jobs += 1;
+        self.misses += u64::from(missed);
+        self.in_target += u64::from(inside);
+        self.error.push(error);
+        self.bandwidth.push(bandwidth);
+        if let (Some(last), Some(now)) = (self.last_finish, finish) {
+            let interval_ns = now.since(last).as_f64();
+            self.jitter.saturating_record((interval_ns - self.period_ns).abs() as u64);
+        }
+        self.last_finish = finish.or(self.last_finish);
+    }
+
+    /// Jobs counted so far.
+    pub fn jobs(&self) -> u64 {
+        self.jobs
+    }
+
+    /// The row as it stands, under the name `policy`.
+    pub fn quality(&self, policy: &str) -> Quality {
+        Quality {
+            policy: policy.to_owned(),
+            jobs: self.jobs,
+            misses: self.misses,
+            in_target: if self.jobs > 0 { self.in_target as f64 / self.jobs as f64 } else { 0.0 },
+            mean_error: self.error.mean,
+            sd_error: self.error.sd(),
+            mean_bandwidth: self.bandwidth.mean,
+            sd_bandwidth: self.bandwidth.sd(),
+            jitter_p99_ns: if self.jitter.is_empty() { 0 } else { self.jitter.value_at_quantile(0.99) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Nanos = Nanos::from_millis(40);
+    const P: Nanos = Nanos::from_millis(10);
+
+    #[test]
+    fn errors_are_rounded_up_to_the_server_deadline() {
+        let deadline = Instant::new(100_000_000);
+        let error = |finish_ms: u64| quantized_error(Instant::new(finish_ms * 1_000_000), deadline, P) / 1_000_000;
+        assert_eq!([error(100), error(101), error(110), error(99), error(90), error(89)], [0, 10, 10, 0, -10, -10]);
+    }
+
+    #[test]
+    fn the_edges_of_the_target_interval_are_inside() {
+        let mut meter = QualityMeter::new(T, 0.2, 0.0);
+        for (error_ms, inside) in [(-8.0, 1), (0.0, 2), (-8.1, 2), (0.1, 2)] {
+            meter.count(error_ms * 1e6, 0.5, error_ms > 0.0, None);
+            assert_eq!(meter.in_target, inside, "at {error_ms} ms");
+        }
+        let row = meter.quality("test");
+        assert_eq!((row.jobs, row.misses, row.mean_bandwidth), (4, 1, 0.5));
+    }
+
+    #[test]
+    fn jitter_is_the_distance_of_intervals_from_the_period() {
+        let mut meter = QualityMeter::new(T, 0.2, 0.0);
+        for finish_ms in [40, 80, 130, 160] {
+            meter.count(0.0, 0.5, false, Some(Instant::new(finish_ms * 1_000_000)));
+        }
+        let p99_ms = meter.quality("test").jitter_p99_ns as f64 / 1e6;
+        assert!((9.9..10.2).contains(&p99_ms), "{p99_ms}");
+    }
+}

@@ -1,0 +1,311 @@
+//! The ring by which an application tells the daemon of its jobs, without a system call.
+//!
+//! One producer (a thread of the application), one consumer (the daemon's control thread), in memory that
+//! both have mapped. Every word is atomic, so either side may scribble at any time and the other still runs
+//! defined code: the consumer keeps its own position, takes a bounded number of records, and checks each.
+//!
+//! **Waking.** The daemon looks at every ring at moments of its own choosing and writes into `wake_before`
+//! until when the next look is promised. A producer that finishes before that moment need not wake anybody;
+//! otherwise it makes one wake-up call. Both sides put a full fence between their write and their read, so
+//! a record is never left behind by a look that had just passed.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::{Foresight, Instant, JobRecord, Nanos};
+
+/// Records a ring holds: ten seconds of a 25 Hz application while the daemon restarts. A record that finds
+/// the ring full is dropped and counted.
+pub const CAPACITY: usize = 256;
+const MAGIC: u64 = u64::from_le_bytes(*b"qfring\0\x01");
+const KIND_END: u64 = 1;
+const KIND_BEGIN: u64 = 2;
+const DAY_NS: u64 = 86_400_000_000_000;
+
+/// What travels in a ring.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum JobEvent {
+    /// A job ended.
+    End(JobRecord),
+    /// A job begins, and this is known of it.
+    Begin {
+        /// Number of the job.
+        k: u64,
+        /// What is known of it before it runs.
+        known: Foresight,
+    },
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is in the ring, and the daemon will look soon enough.
+    Quiet,
+    /// It is in the ring, and the daemon sleeps: wake it.
+    Wake,
+    /// The ring is full: the record is dropped and counted.
+    Dropped,
+}
+
+#[repr(C, align(64))]
+struct Line([AtomicU64; 8]);
+
+/// The shared memory. All zeros until [`JobRing::initialize`].
+#[repr(C, align(64))]
+pub struct JobRing {
+    /// Written by the daemon once: magic, capacity.
+    identity: Line,
+    /// Written by the producer: head, dropped.
+    producer: Line,
+    /// Written by the daemon: tail, wake_before, granted budget, granted period, last error, jobs taken.
+    consumer: Line,
+    slots: [Line; CAPACITY],
+}
+
+const _: () = assert!(size_of::<JobRing>() == 64 * (3 + CAPACITY) && align_of::<JobRing>() == 64);
+
+/// What the daemon tells the application through the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Q of the reservation in force, 0 without one.
+    pub budget: Nanos,
+    /// P.
+    pub period: Nanos,
+    /// Scheduling error of the last job taken, in ns.
+    pub error_ns: i64,
+    /// Jobs taken so far.
+    pub jobs: u64,
+}
+
+impl JobRing {
+    /// Makes fresh, zeroed memory a ring. The daemon does this before it hands the memory out.
+    pub fn initialize(&self) {
+        self.identity.0[1].store(CAPACITY as u64, Ordering::Relaxed);
+        self.identity.0[0].store(MAGIC, Ordering::Release);
+    }
+
+    /// Whether this memory is a ring of this version.
+    pub fn is_valid(&self) -> bool {
+        self.identity.0[0].load(Ordering::Acquire) == MAGIC
+            && self.identity.0[1].load(Ordering::Relaxed) == CAPACITY as u64
+    }
+
+    /// The daemon's promise to look at this ring at `moment` at the latest; [`Instant::ZERO`] promises
+    /// nothing. Must be followed by a look ([`Consumer::take`]) before the daemon sleeps.
+    pub fn promise_look(&self, moment: Instant) {
+        self.consumer.0[1].store(moment.get(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Publishes what is in force. Readers may see fields of two grants mixed for a moment; each is whole.
+    pub fn publish(&self, grant: Grant) {
+        let words = [grant.budget.get(), grant.period.get(), grant.error_ns as u64, grant.jobs];
+        for (word, value) in self.consumer.0[2..6].iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// What the daemon last published.
+    pub fn grant(&self) -> Grant {
+        let word = |i: usize| self.consumer.0[i].load(Ordering::Relaxed);
+        Grant { budget: Nanos::new(word(2)), period: Nanos::new(word(3)), error_ns: word(4) as i64, jobs: word(5) }
+    }
+
+    /// Records the producer had to drop, by its own account.
+    pub fn dropped(&self) -> u64 {
+        self.producer.0[1].load(Ordering::Relaxed)
+    }
+}
+
+/// The application's end. One per ring.
+#[derive(Debug, Default)]
+pub struct Producer {
+    head: u64,
+}
+
+impl Producer {
+    /// Puts `event`, which happened at `now`, into `ring`. Wait-free, no system call.
+    pub fn push(&mut self, ring: &JobRing, event: JobEvent, now: Instant) -> Pushed {
+        let tail = ring.consumer.0[0].load(Ordering::Acquire);
+        if self.head.wrapping_sub(tail) >= CAPACITY as u64 {
+            ring.producer.0[1].fetch_add(1, Ordering::Relaxed);
+            return Pushed::Dropped;
+        }
+        let slot = &ring.slots[self.head as usize % CAPACITY];
+        for (word, value) in slot.0.iter().zip(encode(event)) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.head = self.head.wrapping_add(1);
+        ring.producer.0[0].store(self.head, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let wake_before = ring.consumer.0[1].load(Ordering::Relaxed);
+        if now.get() < wake_before { Pushed::Quiet } else { Pushed::Wake }
+    }
+}
+
+/// The daemon's end. One per ring.
+#[derive(Debug, Default)]
+pub struct Consumer {
+    tail: u64,
+    /// Records that could not be understood, or were skipped because the producer's position was impossible.
+    pub rejected: u64,
+}
+
+impl Consumer {
+    /// Takes the next event, if there is one. What makes no sense is skipped and counted; at most one
+    /// ring's worth of records is looked at.
+    pub fn take(&mut self, ring: &JobRing) -> Option<JobEvent> {
+        for _ in 0..CAPACITY {
+            let head = ring.producer.0[0].load(Ordering::Acquire);
+            let ready = head.wrapping_sub(self.tail);
+            if ready == 0 {
+                return None;
+            }
+            if ready > CAPACITY as u64 {
+                // Impossible for an honest producer: believe its position and forget the records.
+                self.rejected += 1;
+                self.advance(ring, head);
+                return None;
+            }
+            let slot = &ring.slots[self.tail as usize % CAPACITY];
+            let words = std::array::from_fn(|i| slot.0[i].load(Ordering::Relaxed));
+            self.advance(ring, self.tail.wrapping_add(1));
+            match decode(words) {
+                Some(event) => return Some(event),
+                None => self.rejected += 1,
+            }
+        }
+        None
+    }
+
+    fn advance(&mut self, ring: &JobRing, tail: u64) {
+        self.tail = tail;
+        ring.consumer.0[0].store(tail, Ordering::Release);
+    }
+}
+
+fn encode(event: JobEvent) -> [u64; 8] {
+    match event {
+        JobEvent::End(job) => {
+            let [tag, a, b] = encode_foresight(job.next);
+            [KIND_END, job.k, job.release.get(), job.finish.get(), job.cost.get(), tag, a, b]
+        }
+        JobEvent::Begin { k, known } => {
+            let [tag, a, b] = encode_foresight(known);
+            [KIND_BEGIN, k, 0, 0, 0, tag, a, b]
+        }
+    }
+}
+
+fn encode_foresight(known: Foresight) -> [u64; 3] {
+    match known {
+        Foresight::Nothing => [0, 0, 0],
+        Foresight::Hint(hint) => [1, hint.to_bits(), 0],
+        Foresight::Interval { low, high } => [2, low.get(), high.get()],
+        Foresight::Budget(budget) => [3, budget.get(), 0],
+    }
+}
+
+/// Refuses what no job can be: times beyond any clock, more CPU time than a day, a hint that is no number.
+fn decode(words: [u64; 8]) -> Option<JobEvent> {
+    let [kind, k, release, finish, cost, tag, a, b] = words;
+    let known = decode_foresight(tag, a, b)?;
+    match kind {
+        KIND_END if cost <= DAY_NS && finish < u64::MAX / 2 && release < u64::MAX / 2 => {
+            let (release, finish, cost) = (Instant::new(release), Instant::new(finish), Nanos::new(cost));
+            Some(JobEvent::End(JobRecord { k, release, finish, cost, next: known }))
+        }
+        KIND_BEGIN => Some(JobEvent::Begin { k, known }),
+        _ => None,
+    }
+}
+
+fn decode_foresight(tag: u64, a: u64, b: u64) -> Option<Foresight> {
+    match tag {
+        0 => Some(Foresight::Nothing),
+        1 => Some(f64::from_bits(a)).filter(|hint| hint.is_finite()).map(Foresight::Hint),
+        2 if a <= b && b <= DAY_NS => Some(Foresight::Interval { low: Nanos::new(a), high: Nanos::new(b) }),
+        3 if a <= DAY_NS => Some(Foresight::Budget(Nanos::new(a))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> JobRing {
+        let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        let ring =
+            JobRing { identity: line(), producer: line(), consumer: line(), slots: std::array::from_fn(|_| line()) };
+        ring.initialize();
+        ring
+    }
+
+    fn job(k: u64) -> JobEvent {
+        JobEvent::End(JobRecord {
+            k,
+            release: Instant::new(k * 40),
+            finish: Instant::new(k * 40 + 30),
+            cost: Nanos::new(7),
+            next: Foresight::Hint(k as f64),
+        })
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_in_order() {
+        let (ring, mut producer, mut consumer) = (ring(), Producer::default(), Consumer::default());
+        for k in 0..1_000 {
+            assert_ne!(producer.push(&ring, job(k), Instant::new(1)), Pushed::Dropped);
+            if k % 100 == 99 {
+                for expected in k - 99..=k {
+                    assert_eq!(consumer.take(&ring), Some(job(expected)));
+                }
+            }
+        }
+        assert_eq!((consumer.take(&ring), consumer.rejected), (None, 0));
+    }
+
+    #[test]
+    fn a_full_ring_drops_and_counts() {
+        let (ring, mut producer, mut consumer) = (ring(), Producer::default(), Consumer::default());
+        for k in 0..CAPACITY as u64 + 3 {
+            producer.push(&ring, job(k), Instant::ZERO);
+        }
+        assert_eq!(ring.dropped(), 3);
+        assert_eq!(consumer.take(&ring), Some(job(0)));
+        assert_ne!(producer.push(&ring, job(9), Instant::ZERO), Pushed::Dropped);
+    }
+
+    #[test]
+    fn a_wake_up_is_asked_for_only_after_the_promised_look() {
+        let (ring, mut producer) = (ring(), Producer::default());
+        assert_eq!(producer.push(&ring, job(0), Instant::new(5)), Pushed::Wake);
+        ring.promise_look(Instant::new(10));
+        assert_eq!(producer.push(&ring, job(1), Instant::new(9)), Pushed::Quiet);
+        assert_eq!(producer.push(&ring, job(2), Instant::new(10)), Pushed::Wake);
+    }
+
+    #[test]
+    fn a_scribbling_producer_costs_one_bounded_look() {
+        let (ring, mut consumer) = (ring(), Consumer::default());
+        ring.producer.0[0].store(u64::MAX / 3, Ordering::Relaxed);
+        assert_eq!(consumer.take(&ring), None);
+        ring.producer.0[0].store(u64::MAX / 3 + 5, Ordering::Relaxed);
+        for line in &ring.slots {
+            line.0[0].store(77, Ordering::Relaxed);
+        }
+        assert_eq!(consumer.take(&ring), None);
+        assert_eq!(consumer.rejected, 6);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_scribble_yields_a_record_that_makes_no_sense(words: [u64; 8]) {
+            if let Some(event) = decode(words) {
+                let known = match event { JobEvent::End(job) => job.next, JobEvent::Begin { known, .. } => known };
+                assert!(known.hint().is_none_or(f64::is_finite));
+                assert_eq!(decode(encode(event)), Some(event));
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Quantities. Times in nanoseconds, shares of the processor in millionths of one CPU.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A length of time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(u64);
+
+impl Nanos {
+    /// No time at all.
+    pub const ZERO: Nanos = Nanos(0);
+    /// The longest time that can be said.
+    pub const MAX: Nanos = Nanos(u64::MAX);
+
+    /// A time of `ns` nanoseconds.
+    pub const fn new(ns: u64) -> Self {
+        Nanos(ns)
+    }
+    /// A time of `us` microseconds.
+    pub const fn from_micros(us: u64) -> Self {
+        Nanos(us * 1_000)
+    }
+    /// A time of `ms` milliseconds.
+    pub const fn from_millis(ms: u64) -> Self {
+        Nanos(ms * 1_000_000)
+    }
+    /// The nearest time to `ns`; negative and not-a-number give zero.
+    pub fn from_f64(ns: f64) -> Self {
+        Nanos(ns.round() as u64)
+    }
+    /// Nanoseconds.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+    /// Nanoseconds as a floating-point number, for formulas.
+    pub const fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+    /// Seconds.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+    /// The difference, or zero where `other` is longer.
+    pub const fn saturating_sub(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(other.0))
+    }
+    /// This time `n` times, stopping at [`Nanos::MAX`].
+    pub const fn saturating_mul(self, n: u64) -> Nanos {
+        Nanos(self.0.saturating_mul(n))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Nanos) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        self.saturating_sub(other)
+    }
+}
+
+impl SubAssign for Nanos {
+    fn sub_assign(&mut self, other: Nanos) {
+        *self = *self - other;
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            ns if ns < 1_000 => format!("{ns} ns"),
+            ns if ns < 1_000_000 => format!("{} µs", trimmed(ns as f64 / 1e3)),
+            ns if ns < 1_000_000_000 => format!("{} ms", trimmed(ns as f64 / 1e6)),
+            ns => format!("{} s", trimmed(ns as f64 / 1e9)),
+        };
+        f.pad(&text)
+    }
+}
+
+/// At most three decimals, none of them a trailing zero.
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// What was written is not a quantity of this kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {expected}")]
+pub struct InvalidQuantity {
+    /// What was written.
+    pub text: String,
+    /// What would have been understood, with an example.
+    pub expected: &'static str,
+}
+
+impl FromStr for Nanos {
+    type Err = InvalidQuantity;
+
+    /// `40ms`, `2.5ms`, `800us`, `1s`; a bare number is refused, since its unit would be a guess.
+    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
+        let refused = || InvalidQuantity {
+            text: text.to_owned(),
+            expected: "a time with its unit, such as 40ms, 2.5ms or 800us",
+        };
+        let trimmed = text.trim();
+        let unit_at = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refused)?;
+        let (number, unit) = trimmed.split_at(unit_at);
+        let scale = match unit.trim() {
+            "ns" => 1.0,
+            "us" | "µs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            _ => return Err(refused()),
+        };
+        let ns = number.parse::<f64>().map_err(|_| refused())? * scale;
+        if ns.is_finite() && ns < 1e18 { Ok(Nanos::from_f64(ns)) } else { Err(refused()) }
+    }
+}
+
+/// A moment in nanoseconds since a fixed but unspecified origin: `CLOCK_MONOTONIC` on a real host, the
+/// virtual clock in a simulation. Never wall-clock time, so a stepped clock changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The origin.
+    pub const ZERO: Instant = Instant(0);
+    /// Later than every real moment.
+    pub const NEVER: Instant = Instant(u64::MAX);
+
+    /// The moment `ns` nanoseconds after the origin.
+    pub const fn new(ns: u64) -> Self {
+        Instant(ns)
+    }
+    /// Nanoseconds since the origin.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+    /// How long ago `earlier` was; zero where it lies ahead.
+    pub const fn since(self, earlier: Instant) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+    /// Signed distance from `other` in nanoseconds; positive where `self` is later.
+    pub const fn signed_since(self, other: Instant) -> i64 {
+        self.0.wrapping_sub(other.0) as i64
+    }
+}
+
+impl Add<Nanos> for Instant {
+    type Output = Instant;
+    fn add(self, by: Nanos) -> Instant {
+        Instant(self.0.saturating_add(by.0))
+    }
+}
+
+impl Sub<Nanos> for Instant {
+    type Output = Instant;
+    fn sub(self, by: Nanos) -> Instant {
+        Instant(self.0.saturating_sub(by.0))
+    }
+}
+
+/// A share of the processor in millionths of one CPU: `0.25` CPU is 250 000. May exceed one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(u32);
+
+impl Share {
+    /// Nothing.
+    pub const ZERO: Share = Share(0);
+    /// One whole CPU.
+    pub const ONE: Share = Share(1_000_000);
+
+    /// A share of `ppm` millionths of one CPU.
+    pub const fn from_ppm(ppm: u32) -> Self {
+        Share(ppm)
+    }
+    /// Millionths of one CPU.
+    pub const fn ppm(self) -> u32 {
+        self.0
+    }
+    /// `budget / period`, rounded up: for counting a promise.
+    pub fn of_budget(budget: Nanos, period: Nanos) -> Self {
+        let ppm = (budget.0 as u128 * 1_000_000).div_ceil(period.0.max(1) as u128);
+        Share(ppm.min(u32::MAX as u128) as u32)
+    }
+    /// The budget this share buys in `period`, rounded down: for handing out.
+    pub fn budget_in(self, period: Nanos) -> Nanos {
+        Nanos((self.0 as u128 * period.0 as u128 / 1_000_000).min(u64::MAX as u128) as u64)
+    }
+    /// The nearest share to `cpus`; negative and not-a-number give zero.
+    pub fn from_f64(cpus: f64) -> Self {
+        Share((cpus * 1e6).round() as u32)
+    }
+    /// CPUs as a floating-point number.
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+    /// The difference, or nothing where `other` is larger.
+    pub const fn saturating_sub(self, other: Share) -> Share {
+        Share(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Share {
+    type Output = Share;
+    fn add(self, other: Share) -> Share {
+        Share(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Share {
+    fn add_assign(&mut self, other: Share) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Share {
+    type Output = Share;
+    fn sub(self, other: Share) -> Share {
+        self.saturating_sub(other)
+    }
+}
+
+impl std::iter::Sum for Share {
+    fn sum<I: Iterator<Item = Share>>(shares: I) -> Share {
+        shares.fold(Share::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{} CPU", trimmed(self.as_f64())))
+    }
+}
+
+impl FromStr for Share {
+    type Err = InvalidQuantity;
+
+    /// `0.4` or `40%`, of one CPU.
+    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
+        let refused = || InvalidQuantity { text: text.to_owned(), expected: "a share of one CPU, such as 0.4 or 40%" };
+        let trimmed = text.trim();
+        let (number, scale) = match trimmed.strip_suffix('%') {
+            Some(percent) => (percent, 0.01),
+            None => (trimmed, 1.0),
+        };
+        let cpus = number.parse::<f64>().map_err(|_| refused())? * scale;
+        if (0.0..=4096.0).contains(&cpus) { Ok(Share::from_f64(cpus)) } else { Err(refused()) }
+    }
+}
+
+impl Serialize for Share {
+    /// As a number of CPUs: every reader outside speaks in fractions of one CPU.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let cpus = f64::deserialize(deserializer)?;
+        if (0.0..=4096.0).contains(&cpus) {
+            Ok(Share::from_f64(cpus))
+        } else {
+            Err(serde::de::Error::custom(format!("share {cpus} is not between 0 and 4096 CPUs")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_unit_only() {
+        assert_eq!("40ms".parse(), Ok(Nanos::from_millis(40)));
+        assert_eq!("2.5ms".parse(), Ok(Nanos::new(2_500_000)));
+        assert_eq!(" 800us".parse(), Ok(Nanos::from_micros(800)));
+        for nonsense in ["", "40", "ms", "-3ms", "1e99s", "4 parsecs", "nanms", "..ms"] {
+            assert!(nonsense.parse::<Nanos>().is_err(), "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_shown_in_the_unit_a_reader_would_choose() {
+        assert_eq!(Nanos::new(2_500_000).to_string(), "2.5 ms");
+        assert_eq!(Nanos::new(999).to_string(), "999 ns");
+        assert_eq!(Nanos::from_millis(40_000).to_string(), "40 s");
+    }
+
+    #[test]
+    fn shares_are_read_as_fractions_or_percent() {
+        assert_eq!("0.4".parse(), Ok(Share::from_ppm(400_000)));
+        assert_eq!("40%".parse(), Ok(Share::from_ppm(400_000)));
+        for nonsense in ["", "-1", "NaN", "inf", "forty", "1e9"] {
+            assert!(nonsense.parse::<Share>().is_err(), "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn counting_a_promise_never_undercounts_it() {
+        let period = Nanos::new(3_000_001);
+        for ns in [1, 7, 1_000_000, 2_999_999] {
+            let budget = Nanos::new(ns);
+            assert!(Share::of_budget(budget, period).budget_in(period) >= budget || ns < 4);
+            assert!(Share::of_budget(budget, period).as_f64() >= ns as f64 / 3_000_001.0);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! examples/player
+fn main() {}
