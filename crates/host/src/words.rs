@@ -1,0 +1,230 @@
+//! What goes into a [`crate::Host`] and what comes out of it.
+
+use qfabric_broker::Limits;
+use qfabric_types::api::{Covers, Problem};
+use qfabric_types::ring::JobEvent;
+use qfabric_types::{AppId, Contract, Instant, Nanos, Owner, Setting, Share, ThreadId};
+
+/// What a host is told once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostConfig {
+    /// What may be handed out, and to whom how much of it at most.
+    pub limits: Limits,
+    /// Applications held at the same time; one more is refused with `too_many_applications`.
+    pub max_applications: usize,
+    /// Threads of one application under reservation; one more stays under the normal scheduler and is
+    /// told by [`HostEvent::TooManyThreads`].
+    pub max_threads: usize,
+    /// Shown in the status.
+    pub version: String,
+    /// Which mechanism carries reservations out; shown in the status.
+    pub mechanism: String,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        HostConfig {
+            limits: Limits::default(),
+            max_applications: 256,
+            max_threads: 256,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            mechanism: "none".to_owned(),
+        }
+    }
+}
+
+/// What happened outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// An application asks for a contract. Answered by [`Output::Admitted`] or [`Output::Refused`].
+    Join {
+        /// Comes back in the answer.
+        request: u64,
+        /// Its process.
+        pid: i32,
+        /// Whose it is, as the kernel vouches for it.
+        owner: Owner,
+        /// Which threads the contract covers.
+        covers: Covers,
+        /// Those of them that exist now.
+        threads: Vec<ThreadId>,
+        /// What is asked for; checked here.
+        contract: Contract,
+    },
+    /// An application asks for another contract. Answered by [`Output::Changed`] or [`Output::Refused`].
+    Change {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which.
+        app: AppId,
+        /// What is asked for; checked here.
+        contract: Contract,
+    },
+    /// An application has left, or its lease ended: every thread is put back.
+    Leave {
+        /// Which.
+        app: AppId,
+    },
+    /// A thread that the contract covers has appeared.
+    ThreadBorn {
+        /// Whose.
+        app: AppId,
+        /// Which.
+        thread: ThreadId,
+    },
+    /// A thread has ended.
+    ThreadGone {
+        /// Whose.
+        app: AppId,
+        /// Which.
+        thread: ThreadId,
+    },
+    /// What an application says of its jobs, from its ring.
+    Job {
+        /// Whose.
+        app: AppId,
+        /// What.
+        event: JobEvent,
+    },
+    /// One stretch of a thread on a CPU, as an observer saw it.
+    Ran {
+        /// Whose.
+        app: AppId,
+        /// Which thread.
+        thread: ThreadId,
+        /// When it got the CPU.
+        from: Instant,
+        /// When it gave it up.
+        to: Instant,
+        /// CPU time used in between.
+        used: Nanos,
+        /// Whether it went to sleep; otherwise it was preempted or throttled.
+        slept: bool,
+    },
+    /// What became of a [`Output::Set`]. Every one is answered, in order.
+    Applied {
+        /// Which thread's.
+        thread: ThreadId,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// The room for reservations on this host changed, or was probed.
+    Capacity(Share),
+    /// Nothing happened but time passed.
+    Tick,
+}
+
+/// What became of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The mechanism obeyed.
+    Done,
+    /// No room for it right now; the old value is in force. Tried again once decreases have settled.
+    Busy,
+    /// The thread does not exist any more.
+    Gone,
+    /// The mechanism refuses for good, with this errno; the old value is in force.
+    Denied(i32),
+}
+
+/// What is to be done or told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Answer to [`Input::Join`].
+    Admitted {
+        /// The request answered.
+        request: u64,
+        /// The application's number from now on.
+        app: AppId,
+    },
+    /// Answer to [`Input::Change`].
+    Changed {
+        /// The request answered.
+        request: u64,
+        /// Which.
+        app: AppId,
+    },
+    /// Answer to a request that was refused; nothing was changed.
+    Refused {
+        /// The request answered.
+        request: u64,
+        /// Why, and what to do.
+        problem: Problem,
+    },
+    /// Carry this out now and answer with [`Input::Applied`].
+    Set(Setting),
+    /// For logs and counters.
+    Event(HostEvent),
+}
+
+/// Something worth a log line or a counter, with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostEvent {
+    /// An application began to get less than its controller wants.
+    Saturated {
+        /// Which.
+        app: AppId,
+        /// What its controller wants.
+        wanted: Share,
+        /// What it gets.
+        granted: Share,
+    },
+    /// An application gets what its controller wants again.
+    Satisfied {
+        /// Which.
+        app: AppId,
+        /// What it gets.
+        granted: Share,
+    },
+    /// The application has more threads than one application may have under reservation. The thread stays
+    /// under the normal scheduler.
+    TooManyThreads {
+        /// Which.
+        app: AppId,
+        /// The thread left out.
+        thread: ThreadId,
+        /// How many threads it may have.
+        limit: usize,
+    },
+    /// The mechanism refused a setting for good. The thread is left to (or put back under) the normal
+    /// scheduler and not tried again until its contract changes.
+    Denied {
+        /// Which.
+        app: AppId,
+        /// Which thread.
+        thread: ThreadId,
+        /// Its reason.
+        errno: i32,
+    },
+    /// The mechanism had no room for a setting that our own books had room for.
+    Busy {
+        /// Which.
+        app: AppId,
+        /// Which thread.
+        thread: ThreadId,
+        /// How often in a row.
+        attempts: u32,
+    },
+    /// The last thread of an application has ended; it keeps its contract until it leaves.
+    Empty {
+        /// Which.
+        app: AppId,
+    },
+    /// An application has left and all its threads are put back.
+    Left {
+        /// Which.
+        app: AppId,
+    },
+    /// The capacity fell below what is guaranteed: guarantees are scaled down to it.
+    GuaranteesCut {
+        /// What may be handed out now.
+        capacity: Share,
+        /// What is guaranteed.
+        guaranteed: Share,
+    },
+    /// An input named an application or a thread that is not known, or made no sense; it was ignored.
+    Ignored {
+        /// How many so far.
+        count: u64,
+    },
+}
