@@ -1,0 +1,159 @@
+//! Passing file descriptors between processes: one message, one set of descriptors, over a
+//! `SOCK_SEQPACKET` Unix socket.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect as connect_to,
+    listen as listen_on, recvmsg, sendmsg, socket_with,
+};
+
+/// Descriptors one message may carry: a ring and an eventfd, and room for two more.
+pub const MAX_FDS: usize = 4;
+const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
+
+/// A message and the descriptors that came with it.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of the message in the caller's buffer; 0 means the peer closed.
+    pub length: usize,
+    /// The descriptors, in the order they were sent, close-on-exec.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Connects to the socket at `path`; connecting, and later each send and receive, fail with `WouldBlock`
+/// after `patience`.
+pub fn connect(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
+    retry_on_intr(|| connect_to(&socket, &SocketAddrUnix::new(path)?))?;
+    Ok(socket)
+}
+
+/// Makes a listening socket at `path`, which must not exist yet; at most `backlog` callers wait.
+pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen_on(&socket, backlog)?;
+    Ok(socket)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends `message` with `fds`, at most [`MAX_FDS`] of them. A closed peer is an error, never `SIGPIPE`.
+pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if fds.len() > MAX_FDS {
+        let why = format!("{} descriptors for one message; send at most {MAX_FDS}", fds.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        let fits = control.push(SendAncillaryMessage::ScmRights(fds));
+        debug_assert!(fits, "SPACE holds MAX_FDS descriptors");
+    }
+    let sent = retry_on_intr(|| sendmsg(&socket, &[io::IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL))?;
+    debug_assert_eq!(sent, message.len(), "a SOCK_SEQPACKET message goes out whole");
+    Ok(())
+}
+
+/// Receives one message into `buffer`. A message or a set of descriptors cut short by the kernel is an
+/// error, and what did arrive is closed.
+pub fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [io::IoSliceMut::new(buffer)];
+    let answer = retry_on_intr(|| recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let fds = control.drain().filter_map(descriptors).flatten().collect();
+    if answer.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than was agreed"));
+    }
+    Ok(Received { length: answer.bytes, fds })
+}
+
+fn descriptors(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd>> {
+    match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SharedRing;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::net::{SocketFlags, socketpair};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn a_ring_and_its_eventfd_arrive_together() {
+        let (daemon, application) = pair();
+        let (ring, memory) = SharedRing::create().unwrap();
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        send(&daemon, b"ok", &[memory.as_fd(), wake.as_fd()]).unwrap();
+
+        let mut buffer = [0; 8];
+        let mut received = recv(&application, &mut buffer).unwrap();
+        assert_eq!((&buffer[..received.length], received.fds.len()), (&b"ok"[..], 2));
+        let (their_wake, their_memory) = (received.fds.pop().unwrap(), received.fds.pop().unwrap());
+        rustix::io::write(&their_wake, &1u64.to_ne_bytes()).unwrap();
+        rustix::io::read(&wake, &mut [0; 8]).unwrap();
+        ring.promise_look(qfabric_types::Instant::NEVER);
+        assert!(SharedRing::map(their_memory).unwrap().is_valid());
+    }
+
+    #[test]
+    fn more_descriptors_than_a_message_holds_are_refused() {
+        let (daemon, application) = pair();
+        let refusal = send(&daemon, b"ok", &[daemon.as_fd(); MAX_FDS + 1]).unwrap_err();
+        assert!(refusal.to_string().contains("5 descriptors"), "{refusal}");
+        send(&daemon, b"ok", &[daemon.as_fd(); MAX_FDS]).unwrap();
+        assert_eq!(recv(&application, &mut [0; 8]).unwrap().fds.len(), MAX_FDS);
+    }
+
+    #[test]
+    fn a_message_longer_than_agreed_is_an_error_not_a_prefix() {
+        let (daemon, application) = pair();
+        send(&daemon, b"okay then", &[]).unwrap();
+        assert!(recv(&application, &mut [0; 2]).is_err());
+    }
+
+    #[test]
+    fn a_closed_peer_is_an_empty_message_and_a_refused_send() {
+        let (daemon, application) = pair();
+        drop(daemon);
+        assert_eq!(recv(&application, &mut [0; 2]).unwrap().length, 0);
+        assert!(send(&application, b"1", &[]).is_err());
+    }
+
+    #[test]
+    fn a_silent_peer_costs_no_more_than_the_patience_agreed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring.sock");
+        let _listener = listen(&path, 4).unwrap();
+        let socket = connect(&path, Duration::from_millis(20)).unwrap();
+        assert_eq!(recv(&socket, &mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn listening_where_somebody_listens_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring.sock");
+        let _first = listen(&path, 4).unwrap();
+        assert_eq!(listen(&path, 4).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}

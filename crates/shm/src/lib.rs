@@ -1,0 +1,12 @@
+//! Memory that the daemon and an application share, and how it gets from one to the other.
+//!
+//! Problem: each side maps memory the other can write to, and the file behind it came through a socket.
+//! Approach: the daemon makes a memfd, fixes its size for ever with seals, and passes it over a
+//! `SOCK_SEQPACKET` socket. Whoever maps one checks seals, size and contents first: a file that cannot shrink
+//! can raise no `SIGBUS`, and [`qfabric_types::ring::JobRing`] has only atomic words, so scribbling by the
+//! other side is defined behaviour.
+
+pub mod fds;
+mod ring;
+
+pub use ring::SharedRing;
