@@ -1,1 +1,40 @@
-//! qfabric-linux
+//! The only room that knows it is on Linux: it carries [`qfabric_types::Setting`]s out on real threads and
+//! brings back what those threads did.
+//!
+//! | question | module |
+//! |---|---|
+//! | give this thread this reservation, put it back | [`deadline`] over [`sched_attr`] |
+//! | how much may be promised here | [`capacity`] |
+//! | which threads are there | [`threads`] |
+//! | what did they run, who was born, who died | [`observe`] |
+//! | is that process over | [`watch`] |
+//! | start a program that waits until it is covered | [`launch`] |
+//! | what was changed, and how is it put back after a crash | [`journal`] |
+//! | are budgets enforced finely | [`hrtick`] |
+//! | what does this host offer, why not, what to do | [`doctor`], [`cgroup`], [`capability`] |
+//! | clocks, locked memory | [`clock`], [`memory`] |
+//! | helpers of tests that need the real scheduler | [`testing`] |
+//!
+//! Times in nanoseconds, shares in millionths of one CPU. Nothing here decides a budget. `unsafe` lives in
+//! [`sched_attr`], `observe/ring.rs` and [`launch`] alone, each block with its reason.
+
+pub mod capability;
+pub mod capacity;
+pub mod cgroup;
+pub mod clock;
+pub mod cpus;
+pub mod deadline;
+pub mod doctor;
+pub mod hrtick;
+pub mod journal;
+pub mod launch;
+pub mod mechanism;
+pub mod memory;
+pub mod observe;
+pub mod sched_attr;
+pub mod testing;
+pub mod threads;
+pub mod watch;
+
+pub use deadline::Deadline;
+pub use mechanism::{ApplyError, Mechanism};

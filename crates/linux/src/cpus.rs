@@ -1,0 +1,120 @@
+//! Sets of CPUs as the kernel writes them: `0-3,8`.
+
+use std::fmt;
+use std::path::Path;
+
+/// A sorted set of CPU numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(into = "String")]
+pub struct CpuList(Vec<u32>);
+
+impl CpuList {
+    /// More CPUs than this are not believed of a file.
+    pub const LIMIT: u32 = 8_192;
+
+    /// Reads `0-3,8`; `None` for anything else. An empty text is the empty set.
+    pub fn parse(text: &str) -> Option<CpuList> {
+        let mut cpus = Vec::new();
+        for part in text.trim().split(',').filter(|p| !p.is_empty()) {
+            let (low, high) = part.split_once('-').unwrap_or((part, part));
+            let (low, high) = (low.trim().parse::<u32>().ok()?, high.trim().parse::<u32>().ok()?);
+            if low > high || high >= CpuList::LIMIT {
+                return None;
+            }
+            cpus.extend(low..=high);
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        Some(CpuList(cpus))
+    }
+
+    /// The list in a file of the kernel; `None` where it cannot be read.
+    pub fn read(path: impl AsRef<Path>) -> Option<CpuList> {
+        CpuList::parse(&std::fs::read_to_string(path).ok()?)
+    }
+
+    /// CPUs that are switched on; at least one.
+    pub fn online() -> CpuList {
+        CpuList::read("/sys/devices/system/cpu/online").filter(|c| !c.is_empty()).unwrap_or(CpuList(vec![0]))
+    }
+
+    /// Where a thread may run; `None` where it is gone.
+    pub fn allowed(tid: i32) -> Option<CpuList> {
+        let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+        CpuList::parse(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?)
+    }
+
+    /// Whether every CPU of `other` is in this set.
+    pub fn contains_all(&self, other: &CpuList) -> bool {
+        other.0.iter().all(|cpu| self.0.binary_search(cpu).is_ok())
+    }
+    /// This set without `other`.
+    pub fn without(&self, other: &CpuList) -> CpuList {
+        CpuList(self.0.iter().copied().filter(|cpu| other.0.binary_search(cpu).is_err()).collect())
+    }
+    /// The CPUs, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for cpu in self.iter() {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == cpu => *last = cpu,
+                _ => runs.push((cpu, cpu)),
+            }
+        }
+        let parts: Vec<_> =
+            runs.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+        f.pad(&parts.join(","))
+    }
+}
+
+impl From<CpuList> for String {
+    fn from(list: CpuList) -> String {
+        list.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_reads_back_what_it_shows() {
+        for text in ["0", "0-3", "0-3,8,10-11", ""] {
+            assert_eq!(CpuList::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(CpuList::parse("3,1-2,2\n").unwrap().to_string(), "1-3");
+    }
+
+    #[test]
+    fn nonsense_and_boundless_ranges_are_refused() {
+        for text in ["x", "3-1", "0-4294967295", "-1", "1-"] {
+            assert_eq!(CpuList::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sets_are_compared_as_sets() {
+        let (all, some) = (CpuList::parse("0-3").unwrap(), CpuList::parse("1,3").unwrap());
+        assert!(all.contains_all(&some) && !some.contains_all(&all));
+        assert_eq!(all.without(&some).to_string(), "0,2");
+    }
+
+    #[test]
+    fn this_thread_may_run_on_a_cpu_that_is_online() {
+        assert!(CpuList::online().contains_all(&CpuList::allowed(std::process::id() as i32).unwrap()));
+    }
+}

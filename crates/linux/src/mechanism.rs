@@ -1,0 +1,136 @@
+//! What every mechanism that carries reservations out can do, and the ways in which it can fail.
+//!
+//! A refusal changes nothing: the thread keeps the reservation it had.
+
+use qfabric_types::{Setting, Share, ThreadId};
+
+use crate::cpus::CpuList;
+
+/// Carries settings out on threads of this host.
+pub trait Mechanism {
+    /// Its name, as `--mechanism` and `doctor` say it.
+    fn name(&self) -> &'static str;
+
+    /// Gives the thread its reservation from the next replenishment on; `None` puts it back exactly as it
+    /// was before the first reservation. On an error the thread keeps what it had.
+    fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError>;
+
+    /// Forgets a thread that is over, without touching whoever has its number now.
+    fn forget(&mut self, thread: ThreadId);
+
+    /// Puts every thread back; answers those that could not be, with the reason. Gone threads are no failure.
+    fn restore_all(&mut self) -> Vec<ApplyError>;
+}
+
+/// Why a setting was not carried out. The thread keeps what it had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The kernel's own admission test: too much is booked at this moment.
+    #[error(
+        "thread {thread}: the kernel has no room for {asked} now; shrink other reservations first, \
+         or retry after one period of whoever left (their bandwidth stays booked until then)"
+    )]
+    Busy {
+        /// Which thread.
+        thread: ThreadId,
+        /// What it would have got.
+        asked: Share,
+    },
+    /// The thread is over, or its number belongs to another thread by now.
+    #[error("thread {thread} is gone; forget it")]
+    Gone {
+        /// Which thread.
+        thread: ThreadId,
+    },
+    /// SCHED_DEADLINE needs a thread that may run on every CPU of its root domain.
+    #[error(
+        "thread {thread} may run on CPUs {mask}, but a reservation needs all of {needed}; widen it \
+         (taskset -cp {needed} {thread}) or give CPUs {mask} a cpuset partition of their own \
+         (cpuset.cpus.partition = root) and move it there"
+    )]
+    Affinity {
+        /// Which thread.
+        thread: ThreadId,
+        /// Where it may run.
+        mask: CpuList,
+        /// The span of its root domain.
+        needed: CpuList,
+    },
+    /// The kernel says no for another reason.
+    #[error("thread {thread}: refused (errno {errno}), {why}; {fix}")]
+    Denied {
+        /// Which thread.
+        thread: ThreadId,
+        /// What the kernel answered.
+        errno: i32,
+        /// What that means here.
+        why: String,
+        /// What to do.
+        fix: String,
+    },
+    /// The program gave this thread a real-time policy itself.
+    #[error(
+        "thread {thread} runs under {policy} by its program's own wish; it is left alone \
+         (ask for taking such threads over to reserve for it all the same)"
+    )]
+    Foreign {
+        /// Which thread.
+        thread: ThreadId,
+        /// Its policy.
+        policy: &'static str,
+    },
+    /// More threads than are kept track of.
+    #[error("thread {thread}: {limit} threads are under reservation already; release some, or reserve per process")]
+    Full {
+        /// Which thread.
+        thread: ThreadId,
+        /// The bound.
+        limit: usize,
+    },
+}
+
+impl ApplyError {
+    /// The kernel's error number that says the same.
+    pub fn errno(&self) -> i32 {
+        match self {
+            ApplyError::Busy { .. } => libc::EBUSY,
+            ApplyError::Gone { .. } => libc::ESRCH,
+            ApplyError::Affinity { .. } => libc::EPERM,
+            ApplyError::Denied { errno, .. } => *errno,
+            ApplyError::Foreign { .. } => libc::EEXIST,
+            ApplyError::Full { .. } => libc::ENOSPC,
+        }
+    }
+
+    /// Which thread it is about.
+    pub fn thread(&self) -> ThreadId {
+        match *self {
+            ApplyError::Busy { thread, .. }
+            | ApplyError::Gone { thread }
+            | ApplyError::Affinity { thread, .. }
+            | ApplyError::Denied { thread, .. }
+            | ApplyError::Foreign { thread, .. }
+            | ApplyError::Full { thread, .. } => thread,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_thread_the_values_and_the_way_out() {
+        let error = ApplyError::Affinity {
+            thread: ThreadId(7),
+            mask: CpuList::parse("0").unwrap(),
+            needed: CpuList::parse("0-1").unwrap(),
+        };
+        let text = error.to_string();
+        for part in ["thread 7", "CPUs 0,", "0-1", "taskset -cp 0-1 7", "cpuset.cpus.partition"] {
+            assert!(text.contains(part), "{text} lacks {part}");
+        }
+        assert_eq!(error.errno(), libc::EPERM);
+        assert_eq!(error.thread(), ThreadId(7));
+    }
+}

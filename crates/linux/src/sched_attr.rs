@@ -1,0 +1,1 @@
+//! `sched_setattr` and `sched_getattr`.
