@@ -1,0 +1,163 @@
+//! OL[n,N]: `n` taps found once, by least squares over `N` training jobs; no intercept. O(n) per job after
+//! that; the one solution costs O(N·n²) and is the only moment at which this predictor allocates.
+//! Times in ns. Source: AQuoSA 2009, §4.3.2. σ is the root mean square residual over the training set.
+//!
+//! Training gives `N − n` equations. Where they are fewer than the taps (the paper's own OL[36,60]) or not
+//! independent, the shortest solution is taken: it is unique, and small taps carry little noise on.
+
+use nalgebra::{DMatrix, DVector};
+
+use super::{Interval, Predictor};
+
+/// `ol:n,N`.
+#[derive(Clone, Debug)]
+pub struct LeastSquares {
+    training: usize,
+    rho: f64,
+    seen: Vec<f64>,
+    recent: Recent,
+    fit: Option<Fit>,
+}
+
+/// What training found: `taps[j]` weighs the cost `taps.len() − j` jobs ago.
+#[derive(Clone, Debug)]
+struct Fit {
+    taps: Vec<f64>,
+    rms_ns: f64,
+}
+
+/// The last `n` samples, oldest first, always in one piece: each is written twice, `n` apart.
+#[derive(Clone, Debug)]
+struct Recent {
+    twice: Vec<f64>,
+    next: usize,
+}
+
+impl Recent {
+    fn new(n: usize) -> Self {
+        Recent { twice: vec![0.0; 2 * n], next: 0 }
+    }
+    fn push(&mut self, sample: f64) {
+        let n = self.twice.len() / 2;
+        self.twice[self.next] = sample;
+        self.twice[self.next + n] = sample;
+        self.next = (self.next + 1) % n;
+    }
+    fn oldest_first(&self) -> &[f64] {
+        &self.twice[self.next..self.next + self.twice.len() / 2]
+    }
+}
+
+impl LeastSquares {
+    /// `taps` (at least 1) from `training` jobs (more than `taps`), `rho` root mean squares to each side.
+    pub fn new(taps: usize, training: usize, rho: f64) -> Self {
+        let taps = taps.max(1);
+        let training = training.max(taps + 1);
+        LeastSquares { training, rho, seen: Vec::with_capacity(training), recent: Recent::new(taps), fit: None }
+    }
+
+    fn taps(&self) -> usize {
+        self.recent.twice.len() / 2
+    }
+}
+
+/// The taps that best say each sample from the `n` before it, and how well.
+fn train(seen: &[f64], n: usize) -> Fit {
+    let rows = seen.len() - n;
+    let past = DMatrix::from_fn(rows, n, |row, tap| seen[row + tap]);
+    let next = DVector::from_fn(rows, |row, _| seen[row + n]);
+    let svd = past.clone().svd(true, true);
+    let smallest = svd.singular_values.max() * f64::EPSILON * rows.max(n) as f64;
+    let taps = svd.solve(&next, smallest).expect("both sides of the decomposition were asked for");
+    let rms_ns = ((&past * &taps - next).norm_squared() / rows as f64).sqrt();
+    Fit { taps: taps.as_slice().to_vec(), rms_ns }
+}
+
+impl Predictor for LeastSquares {
+    fn observe(&mut self, cost_ns: f64, _hint: Option<f64>) {
+        self.recent.push(cost_ns);
+        if self.fit.is_none() {
+            self.seen.push(cost_ns);
+            if self.seen.len() == self.training {
+                self.fit = Some(train(&self.seen, self.taps()));
+            }
+        }
+    }
+
+    fn predict(&self, _hint: Option<f64>) -> Option<Interval> {
+        let fit = self.fit.as_ref()?;
+        let mean = dot(&fit.taps, self.recent.oldest_first());
+        Some(Interval::around(mean, self.rho * fit.rms_ns))
+    }
+}
+
+/// Four sums side by side: one alone would wait for itself at every step.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let (mut sums, whole) = ([0.0; 4], a.len().min(b.len()) / 4 * 4);
+    for (x, y) in a[..whole].chunks_exact(4).zip(b[..whole].chunks_exact(4)) {
+        for i in 0..4 {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    let rest: f64 = a[whole..].iter().zip(&b[whole..]).map(|(x, y)| x * y).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_periodic_sequence_is_learned_exactly() {
+        let pattern = [30e6, 10e6, 11e6, 20e6, 9e6];
+        let mut ol = LeastSquares::new(5, 30, 1.0);
+        for k in 0..60 {
+            let cost = pattern[k % 5];
+            if k >= 30 {
+                let costs = ol.predict(None).unwrap();
+                assert!((costs.centre() - cost).abs() < 1.0 && costs.high - costs.low < 1.0, "job {k}: {costs:?}");
+            }
+            ol.observe(cost, None);
+        }
+    }
+
+    #[test]
+    fn fewer_equations_than_taps_give_the_shortest_solution() {
+        let fit = train(&[4.0, 4.0, 4.0, 4.0], 3);
+        assert!(fit.taps.iter().all(|tap| (tap - 1.0 / 3.0).abs() < 1e-12), "{:?}", fit.taps);
+        assert!(fit.rms_ns < 1e-12);
+    }
+
+    #[test]
+    fn a_training_set_of_zeros_predicts_zero() {
+        let mut ol = LeastSquares::new(2, 6, 1.0);
+        (0..6).for_each(|_| ol.observe(0.0, None));
+        assert_eq!(ol.predict(None), Some(Interval { low: 0.0, high: 0.0 }));
+    }
+
+    proptest! {
+        #[test]
+        fn the_taps_solve_the_normal_equations(
+            costs in prop::collection::vec(1e6f64..4e7, 24..60),
+            n in 1usize..6,
+        ) {
+            let fit = train(&costs, n);
+            let rows = costs.len() - n;
+            let past = DMatrix::from_fn(rows, n, |row, tap| costs[row + tap]);
+            let next = DVector::from_fn(rows, |row, _| costs[row + n]);
+            let direct = (past.transpose() * &past).cholesky().unwrap().solve(&(past.transpose() * next));
+            for (tap, expected) in fit.taps.iter().zip(direct.iter()) {
+                prop_assert!((tap - expected).abs() < 1e-6, "{tap} is not {expected}");
+            }
+        }
+
+        #[test]
+        fn the_last_samples_are_always_in_one_piece(samples in prop::collection::vec(0u32..99, 7..50)) {
+            let mut recent = Recent::new(7);
+            samples.iter().for_each(|&s| recent.push(f64::from(s)));
+            let expected: Vec<f64> = samples[samples.len() - 7..].iter().map(|&s| f64::from(s)).collect();
+            prop_assert_eq!(recent.oldest_first(), expected.as_slice());
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The controller of one task whose job ends are known: cost and error in, next budget out. Nothing on the
+//! path of a job allocates. Times in [`Nanos`].
+//! Approach: predict the next job's cost, then take a point of Theorem 2's family; Q̄ while warming up.
+//! Source: AQuoSA 2009, §4.3. Departures: budgets are whole nanoseconds, rounded up and never below what the
+//! kernel accepts; the target interval is taken on the lattice of server periods.
+
+use qfabric_types::{
+    Choice, Contract, Foresight, Instant, MIN_BUDGET, Nanos, PredictorSpec, Profile, Usage, quantized_error,
+};
+
+use crate::{Interval, Predictor, Target, law, predictor};
+
+/// Decides the budget of each next job.
+pub struct TaskController {
+    target: Target,
+    period: Nanos,
+    server_period: Nanos,
+    choice: Choice,
+    max_budget: Nanos,
+    spec: PredictorSpec,
+    rho: f64,
+    predictor: Box<dyn Predictor>,
+    /// ε at the end of the last job, in ns.
+    error_ns: f64,
+    /// The number the next job should have.
+    next_job: u64,
+    /// What is known of the next job.
+    known: Foresight,
+    budget: Nanos,
+}
+
+impl TaskController {
+    /// For a checked contract. A profile in it is learned from, so that the first job is predicted already.
+    pub fn new(contract: &Contract) -> Self {
+        let predictor = predictor(contract.predictor, contract.rho);
+        let mut controller = TaskController::with_predictor(contract, predictor);
+        if let Some(profile) = &contract.profile {
+            controller.learn(profile);
+        }
+        controller.decide();
+        controller
+    }
+
+    /// With the user's own predictor instead of the one the contract names.
+    pub fn with_predictor(contract: &Contract, predictor: Box<dyn Predictor>) -> Self {
+        TaskController {
+            target: Target::of(contract).on_lattice(),
+            period: contract.period,
+            server_period: contract.server_period,
+            choice: contract.choice,
+            max_budget: contract.max_budget().max(MIN_BUDGET),
+            spec: contract.predictor,
+            rho: contract.rho,
+            predictor,
+            error_ns: 0.0,
+            next_job: 0,
+            known: Foresight::Nothing,
+            budget: contract.max_budget().max(MIN_BUDGET),
+        }
+    }
+
+    fn learn(&mut self, profile: &Profile) {
+        for (k, cost) in profile.costs.iter().enumerate() {
+            self.predictor.observe(cost.as_f64(), profile.hints.get(k).copied());
+        }
+    }
+
+    /// A job ended. Returns the budget for the next one, between the kernel's least and Q̄.
+    pub fn on_usage(&mut self, usage: &Usage) -> Nanos {
+        let job = &usage.job;
+        let deadline = job.release + self.period;
+        self.error_ns = quantized_error(job.finish, deadline, self.server_period) as f64;
+        self.predictor.skip(job.k.saturating_sub(self.next_job));
+        self.next_job = job.k.saturating_add(1);
+        self.predictor.observe(job.cost.as_f64(), self.known.hint());
+        self.known = job.next;
+        self.decide()
+    }
+
+    /// Something became known of the job that begins. Returns its budget if that changes it.
+    pub fn on_foresight(&mut self, known: Foresight) -> Option<Nanos> {
+        let before = self.budget;
+        if !known.is_nothing() {
+            self.known = known;
+            self.decide();
+        }
+        (self.budget != before).then_some(self.budget)
+    }
+
+    /// The contract changed. What was learned stays, unless another predictor is asked for.
+    pub fn on_change(&mut self, contract: &Contract) {
+        if (contract.predictor, contract.rho) != (self.spec, self.rho) {
+            let known = self.known;
+            *self =
+                TaskController { error_ns: self.error_ns, next_job: self.next_job, ..TaskController::new(contract) };
+            self.known = known;
+        }
+        self.target = Target::of(contract).on_lattice();
+        (self.period, self.server_period) = (contract.period, contract.server_period);
+        (self.choice, self.max_budget) = (contract.choice, contract.max_budget().max(MIN_BUDGET));
+        self.decide();
+    }
+
+    /// Q for the next job, as last decided.
+    pub fn budget(&self) -> Nanos {
+        self.budget
+    }
+
+    /// ε at the end of the last job, in ns.
+    pub fn error_ns(&self) -> i64 {
+        self.error_ns as i64
+    }
+
+    /// Where the next job's cost is expected; `None` while warming up.
+    pub fn prediction(&self) -> Option<Interval> {
+        match self.known {
+            Foresight::Interval { low, high } => Some(Interval { low: low.min(high).as_f64(), high: high.as_f64() }),
+            known => self.predictor.predict(known.hint()),
+        }
+    }
+
+    /// Looks at what is known and predicted, sets the one result.
+    fn decide(&mut self) -> Nanos {
+        let wanted = match (self.known, self.prediction()) {
+            (Foresight::Budget(budget), _) => budget,
+            (_, None) => self.max_budget,
+            (_, Some(costs)) => {
+                let q_max_ns = self.max_budget.as_f64();
+                Nanos::from_f64(law::decide(&self.target, self.choice, costs, self.error_ns, q_max_ns).ceil())
+            }
+        };
+        self.budget = wanted.clamp(MIN_BUDGET, self.max_budget);
+        self.budget
+    }
+
+    /// When the job released at `release` has to be done.
+    pub fn deadline(&self, release: Instant) -> Instant {
+        release + self.period
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::{JobRecord, Share};
+
+    const T: Nanos = Nanos::from_millis(40);
+
+    fn contract(predictor: &str) -> Contract {
+        let mut contract = Contract::new("test", T);
+        contract.predictor = predictor.parse().unwrap();
+        contract.server_period = Nanos::from_millis(10);
+        contract.max_bandwidth = Share::from_ppm(800_000);
+        contract
+    }
+
+    /// Job `k` of `cost_ms`, ending `late_ms` after its deadline (0: at it).
+    fn job(k: u64, cost_ms: u64, late_ms: u64, next: Foresight) -> Usage {
+        let release = Instant::new(k * T.get());
+        let finish = release + T + Nanos::from_millis(late_ms);
+        Usage { job: JobRecord { k, release, finish, cost: Nanos::from_millis(cost_ms), next }, granted: None }
+    }
+
+    fn run(controller: &mut TaskController, costs_ms: &[u64]) -> Nanos {
+        for (k, &cost) in costs_ms.iter().enumerate() {
+            controller.on_usage(&job(k as u64, cost, 0, Foresight::Nothing));
+        }
+        controller.budget()
+    }
+
+    #[test]
+    fn an_unknown_task_starts_with_all_it_may_have() {
+        let mut controller = TaskController::new(&contract("ma:3"));
+        assert_eq!(controller.budget(), Nanos::from_millis(8));
+        assert_eq!(run(&mut controller, &[8, 8]), Nanos::from_millis(8));
+        assert_eq!(controller.on_usage(&job(2, 8, 0, Foresight::Nothing)), Nanos::from_millis(2));
+    }
+
+    #[test]
+    fn a_profile_makes_the_first_job_a_predicted_one() {
+        let mut contract = contract("ma:3");
+        contract.profile = Some(Profile { costs: vec![Nanos::from_millis(12); 5], hints: vec![] });
+        assert_eq!(TaskController::new(&contract).budget(), Nanos::from_millis(3));
+    }
+
+    #[test]
+    fn a_late_job_raises_the_next_budget() {
+        let mut controller = TaskController::new(&contract("ma:1"));
+        assert_eq!(controller.on_usage(&job(0, 12, 0, Foresight::Nothing)), Nanos::from_millis(3));
+        assert_eq!(controller.on_usage(&job(1, 12, 5, Foresight::Nothing)), Nanos::from_millis(4), "3 periods left");
+        assert_eq!(controller.error_ns(), 10_000_000);
+        assert_eq!(controller.on_usage(&job(2, 12, 95, Foresight::Nothing)), Nanos::from_millis(8), "no period left");
+    }
+
+    #[test]
+    fn the_application_may_say_the_interval_or_the_budget_itself() {
+        let mut controller = TaskController::new(&contract("ma:9"));
+        let interval = Foresight::Interval { low: Nanos::from_millis(10), high: Nanos::from_millis(16) };
+        assert_eq!(controller.on_usage(&job(0, 12, 0, interval)), Nanos::from_millis(4));
+        let budget = Foresight::Budget(Nanos::from_millis(6));
+        assert_eq!(controller.on_usage(&job(1, 12, 0, budget)), Nanos::from_millis(6));
+        for (asked, given) in [(Nanos::ZERO, MIN_BUDGET), (Nanos::MAX, Nanos::from_millis(8))] {
+            assert_eq!(controller.on_usage(&job(2, 12, 0, Foresight::Budget(asked))), given);
+        }
+    }
+
+    #[test]
+    fn what_becomes_known_at_the_last_moment_still_changes_the_budget() {
+        let mut controller = TaskController::new(&contract("ma:1"));
+        controller.on_usage(&job(0, 12, 0, Foresight::Nothing));
+        assert_eq!(controller.on_foresight(Foresight::Nothing), None);
+        let known = Foresight::Budget(Nanos::from_millis(5));
+        assert_eq!(controller.on_foresight(known), Some(Nanos::from_millis(5)));
+        assert_eq!(controller.on_foresight(known), None, "nothing new");
+    }
+
+    #[test]
+    fn lost_records_do_not_shift_an_interleaved_pattern() {
+        let mut controller = TaskController::new(&contract("mma:1,2"));
+        run(&mut controller, &[8, 16]);
+        assert_eq!(controller.on_usage(&job(2, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
+        // Job 3 is lost: job 4 is another short one, a long one follows.
+        assert_eq!(controller.on_usage(&job(4, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
+    }
+
+    #[test]
+    fn nonsense_from_the_ring_leaves_a_budget_the_kernel_accepts() {
+        let mut controller = TaskController::new(&contract("ol:2,5"));
+        for k in [0, u64::MAX, 3, 1, u64::MAX, 5, 6, 7] {
+            let mut usage = job(1, 1, 0, Foresight::Hint(-1e300));
+            (usage.job.k, usage.job.cost) = (k, Nanos::new(k));
+            usage.job.finish = Instant::new(k);
+            let budget = controller.on_usage(&usage);
+            assert!((MIN_BUDGET..=Nanos::from_millis(8)).contains(&budget), "{budget}");
+        }
+    }
+
+    #[test]
+    fn a_changed_contract_keeps_what_was_learned() {
+        let mut controller = TaskController::new(&contract("ma:2"));
+        run(&mut controller, &[12, 12]);
+        let mut changed = contract("ma:2");
+        changed.max_bandwidth = Share::from_ppm(200_000);
+        controller.on_change(&changed);
+        assert_eq!(controller.budget(), Nanos::from_millis(2), "the new maximum binds");
+        controller.on_change(&contract("ma:2"));
+        assert_eq!(controller.budget(), Nanos::from_millis(3), "nothing was forgotten");
+        controller.on_change(&contract("ma:5"));
+        assert_eq!(controller.budget(), Nanos::from_millis(8), "another predictor starts afresh");
+    }
+}
