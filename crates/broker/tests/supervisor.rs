@@ -1,0 +1,318 @@
+//! The supervisor's promises, as plans and as properties.
+
+use proptest::prelude::*;
+use qfabric_broker::{Limits, Supervisor};
+use qfabric_types::api::Problem;
+use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Owner, Share};
+
+const P: Nanos = Nanos::from_millis(10);
+const ME: Owner = Owner { uid: 1000, gid: 100 };
+
+fn share(percent: u32) -> Share {
+    Share::from_ppm(percent * 10_000)
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::new(ms * 1_000_000)
+}
+
+fn contract(change: impl FnOnce(&mut Contract)) -> Contract {
+    let mut contract = Contract { server_period: P, max_bandwidth: Share::ONE, ..Contract::default() };
+    change(&mut contract);
+    contract
+}
+
+fn class_a(name: &str) -> Contract {
+    contract(|c| (c.class, c.name) = (Class::A, name.to_owned()))
+}
+
+fn with_apps(capacity: u32, apps: u64) -> Supervisor {
+    let mut supervisor = Supervisor::new(Limits::of_capacity(share(capacity)));
+    for app in 1..=apps {
+        supervisor.admit(AppId(app), ME, &contract(|_| ()), Share::ZERO).unwrap();
+    }
+    supervisor
+}
+
+fn held(supervisor: &Supervisor, apps: u64) -> Vec<u32> {
+    (1..=apps).map(|app| supervisor.grant_of(AppId(app)).ppm() / 10_000).collect()
+}
+
+#[test]
+fn a_guarantee_that_does_not_fit_is_refused_with_asked_free_and_holders() {
+    let mut books = Supervisor::new(Limits::of_capacity(share(90)));
+    books.admit(AppId(1), ME, &class_a("mpv"), share(50)).unwrap();
+    books.admit(AppId(2), ME, &class_a("audio"), share(20)).unwrap();
+    let problem: Problem = books.admit(AppId(3), ME, &class_a("late"), share(30)).unwrap_err().into();
+    assert_eq!(
+        (problem.code.as_str(), problem.asked, problem.free),
+        ("over_committed", Some(share(30)), Some(share(20)))
+    );
+    let holders: Vec<_> = problem.holders.iter().map(|h| (h.name.as_str(), h.share)).collect();
+    assert_eq!(holders, [("mpv", share(50)), ("audio", share(20))]);
+    for named in ["0.3 CPU", "0.2 CPU", "mpv (1): 0.5 CPU"] {
+        assert!(problem.message.contains(named), "{} does not name {named}", problem.message);
+    }
+    books.admit(AppId(3), ME, &class_a("late"), share(20)).unwrap();
+}
+
+#[test]
+fn a_user_at_its_maximum_is_refused_while_others_are_not() {
+    let limits = Limits { default_user: Some(share(40)), ..Limits::of_capacity(share(90)) };
+    let limits = Limits { users: [(7, share(10))].into(), groups: [(9, share(5))].into(), ..limits };
+    let mut books = Supervisor::new(limits);
+    let code = |books: &mut Supervisor, app, owner, asked| {
+        books.admit(AppId(app), owner, &class_a("x"), asked).map_err(|refusal| refusal.code())
+    };
+    assert_eq!(code(&mut books, 1, ME, share(41)), Err("user_cap"));
+    assert_eq!(code(&mut books, 1, ME, share(40)), Ok(()));
+    assert_eq!(code(&mut books, 2, Owner { uid: 7, gid: 1 }, share(11)), Err("user_cap"));
+    assert_eq!(code(&mut books, 2, Owner { uid: 8, gid: 9 }, share(6)), Err("group_cap"));
+    assert_eq!(code(&mut books, 2, Owner { uid: 7, gid: 1 }, share(10)), Ok(()));
+}
+
+#[test]
+fn a_users_maximum_also_holds_for_what_is_not_guaranteed() {
+    let mut books = Supervisor::new(Limits { default_user: Some(share(30)), ..Limits::of_capacity(share(90)) });
+    for app in 1..=3 {
+        let owner = Owner { uid: (app as u32).min(2), gid: 0 };
+        books.admit(AppId(app), owner, &contract(|_| ()), Share::ZERO).unwrap();
+        books.want(AppId(app), share(50), at(0));
+    }
+    books.on_time(at(100));
+    assert_eq!(held(&books, 3), [30, 15, 15]);
+}
+
+#[test]
+fn room_from_a_decrease_is_given_only_when_it_has_taken_effect() {
+    let mut books = with_apps(90, 2);
+    books.want(AppId(1), share(80), at(0));
+    books.want(AppId(2), share(30), at(0));
+    assert_eq!(held(&books, 2), [60, 10], "the new one gets what is free; the other is cut at once");
+    assert_eq!(books.next_wakeup(), Some(at(10)));
+    books.on_time(at(9));
+    assert_eq!(held(&books, 2), [60, 10]);
+    books.on_time(at(10));
+    assert_eq!(held(&books, 2), [60, 30]);
+    assert_eq!(books.booked(), share(90));
+}
+
+#[test]
+fn settling_serves_the_waiting_before_the_period_is_over() {
+    let mut books = with_apps(90, 2);
+    books.want(AppId(1), share(80), at(0));
+    books.want(AppId(2), share(30), at(0));
+    books.settle(AppId(1), at(1));
+    assert_eq!(held(&books, 2), [60, 30]);
+}
+
+#[test]
+fn a_pending_increase_is_served_when_another_leaves() {
+    let mut books = with_apps(90, 2);
+    books.want(AppId(1), share(60), at(0));
+    books.want(AppId(2), share(60), at(0));
+    books.on_time(at(10));
+    assert_eq!(held(&books, 2), [45, 45]);
+    books.grants().for_each(drop);
+    books.release(AppId(1), at(20));
+    assert_eq!(books.guaranteed_to(AppId(1)), Share::ZERO);
+    assert_eq!(held(&books, 2), [0, 45]);
+    books.on_time(at(30));
+    assert_eq!(held(&books, 2), [0, 60]);
+    let last = books.grants().find(|(app, _)| *app == AppId(2));
+    assert_eq!(last, Some((AppId(2), share(60))));
+}
+
+#[test]
+fn a_guarantee_is_honoured_against_higher_levels() {
+    let mut books = Supervisor::new(Limits::of_capacity(share(90)));
+    books.admit(AppId(1), ME, &contract(|c| c.priority = 9), Share::ZERO).unwrap();
+    books.admit(AppId(2), ME, &contract(|c| (c.class, c.priority) = (Class::B, 0)), share(30)).unwrap();
+    books.want(AppId(1), share(90), at(0));
+    books.want(AppId(2), share(50), at(5));
+    books.on_time(at(15));
+    assert_eq!(held(&books, 2), [60, 30]);
+}
+
+#[test]
+fn class_c_is_guaranteed_nothing_whatever_it_asks_for() {
+    let mut books = Supervisor::new(Limits::of_capacity(share(10)));
+    books.admit(AppId(1), ME, &contract(|_| ()), share(90)).unwrap();
+    assert_eq!(books.guaranteed(), Share::ZERO);
+}
+
+#[test]
+fn a_refused_change_leaves_the_old_contract_in_force() {
+    let mut books = Supervisor::new(Limits::of_capacity(share(90)));
+    books.admit(AppId(1), ME, &class_a("x"), share(50)).unwrap();
+    assert!(books.change(AppId(1), &class_a("x"), share(91), at(0)).is_err());
+    assert_eq!(books.guaranteed_to(AppId(1)), share(50));
+    books.change(AppId(1), &class_a("x"), share(90), at(0)).unwrap();
+    assert_eq!(books.guaranteed_to(AppId(1)), share(90));
+}
+
+#[test]
+fn a_smaller_capacity_cuts_everybody_in_proportion() {
+    let mut books = with_apps(90, 2);
+    books.want(AppId(1), share(40), at(0));
+    books.want(AppId(2), share(40), at(0));
+    books.set_capacity(share(40), at(0));
+    assert_eq!(held(&books, 2), [20, 20]);
+    books.on_time(at(10));
+    assert_eq!(books.booked(), share(40));
+}
+
+/// One random step of a random life.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Want(u64, u32),
+    Settle(u64),
+    Release(u64),
+    Admit { class_c: bool, weight: u32, priority: u8, uid: u32, percent: u32 },
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1u64..12, 0u32..70).prop_map(|(app, percent)| Step::Want(app, percent)),
+        1 => (1u64..12).prop_map(Step::Settle),
+        1 => (1u64..12).prop_map(Step::Release),
+        2 => (any::<bool>(), 1u32..9, 3u8..6, 1u32..4, 0u32..50).prop_map(
+            |(class_c, weight, priority, uid, percent)| Step::Admit { class_c, weight, priority, uid, percent }
+        ),
+        3 => (0u64..15).prop_map(Step::Wait),
+    ]
+}
+
+/// What a careful outsider knows: every share that an application may still be consuming.
+#[derive(Default)]
+struct Outside {
+    uid: u32,
+    guaranteed: Share,
+    wanted: Share,
+    held: Share,
+    may_consume: Share,
+    until: u64,
+    gone: bool,
+}
+
+struct World {
+    books: Supervisor,
+    apps: Vec<Outside>,
+    now_ms: u64,
+}
+
+const CAPACITY: u32 = 100;
+const USER_CAP: u32 = 60;
+
+impl World {
+    fn new() -> Self {
+        let limits = Limits {
+            users: [(1, share(USER_CAP))].into(),
+            levels: [(5, share(70))].into(),
+            ..Limits::of_capacity(share(CAPACITY))
+        };
+        World { books: Supervisor::new(limits), apps: Vec::new(), now_ms: 0 }
+    }
+
+    fn run(&mut self, step: Step) {
+        let now = at(self.now_ms);
+        let known = |app: u64| app <= self.apps.len() as u64 && !self.apps[app as usize - 1].gone;
+        match step {
+            Step::Want(app, percent) => {
+                self.books.want(AppId(app), share(percent), now);
+                if known(app) {
+                    self.apps[app as usize - 1].wanted = share(percent);
+                }
+            }
+            Step::Settle(app) if known(app) => {
+                self.books.settle(AppId(app), now);
+                self.apps[app as usize - 1].until = 0;
+            }
+            Step::Release(app) if known(app) => {
+                self.books.release(AppId(app), now);
+                let outside = &mut self.apps[app as usize - 1];
+                (outside.gone, outside.guaranteed, outside.wanted) = (true, Share::ZERO, Share::ZERO);
+            }
+            Step::Admit { class_c, weight, priority, uid, percent } => {
+                self.admit(class_c, weight, priority, uid, share(percent))
+            }
+            Step::Wait(ms) => {
+                self.now_ms += ms;
+                self.books.on_time(at(self.now_ms));
+            }
+            _ => (),
+        }
+        self.look();
+    }
+
+    fn admit(&mut self, class_c: bool, weight: u32, priority: u8, uid: u32, guaranteed: Share) {
+        let class = if class_c { Class::C } else { Class::A };
+        let contract = contract(|c| (c.class, c.weight, c.priority) = (class, weight, priority));
+        let app = AppId(self.apps.len() as u64 + 1);
+        if self.books.admit(app, Owner { uid, gid: 0 }, &contract, guaranteed).is_ok() {
+            let guaranteed = if class_c { Share::ZERO } else { guaranteed };
+            self.apps.push(Outside { uid, guaranteed, ..Outside::default() });
+        }
+    }
+
+    /// Follows the grants: a decrease may be consumed for another P.
+    fn look(&mut self) {
+        let changes: Vec<_> = self.books.grants().collect();
+        for (app, granted) in changes {
+            let outside = &mut self.apps[app.0 as usize - 1];
+            if granted < outside.held {
+                outside.may_consume = outside.may_consume.max(outside.held);
+                outside.until = self.now_ms + 10;
+            }
+            outside.held = granted;
+        }
+        for outside in &mut self.apps {
+            if outside.until <= self.now_ms {
+                outside.may_consume = Share::ZERO;
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        let consumable: Share = self.apps.iter().map(|a| a.held.max(a.may_consume)).sum();
+        prop_assert!(consumable <= share(CAPACITY), "{consumable} may be consumed");
+        let of_user: Share = self.apps.iter().filter(|a| a.uid == 1).map(|a| a.held).sum();
+        prop_assert!(of_user <= share(USER_CAP), "user 1 holds {of_user}");
+        prop_assert!(self.apps.iter().all(|a| a.held <= a.wanted));
+        prop_assert!(self.books.booked() <= share(CAPACITY));
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn at_no_instant_can_more_than_the_capacity_be_consumed(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::new();
+        for step in steps {
+            world.run(step);
+            world.check()?;
+        }
+        world.now_ms += 1_000;
+        world.books.on_time(at(world.now_ms));
+        world.look();
+        for app in &world.apps {
+            prop_assert!(app.held >= app.wanted.min(app.guaranteed), "a guarantee is not honoured at rest");
+        }
+        let (held, wanted) = (world.books.granted(), world.apps.iter().map(|a| a.wanted).sum::<Share>());
+        prop_assert!(held <= wanted);
+    }
+
+    #[test]
+    fn without_maxima_nothing_is_left_over_at_rest(wants in prop::collection::vec(0u32..60, 1..9)) {
+        let mut books = with_apps(100, wants.len() as u64);
+        for (app, percent) in wants.iter().enumerate() {
+            books.want(AppId(app as u64 + 1), share(*percent), at(app as u64));
+        }
+        books.on_time(at(1_000));
+        let could_use = share(wants.iter().sum::<u32>().min(100));
+        prop_assert!(could_use.saturating_sub(books.granted()).ppm() <= wants.len() as u32);
+    }
+}
