@@ -1,0 +1,37 @@
+//! What is known of each job, kept in memory while the jobs run and written after the last one.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use qfabric_types::{JobRecord, Nanos};
+use serde::Serialize;
+
+/// One line of the log.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobLine {
+    /// k, release, finish and cost; the record's `next` is never filled, the bytes below say the same.
+    #[serde(flatten)]
+    pub job: JobRecord,
+    /// Bytes of the packet this job decoded.
+    pub bytes: usize,
+    /// `I`, `P`, `B`, or `?` where the codec is not MPEG-2.
+    pub kind: char,
+    /// Budget in force when the job began; 0 without a reservation of Q-Fabric.
+    pub budget_ns: Nanos,
+    /// Server period in force when the job began.
+    pub server_period_ns: Nanos,
+}
+
+/// One JSON object per line, written to a neighbour and renamed: a reader never sees half a log.
+pub fn write(path: &Path, lines: &[JobLine]) -> Result<()> {
+    let unfinished = path.with_extension("part");
+    let named = || format!("cannot write {}", unfinished.display());
+    let mut out = BufWriter::new(std::fs::File::create(&unfinished).with_context(named)?);
+    for line in lines {
+        serde_json::to_writer(&mut out, line)?;
+        out.write_all(b"\n").with_context(named)?;
+    }
+    out.into_inner().with_context(named)?;
+    std::fs::rename(&unfinished, path).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,70 @@
+//! Decoding at full speed: what each frame costs when nothing else is asked of the decoder.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use qfabric_types::{Nanos, Profile};
+
+use crate::clip::Clip;
+use crate::decoder::Stream;
+use crate::options::Options;
+use crate::play;
+
+/// Decodes the clip once from `--start-at` on, after a first pass of its beginning that warms caches and
+/// memory, and writes one `c_ns bytes` line per job; `-` is standard output.
+pub fn write(options: &Options, path: &Path) -> Result<()> {
+    play::apply(options.policy)?;
+    let clip = Clip::load(options.clip.as_deref().context("no clip was named")?)?;
+    let mut stream = Stream::open(&clip, options.start_at)?;
+    let mut text = String::new();
+    for _ in 0..clip.len() {
+        let (bytes, before) = (stream.next_bytes(), play::cpu_time());
+        stream.decode()?;
+        writeln!(text, "{} {bytes}", (play::cpu_time() - before).get())?;
+    }
+    if path == Path::new("-") {
+        print!("{text}");
+        return Ok(());
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads such a trace back as the profile of a trial execution.
+pub fn read(path: &Path) -> Result<Profile> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&text).with_context(|| format!("{} is no trace", path.display()))
+}
+
+fn parse(text: &str) -> Result<Profile> {
+    let mut profile = Profile::default();
+    for (number, line) in text.lines().enumerate().take(Profile::MAX_JOBS) {
+        let mut words = line.split_whitespace();
+        let cost = words.next().and_then(|w| w.parse().ok());
+        profile.costs.push(Nanos::new(cost.with_context(|| format!("line {}: {line:?}", number + 1))?));
+        profile.hints.extend(words.next().and_then(|w| w.parse::<f64>().ok()));
+    }
+    anyhow::ensure!(
+        profile.hints.is_empty() || profile.hints.len() == profile.costs.len(),
+        "some lines have a hint and some have none"
+    );
+    Ok(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_reads_back_as_a_profile() {
+        let profile = parse("7000 30\n9000 40\n").unwrap();
+        assert_eq!(profile.mean(), Nanos::from_micros(8));
+        assert_eq!(profile.hints, [30.0, 40.0]);
+    }
+
+    #[test]
+    fn half_a_trace_is_refused() {
+        assert!(parse("7000 30\n9000\n").is_err());
+        assert!(parse("seven\n").unwrap_err().to_string().contains("seven"));
+    }
+}

@@ -1,0 +1,99 @@
+//! The real player on a small real clip, made here by the ffmpeg program.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const FRAMES: usize = 50;
+
+/// Two seconds of MPEG-2, IBBPBBPBBPBB.
+fn clip(folder: &Path) -> PathBuf {
+    let path = folder.join("small.mkv");
+    let made = Command::new("ffmpeg")
+        .args(["-v", "error", "-f", "lavfi", "-i", "testsrc2=s=176x144:r=25:d=2"])
+        .args(["-c:v", "mpeg2video", "-g", "12", "-bf", "2", "-b_strategy", "0", "-sc_threshold", "1000000000"])
+        .args(["-threads", "1", "-q:v", "3"])
+        .arg(&path)
+        .status()
+        .expect("the ffmpeg program is needed: apt-get install ffmpeg");
+    assert!(made.success());
+    path
+}
+
+fn player() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric-player"));
+    command.arg("--die-with-parent");
+    command
+}
+
+fn log_of(path: &Path) -> Vec<serde_json::Value> {
+    std::fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_job_is_logged_with_its_release_cost_and_picture_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clip, log) = (clip(folder.path()), folder.path().join("jobs.jsonl"));
+    let status = player().arg(clip).args(["--seconds", "0.5", "--fps", "100", "--log"]).arg(&log).status().unwrap();
+    assert!(status.success());
+    let lines = log_of(&log);
+    assert_eq!(lines.len(), FRAMES);
+    let kinds: String = lines.iter().map(|l| l["kind"].as_str().unwrap().to_owned()).collect();
+    // Packets travel in decoding order: each reference frame before the B frames that need it.
+    assert!(kinds.starts_with("IPBBPBBPBBIBB"), "{kinds}");
+    let release = |k: usize| lines[k]["release_ns"].as_u64().unwrap();
+    assert!((1..FRAMES).all(|k| release(k) - release(k - 1) == 10_000_000), "releases are not absolute");
+    assert!(lines.iter().all(|l| l["c_ns"].as_u64().unwrap() > 0 && l["bytes"].as_u64().unwrap() > 0));
+    assert!(lines.iter().all(|l| l["finish_ns"].as_u64() > l["release_ns"].as_u64()));
+}
+
+#[test]
+fn a_trace_has_one_line_per_frame_and_follows_the_frame_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = player().arg(clip(folder.path())).args(["--trace", "-"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let jobs: Vec<Vec<u64>> =
+        text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect();
+    assert_eq!(jobs.len(), FRAMES);
+    assert!(jobs.iter().all(|j| j.len() == 2 && j[0] > 0 && j[1] > 0));
+}
+
+#[test]
+fn a_player_told_to_wait_starts_on_the_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clip, log) = (clip(folder.path()), folder.path().join("jobs.jsonl"));
+    let mut child = player()
+        .arg(&clip)
+        .args(["--wait", "--seconds", "0.2", "--start-at", "17", "--shift-at", "2", "--then"])
+        .arg(&clip)
+        .arg("--log")
+        .arg(&log)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    let start = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let start_ns = start.tv_sec as u64 * 1_000_000_000 + start.tv_nsec as u64 + 50_000_000;
+    writeln!(child.stdin.take().unwrap(), "{start_ns}").unwrap();
+    assert!(child.wait().unwrap().success());
+    let lines = log_of(&log);
+    assert_eq!((lines.len(), lines[0]["release_ns"].as_u64()), (5, Some(start_ns)));
+    assert_eq!(lines[0]["bytes"], lines[2]["bytes"], "the second stream starts at the same frame");
+}
+
+#[test]
+fn nonsense_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.mkv");
+    std::fs::write(&empty, b"no stream").unwrap();
+    let missing = folder.path().join("missing.mkv");
+    for path in [&empty, &missing] {
+        let output = player().arg(path).output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(path.file_name().unwrap().to_str().unwrap()), "{said}");
+    }
+}
