@@ -12,6 +12,7 @@
 pub mod law;
 pub mod model;
 pub mod predict;
+pub mod replay;
 mod target;
 mod task;
 

@@ -1,1 +1,3 @@
 //! qfabric-sim
+
+pub mod control_loop;

@@ -1,0 +1,454 @@
+//! `qfabric sim control`: the closed loop on a file of computation times, no kernel. Times in nanoseconds.
+//! Approach: [`qfabric_control::replay`] job by job, folded as the daemon folds real jobs.
+//! Source: AQuoSA 2009, §6.1 (the columns of Table II). Arithmetic is in double precision throughout, budgets
+//! real-valued, ê = e/P and Ê = E/P not rounded.
+
+use qfabric_control::replay::{Loop, Setup, Step};
+use qfabric_types::{Choice, Contract, InvalidContract, MIN_BUDGET, Nanos, PredictorSpec, QualityMeter, Share};
+use serde::{Deserialize, Serialize};
+
+/// The longest trace that is read: eleven hours of a 25 Hz application. More is refused.
+pub const MAX_JOBS: usize = 1_000_000;
+/// The longest line a trace may have; bounds what an error message quotes.
+const MAX_LINE: usize = 256;
+/// Costs above this (eleven days) are refused: what follows from them would no longer be exact.
+const MAX_COST_NS: f64 = 1e15;
+
+/// One job of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// c_k: its computation time, above 0.
+    pub c_ns: f64,
+    /// What was known of it before it ran.
+    pub hint: Option<f64>,
+}
+
+/// What to run a trace under.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// T.
+    pub period: Nanos,
+    /// P; must divide T.
+    pub server_period: Nanos,
+    /// What says the next cost.
+    pub predictor: PredictorSpec,
+    /// ρ.
+    pub rho: f64,
+    /// Which point of Theorem 2's interval.
+    pub choice: Choice,
+    /// e/T.
+    pub early: f64,
+    /// E/T.
+    pub late: f64,
+    /// Q̄/P.
+    pub max_bandwidth: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            period: Nanos::from_millis(40),
+            server_period: Nanos::new(2_500_000),
+            predictor: PredictorSpec::default(),
+            rho: 1.0,
+            choice: Choice::Left,
+            early: 0.2,
+            late: 0.0,
+            max_bandwidth: 0.4,
+        }
+    }
+}
+
+/// The trace or the options make no sense. Nothing was run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refused {
+    /// A line of the trace is no job.
+    #[error(
+        "line {line}: {text:?} is not a job; write its computation time in ns (above 0) and, if known, a hint, such as \"7312000 48211\""
+    )]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What stands there.
+        text: String,
+    },
+    /// Nothing to run.
+    #[error("the trace has no jobs; write one per line: its computation time in ns and, if known, a hint")]
+    Empty,
+    /// Too much to run.
+    #[error("the trace has more than {MAX_JOBS} jobs; split it")]
+    TooLong,
+    /// The options contradict themselves or what a reservation can be.
+    #[error(transparent)]
+    Options(#[from] InvalidContract),
+    /// The maximum bandwidth is no bandwidth.
+    #[error("max bandwidth is {0}; use above 0 to 1, of one CPU, and at least {MIN_BUDGET} per server period")]
+    MaxBandwidth(f64),
+}
+
+/// The whole outcome, serialised to the JSON that `--json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Output {
+    /// Every job, in order.
+    pub jobs: Vec<JobResult>,
+    /// What they come to.
+    pub summary: Summary,
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobResult {
+    /// Its number, from 0.
+    pub k: usize,
+    /// c_k.
+    pub c_ns: f64,
+    /// h_k; null while warming up.
+    pub low_ns: Option<f64>,
+    /// H_k; null while warming up.
+    pub high_ns: Option<f64>,
+    /// Q_k.
+    pub budget_ns: f64,
+    /// ε_{k+1}: the error of this job's end.
+    pub error_ns: f64,
+    /// The predictor had too few samples: the job ran at Q̄ and counts in no statistic.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm_up: bool,
+}
+
+/// Statistics over the jobs after the warm-up. Errors are fractions of T, bandwidths of one CPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// p: fraction of jobs whose error lay in [−e, E].
+    pub in_target: f64,
+    /// Mean of ε/T.
+    pub mean_error: f64,
+    /// Population standard deviation of ε/T.
+    pub sd_error: f64,
+    /// Mean of Q/P.
+    pub mean_bandwidth: f64,
+    /// Population standard deviation of Q/P.
+    pub sd_bandwidth: f64,
+    /// Jobs with ε > 0.
+    pub misses: u64,
+    /// Mean number of jobs from leaving [−e, E] until one is back inside; 0 where none left and came back.
+    pub recovery_jobs_mean: f64,
+    /// Jobs counted.
+    pub jobs: u64,
+    /// Mean of c/T.
+    pub mean_demand: f64,
+}
+
+/// Reads a trace: one job per line, `c_ns` or `c_ns hint`; empty lines and what follows a `#` are skipped.
+pub fn parse(text: &str) -> Result<Vec<Job>, Refused> {
+    let mut jobs = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let content = line.split('#').next().unwrap_or_default().trim();
+        if content.is_empty() {
+            continue;
+        }
+        if jobs.len() == MAX_JOBS {
+            return Err(Refused::TooLong);
+        }
+        jobs.push(parse_job(content).ok_or_else(|| refused_line(index + 1, content))?);
+    }
+    if jobs.is_empty() { Err(Refused::Empty) } else { Ok(jobs) }
+}
+
+fn parse_job(content: &str) -> Option<Job> {
+    let mut words = content.split([' ', '\t', ',']).filter(|word| !word.is_empty());
+    let c_ns = words.next()?.parse::<f64>().ok().filter(|c| *c > 0.0 && *c <= MAX_COST_NS)?;
+    let hint = words.next().map(|word| word.parse::<f64>().ok().filter(|hint| hint.is_finite()).ok_or(()));
+    match (hint.transpose(), words.next()) {
+        (Ok(hint), None) => Some(Job { c_ns, hint }),
+        _ => None,
+    }
+}
+
+fn refused_line(line: usize, content: &str) -> Refused {
+    let text = content.chars().take(MAX_LINE).collect();
+    Refused::Line { line, text }
+}
+
+/// Runs the loop over `trace`. The budget of job `k` is decided from `ε_k`, the jobs before it and its own hint.
+pub fn run(trace: &[Job], options: &Options) -> Result<Output, Refused> {
+    let setup = options.check()?;
+    check_trace(trace)?;
+    let mut control = Loop::new(&setup);
+    let mut tally = Tally::new(options);
+    let jobs = trace
+        .iter()
+        .enumerate()
+        .map(|(k, job)| {
+            let step = control.step(job.c_ns, job.hint);
+            tally.count(job, &step, control.target().contains(step.error_ns));
+            result(k, job, &step)
+        })
+        .collect();
+    Ok(Output { jobs, summary: tally.summary() })
+}
+
+/// A trace that was not [`parse`]d is held to the same rules; its jobs are named by their place, from 1.
+fn check_trace(trace: &[Job]) -> Result<(), Refused> {
+    let sound = |job: &Job| job.c_ns > 0.0 && job.c_ns <= MAX_COST_NS && job.hint.is_none_or(f64::is_finite);
+    match trace.iter().position(|job| !sound(job)) {
+        Some(at) => Err(Refused::Line { line: at + 1, text: format!("{} {:?}", trace[at].c_ns, trace[at].hint) }),
+        None if trace.is_empty() => Err(Refused::Empty),
+        None if trace.len() > MAX_JOBS => Err(Refused::TooLong),
+        None => Ok(()),
+    }
+}
+
+fn result(k: usize, job: &Job, step: &Step) -> JobResult {
+    JobResult {
+        k,
+        c_ns: job.c_ns,
+        low_ns: step.predicted.map(|costs| costs.low),
+        high_ns: step.predicted.map(|costs| costs.high),
+        budget_ns: step.budget_ns,
+        error_ns: step.error_ns,
+        warm_up: step.predicted.is_none(),
+    }
+}
+
+impl Options {
+    /// What is wrong with a contract of these numbers is wrong here too.
+    fn check(&self) -> Result<Setup, Refused> {
+        let max_bandwidth = self.max_bandwidth;
+        let budget_ns = max_bandwidth * self.server_period.as_f64();
+        if !(max_bandwidth > 0.0 && max_bandwidth <= 1.0) {
+            return Err(Refused::MaxBandwidth(max_bandwidth));
+        }
+        let mut contract = Contract::new("sim", self.period);
+        contract.server_period = self.server_period;
+        (contract.rho, contract.early, contract.late) = (self.rho, self.early, self.late);
+        contract.max_bandwidth = Share::ONE;
+        contract.check()?;
+        if budget_ns < MIN_BUDGET.as_f64() {
+            return Err(Refused::MaxBandwidth(max_bandwidth));
+        }
+        Ok(self.setup())
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            period: self.period,
+            server_period: self.server_period,
+            predictor: self.predictor,
+            rho: self.rho,
+            choice: self.choice,
+            early: self.early,
+            late: self.late,
+            max_bandwidth: self.max_bandwidth,
+        }
+    }
+}
+
+/// Folds the jobs that count.
+struct Tally {
+    meter: QualityMeter,
+    period_ns: f64,
+    server_period_ns: f64,
+    demand_sum: f64,
+    /// Jobs of the excursion under way; 0 while inside the target interval.
+    outside: u64,
+    recovered_jobs: u64,
+    recoveries: u64,
+}
+
+impl Tally {
+    fn new(options: &Options) -> Self {
+        Tally {
+            meter: QualityMeter::new(options.period, options.early, options.late),
+            period_ns: options.period.as_f64(),
+            server_period_ns: options.server_period.as_f64(),
+            demand_sum: 0.0,
+            outside: 0,
+            recovered_jobs: 0,
+            recoveries: 0,
+        }
+    }
+
+    fn count(&mut self, job: &Job, step: &Step, inside: bool) {
+        if step.predicted.is_none() {
+            return;
+        }
+        self.meter.count(step.error_ns, step.budget_ns / self.server_period_ns, step.error_ns > 0.0, None);
+        self.demand_sum += job.c_ns / self.period_ns;
+        if !inside {
+            self.outside += 1;
+        } else if self.outside > 0 {
+            self.recovered_jobs += std::mem::take(&mut self.outside);
+            self.recoveries += 1;
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let row = self.meter.quality("sim");
+        Summary {
+            in_target: row.in_target,
+            mean_error: row.mean_error,
+            sd_error: row.sd_error,
+            mean_bandwidth: row.mean_bandwidth,
+            sd_bandwidth: row.sd_bandwidth,
+            misses: row.misses,
+            recovery_jobs_mean: self.recovered_jobs as f64 / self.recoveries.max(1) as f64,
+            jobs: row.jobs,
+            mean_demand: self.demand_sum / row.jobs.max(1) as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn constant(c_ns: f64, jobs: usize) -> Vec<Job> {
+        vec![Job { c_ns, hint: None }; jobs]
+    }
+
+    fn ma(n: usize) -> Options {
+        Options { predictor: PredictorSpec::MovingAverage { n }, ..Options::default() }
+    }
+
+    #[test]
+    fn a_trace_is_read_with_hints_comments_and_empty_lines() {
+        let jobs = parse("# c_ns bytes\n7312000 48211\r\n\n 8e6\t # no hint\n9000000.5,-3\n").unwrap();
+        let expected = [(7_312_000.0, Some(48_211.0)), (8e6, None), (9_000_000.5, Some(-3.0))];
+        assert_eq!(jobs, expected.map(|(c_ns, hint)| Job { c_ns, hint }));
+    }
+
+    #[test]
+    fn a_line_that_is_no_job_is_named_with_its_number() {
+        for nonsense in ["frog", "-5", "0", "NaN", "inf", "1e16", "5 frog", "5 NaN", "5 6 7", "0x10"] {
+            let refusal = parse(&format!("1000\n# fine\n{nonsense}\n")).unwrap_err().to_string();
+            assert!(refusal.contains("line 3") && refusal.contains(nonsense), "{refusal}");
+        }
+        assert!(parse(&format!("{}\n", "x".repeat(100_000))).unwrap_err().to_string().len() < 600);
+        assert_eq!(parse("# nothing\n\n"), Err(Refused::Empty));
+        assert_eq!(parse(&"1\n".repeat(MAX_JOBS + 1)), Err(Refused::TooLong));
+    }
+
+    #[test]
+    fn nonsense_options_are_refused_with_their_value() {
+        type Change = fn(&mut Options);
+        let nonsense: [(Change, &str); 8] = [
+            (|o| o.period = Nanos::ZERO, "period 0 ns"),
+            (|o| o.server_period = Nanos::from_millis(7), "7 ms"),
+            (|o| o.server_period = Nanos::ZERO, "server period 0 ns"),
+            (|o| o.rho = f64::NAN, "NaN"),
+            (|o| o.early = -0.5, "-0.5"),
+            (|o| o.max_bandwidth = 0.0, "max bandwidth is 0"),
+            (|o| o.max_bandwidth = 1.5, "1.5"),
+            (|o| o.max_bandwidth = 1e-9, "0.000000001"),
+        ];
+        for (change, named) in nonsense {
+            let mut options = Options::default();
+            change(&mut options);
+            let refusal = run(&constant(1e6, 3), &options).unwrap_err().to_string();
+            assert!(refusal.contains(named), "{refusal} does not name {named}");
+        }
+    }
+
+    #[test]
+    fn a_trace_that_was_not_read_here_is_held_to_the_same_rules() {
+        for (c_ns, hint) in [(0.0, None), (f64::NAN, None), (1.0, Some(f64::INFINITY))] {
+            let trace = [Job { c_ns: 1.0, hint: None }, Job { c_ns, hint }];
+            assert!(matches!(run(&trace, &Options::default()), Err(Refused::Line { line: 2, .. })));
+        }
+    }
+
+    #[test]
+    fn warm_up_jobs_are_listed_and_count_in_no_statistic() {
+        let output = run(&constant(8e6, 10), &ma(4)).unwrap();
+        assert!(output.jobs[..4].iter().all(|job| job.warm_up && job.budget_ns == 1e6 && job.low_ns.is_none()));
+        assert!(output.jobs[4..].iter().all(|job| !job.warm_up && job.budget_ns == 0.5e6 && job.error_ns == 0.0));
+        assert_eq!((output.summary.jobs, output.summary.mean_bandwidth, output.summary.in_target), (6, 0.2, 1.0));
+        assert_eq!(run(&constant(8e6, 3), &ma(4)).unwrap().summary.jobs, 0);
+    }
+
+    #[test]
+    fn the_json_has_the_names_of_the_contract() {
+        let output = run(&constant(8e6, 2), &ma(1)).unwrap();
+        let json = serde_json::to_value(&output).unwrap();
+        let warm_up = serde_json::json!({"k": 0, "c_ns": 8e6, "low_ns": null, "high_ns": null,
+            "budget_ns": 1e6, "error_ns": -20e6, "warm_up": true});
+        let job = serde_json::json!({"k": 1, "c_ns": 8e6, "low_ns": 8e6, "high_ns": 8e6,
+            "budget_ns": 5e5, "error_ns": 0.0});
+        assert_eq!(json["jobs"], serde_json::json!([warm_up, job]));
+        for name in
+            ["in_target", "mean_error", "sd_error", "mean_bandwidth", "sd_bandwidth", "misses", "recovery_jobs_mean"]
+        {
+            assert!(json["summary"][name].is_number(), "{name}");
+        }
+    }
+
+    #[test]
+    fn recovery_counts_the_jobs_of_each_excursion_that_ended() {
+        let mut costs = vec![8e6; 20];
+        costs[8] = 12e6; // late by 8 periods, made up for within Q̄ by the next job
+        costs[12] = 40e6; // hopelessly late: takes several jobs at Q̄
+        let trace: Vec<Job> = costs.iter().map(|&c_ns| Job { c_ns, hint: None }).collect();
+        let output = run(&trace, &ma(4)).unwrap();
+        let outside: Vec<bool> = output.jobs[4..].iter().map(|job| job.error_ns > 0.0 || job.error_ns < -8e6).collect();
+        let lengths: Vec<usize> = outside.split(|out| !out).map(<[bool]>::len).filter(|&n| n > 0).collect();
+        let mean = lengths.iter().sum::<usize>() as f64 / lengths.len() as f64;
+        assert!(!outside.last().unwrap() && lengths.len() >= 2, "{lengths:?}");
+        assert_eq!(output.summary.recovery_jobs_mean, mean);
+    }
+
+    /// The contract of design.md §6 once more, written down without sharing a line with the rooms under test.
+    fn oracle(costs: &[f64], n: usize, rho: f64, choice: Choice) -> Vec<(f64, f64)> {
+        let (t, p, l, e, q_max) = (40e6, 2.5e6, 16.0, 0.2 * 16.0, 1e6);
+        let (mut eps, mut x) = (0.0f64, 0.0f64);
+        let mut rows = Vec::new();
+        for (k, &c) in costs.iter().enumerate() {
+            let q = if k < n {
+                q_max
+            } else {
+                let last = &costs[k - n..k];
+                let mu = last.iter().sum::<f64>() / n as f64;
+                let sd = (last.iter().map(|c| (c - mu) * (c - mu)).sum::<f64>() / n as f64).sqrt();
+                let (low, high) = ((mu - rho * sd).max(0.0), mu + rho * sd);
+                let s = eps.max(0.0) / p;
+                let left = if l - s > 0.0 { (high / (l - s)).min(q_max) } else { q_max };
+                let den = l - 1.0 - e - s;
+                let right = if den > 0.0 { (low / den).min(q_max) } else { left };
+                match choice {
+                    _ if right <= left => left,
+                    Choice::Middle => (left + right) / 2.0,
+                    Choice::Right => right,
+                    _ => left,
+                }
+            };
+            let (next, left_over) = if eps <= 0.0 {
+                ((c / q).ceil() * p - t, (c / q).ceil() * q - c)
+            } else if c <= x {
+                (eps - t, x - c)
+            } else {
+                (eps + ((c - x) / q).ceil() * p - t, ((c - x) / q).ceil() * q - (c - x))
+            };
+            (eps, x) = (next, if next > 0.0 { left_over } else { 0.0 });
+            rows.push((q, eps));
+        }
+        rows
+    }
+
+    proptest! {
+        #[test]
+        fn every_budget_and_error_is_that_of_an_independent_reading_of_the_formulas(
+            costs in prop::collection::vec(2e6f64..16e6, 20..120),
+            n in 1usize..15,
+            rho in 0.0f64..2.0,
+            choice in prop::sample::select(&[Choice::Left, Choice::Middle, Choice::Right][..]),
+        ) {
+            let trace: Vec<Job> = costs.iter().map(|&c_ns| Job { c_ns: c_ns.round(), hint: None }).collect();
+            let rounded: Vec<f64> = trace.iter().map(|job| job.c_ns).collect();
+            let output = run(&trace, &Options { rho, choice, ..ma(n) }).unwrap();
+            for (job, (q, eps)) in output.jobs.iter().zip(oracle(&rounded, n, rho, choice)) {
+                prop_assert!((job.budget_ns - q).abs() <= 1e-7 * q, "job {}: {} is not {q}", job.k, job.budget_ns);
+                prop_assert_eq!(job.error_ns, eps, "job {}", job.k);
+            }
+        }
+    }
+}
