@@ -1,1 +1,182 @@
-//! How this host's control groups are laid out, and what that means for real-time threads.
+//! How this host's control groups and root domains are laid out, and what that means for real-time threads.
+//!
+//! SCHED_DEADLINE looks at *root domains* (cpuset partitions) and not at groups: a thread must be allowed on
+//! every CPU of its root domain. SCHED_FIFO and SCHED_RR are subject to `cpu.rt_runtime_us` of the group where
+//! the kernel has RT_GROUP_SCHED; SCHED_DEADLINE is not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cpus::CpuList;
+
+/// Which versions of control groups are mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Version 2 alone, with its controllers.
+    V2,
+    /// Version 1 hierarchies, with a version 2 beside them that has no controllers.
+    Hybrid,
+    /// Version 1 alone.
+    V1,
+    /// None.
+    None,
+}
+
+/// Where control groups are mounted, of a `/proc/self/mounts`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mounts {
+    /// The version 2 hierarchy.
+    pub v2: Option<PathBuf>,
+    /// Version 1 hierarchies with their options, which name the controllers.
+    pub v1: Vec<(PathBuf, String)>,
+}
+
+impl Mounts {
+    /// Those of this host.
+    pub fn here() -> Mounts {
+        Mounts::parse(&fs::read_to_string("/proc/self/mounts").unwrap_or_default())
+    }
+
+    /// Those of a mounts file.
+    pub fn parse(text: &str) -> Mounts {
+        let mut mounts = Mounts::default();
+        for line in text.lines() {
+            let mut words = line.split(' ').skip(1);
+            let (Some(at), Some(kind), Some(options)) = (words.next(), words.next(), words.next()) else { continue };
+            match kind {
+                "cgroup2" => mounts.v2 = Some(at.into()),
+                "cgroup" => mounts.v1.push((at.into(), options.to_owned())),
+                _ => {}
+            }
+        }
+        mounts
+    }
+
+    /// What they come to.
+    pub fn layout(&self) -> Layout {
+        match (&self.v2, self.v1.is_empty()) {
+            (Some(_), true) => Layout::V2,
+            (Some(_), false) => Layout::Hybrid,
+            (None, false) => Layout::V1,
+            (None, true) => Layout::None,
+        }
+    }
+
+    /// The version 1 hierarchy of a controller.
+    pub fn v1_of(&self, controller: &str) -> Option<&Path> {
+        let has = |options: &str| options.split(',').any(|o| o == controller);
+        self.v1.iter().find(|(_, options)| has(options)).map(|(at, _)| at.as_path())
+    }
+
+    /// The folder of `pid`'s group in the hierarchy of a controller; the version 2 one for "".
+    pub fn group_of(&self, pid: i32, controller: &str) -> Option<PathBuf> {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let group = group_in(&text, controller)?;
+        let root = if controller.is_empty() { self.v2.as_deref() } else { self.v1_of(controller) };
+        Some(root?.join(group.trim_start_matches('/')))
+    }
+}
+
+/// The group's path in a `/proc/PID/cgroup`.
+fn group_in(text: &str, controller: &str) -> Option<String> {
+    let mut lines = text.lines().filter_map(|l| {
+        let mut parts = l.splitn(3, ':').skip(1);
+        Some((parts.next()?, parts.next()?))
+    });
+    lines.find(|(names, _)| names.split(',').any(|n| n == controller)).map(|(_, group)| group.to_owned())
+}
+
+/// The CPUs a thread must be allowed on for SCHED_DEADLINE: those of the cpuset partition it is in, where
+/// there is one, else all that are online and not isolated.
+pub fn root_domain(pid: i32) -> CpuList {
+    let group = Mounts::here().group_of(pid, "");
+    let partition = group.as_deref().and_then(|g| partition_of(g));
+    partition.unwrap_or_else(|| {
+        let isolated = CpuList::read("/sys/devices/system/cpu/isolated").unwrap_or_default();
+        CpuList::online().without(&isolated)
+    })
+}
+
+/// The CPUs of the nearest partition root at or above a version 2 group.
+fn partition_of(group: &Path) -> Option<CpuList> {
+    let is_root = |dir: &&Path| {
+        let kind = fs::read_to_string(dir.join("cpuset.cpus.partition")).unwrap_or_default();
+        matches!(kind.trim(), "root" | "isolated")
+    };
+    let effective = |dir: &Path| CpuList::read(dir.join("cpuset.cpus.effective")).filter(|c| !c.is_empty());
+    let nearest = group.ancestors().find(is_root).and_then(effective);
+    // Without one, the CPUs that partitions elsewhere took are missing from the top group's.
+    nearest.or_else(|| group.ancestors().filter_map(effective).last())
+}
+
+/// How much of each second real-time threads may use in all, in µs; −1: all of it.
+pub fn rt_runtime_us() -> Option<i64> {
+    number("/proc/sys/kernel/sched_rt_runtime_us")
+}
+
+/// What the group of `pid` grants SCHED_FIFO and SCHED_RR threads; `None` without RT_GROUP_SCHED. At 0 such a
+/// policy is refused to its threads (SCHED_DEADLINE is not).
+pub fn group_rt_runtime_us(pid: i32) -> Option<i64> {
+    number(Mounts::here().group_of(pid, "cpu")?.join("cpu.rt_runtime_us"))
+}
+
+/// The periods this kernel takes, for people.
+pub fn period_range() -> String {
+    let us = |end: &str| number(format!("/proc/sys/kernel/sched_deadline_period_{end}_us"));
+    match (us("min"), us("max")) {
+        (Some(min), Some(max)) => format!("{min} µs and {max} µs"),
+        _ => "100 µs and 4 s".into(),
+    }
+}
+
+fn number(path: impl AsRef<Path>) -> Option<i64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\
+                          cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\nproc /proc proc rw 0 0\n";
+
+    #[test]
+    fn the_layout_is_read_off_the_mounts() {
+        assert_eq!(Mounts::parse(HYBRID).layout(), Layout::Hybrid);
+        assert_eq!(Mounts::parse("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0").layout(), Layout::V2);
+        assert_eq!(Mounts::parse("c /c cgroup rw,cpu 0 0").layout(), Layout::V1);
+        assert_eq!(Mounts::parse("garbage\n\n").layout(), Layout::None);
+        assert_eq!(Mounts::parse(HYBRID).v1_of("cpuacct"), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+        assert_eq!(Mounts::parse(HYBRID).v1_of("cpuset"), None);
+    }
+
+    #[test]
+    fn a_group_is_found_in_its_hierarchy() {
+        let text = "5:cpu,cpuacct:/a:b\n0::/user.slice\n";
+        assert_eq!(group_in(text, "cpuacct").as_deref(), Some("/a:b"));
+        assert_eq!(group_in(text, "").as_deref(), Some("/user.slice"));
+        assert_eq!(group_in(text, "memory"), None);
+    }
+
+    #[test]
+    fn the_nearest_partition_names_the_cpus() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |dir: &str, file: &str, text: &str| {
+            fs::create_dir_all(root.path().join(dir)).unwrap();
+            fs::write(root.path().join(dir).join(file), text).unwrap();
+        };
+        write("", "cpuset.cpus.effective", "0-5\n");
+        write("rt", "cpuset.cpus.partition", "root\n");
+        write("rt", "cpuset.cpus.effective", "6-7\n");
+        write("rt/app", "cpuset.cpus.partition", "member\n");
+        write("other", "cpuset.cpus.partition", "root invalid (no CPUs)\n");
+        assert_eq!(partition_of(&root.path().join("rt/app")).unwrap().to_string(), "6-7");
+        assert_eq!(partition_of(&root.path().join("other")).unwrap().to_string(), "0-5");
+    }
+
+    #[test]
+    fn this_host_has_a_root_domain() {
+        assert!(!root_domain(std::process::id() as i32).is_empty());
+    }
+}

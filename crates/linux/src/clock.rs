@@ -1,34 +1,66 @@
 //! The clocks of this host. Times in nanoseconds.
 
+use std::io;
+
 use qfabric_types::{Instant, Nanos};
-use rustix::process::Pid;
-use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Now, on CLOCK_MONOTONIC: the clock every room means by [`Instant`].
 pub fn now() -> Instant {
-    Instant::new(as_ns(clock_gettime(ClockId::Monotonic)))
+    let time = clock_gettime(ClockId::Monotonic);
+    Instant::new(in_ns(time.tv_sec, time.tv_nsec))
 }
 
 /// CPU time the calling thread has used.
 pub fn thread_cpu() -> Nanos {
-    Nanos::new(as_ns(clock_gettime(ClockId::ThreadCPUTime)))
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Nanos::new(in_ns(time.tv_sec, time.tv_nsec))
 }
 
-/// CPU time all threads of a process have used so far, exact to this moment; the kernel offers this of any
-/// process, but of threads only within one's own process. `ESRCH`/`EINVAL` where it is gone.
-pub fn process_cpu(pid: i32) -> std::io::Result<Nanos> {
-    let pid = Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ESRCH))?;
-    // Linux encodes "CPU clock of process pid" as a clock number: (~pid << 3) | CPUCLOCK_SCHED.
-    let clock = (!pid.as_raw_nonzero().get() << 3) | 2;
-    let _ = DynamicClockId::Tai;
-    read_numbered(clock)
+/// CPU time all threads of a process have used, exact to this moment. The kernel offers this of any process
+/// (of single threads only within one's own). `ESRCH` where it is gone.
+pub fn process_cpu(pid: i32) -> io::Result<Nanos> {
+    let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+    if !(1..=MAX_PID).contains(&pid) {
+        return Err(gone());
+    }
+    let time = crate::sys::read_clock(process_clock(pid)).map_err(|_| gone())?;
+    Ok(Nanos::new(in_ns(time.tv_sec, time.tv_nsec)))
 }
 
-fn as_ns(time: Timespec) -> u64 {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+/// `PID_MAX_LIMIT`: beyond it the clock's number would mean another clock.
+const MAX_PID: i32 = 1 << 22;
+
+/// The number of a process's CPU clock: `(~pid << 3) | CPUCLOCK_SCHED` (include/linux/posix-timers.h).
+fn process_clock(pid: i32) -> libc::clockid_t {
+    (!pid << 3) | 2
 }
 
-fn read_numbered(_clock: i32) -> std::io::Result<Nanos> {
-    let _ = clock_gettime_dynamic(DynamicClockId::Tai)?;
-    Ok(Nanos::ZERO)
+fn in_ns(seconds: i64, nanoseconds: i64) -> u64 {
+    seconds as u64 * 1_000_000_000 + nanoseconds as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clocks_run_forward() {
+        let (then, cpu) = (now(), thread_cpu());
+        std::hint::black_box((0..100_000u64).fold(0, |a, b| a ^ b * b));
+        assert!(now() > then && thread_cpu() > cpu);
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_process_covers_that_of_its_threads() {
+        let mine = thread_cpu();
+        assert!(process_cpu(std::process::id() as i32).unwrap() >= mine);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_clock() {
+        for pid in [0, -1, i32::MAX] {
+            assert_eq!(process_cpu(pid).unwrap_err().raw_os_error(), Some(libc::ESRCH), "{pid}");
+        }
+    }
 }

@@ -1,13 +1,20 @@
-//! HRTICK and HRTICK_DL in debugfs `sched/features`: whether budgets are enforced by a timer of their own or
-//! only at the scheduler's tick.
+//! HRTICK and HRTICK_DL in debugfs `sched/features`: whether budgets are enforced by a timer of their own, or
+//! only at the scheduler's tick (a budget of 0.2 ms then runs for up to a whole tick, 1 to 10 ms; averages
+//! stay exact). Off by default before Linux 7.1. Kernel lockdown refuses debugfs altogether.
+//!
+//! The file lists one word per feature, `NO_` in front of those that are off; writing such a word switches.
 
-use std::path::Path;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-/// Where the kernel keeps its scheduler features.
-pub const FEATURES: &str = "/sys/kernel/debug/sched/features";
+use serde::{Deserialize, Serialize};
+
+/// Where the kernel's debug files are mounted: the `root` of the functions here.
+pub const DEBUGFS: &str = "/sys/kernel/debug";
 
 /// A scheduler feature this program may switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Feature {
     /// A high-resolution tick for fair threads.
@@ -16,8 +23,18 @@ pub enum Feature {
     HrtickDl,
 }
 
+impl Feature {
+    /// The kernel's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Feature::Hrtick => "HRTICK",
+            Feature::HrtickDl => "HRTICK_DL",
+        }
+    }
+}
+
 /// What can be said of a feature.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Switched on.
@@ -28,19 +45,120 @@ pub enum State {
     Absent,
     /// It cannot be read or switched.
     Refused {
-        /// Lockdown, not mounted, permission.
+        /// Lockdown, not mounted, no permission.
         why: String,
     },
 }
 
-/// What it is now, in the features file of `root` ([`FEATURES`] on a real host).
+/// What the feature is now.
 pub fn state(root: &Path, feature: Feature) -> State {
-    let _ = (root, feature);
-    State::Absent
+    match fs::read_to_string(file(root)) {
+        Ok(text) => state_in(&text, feature),
+        Err(e) => State::Refused { why: reason(root, &e) },
+    }
 }
 
-/// Switches it; answers what it was before.
-pub fn set(root: &Path, feature: Feature, on: bool) -> Result<State, State> {
-    let _ = (root, feature, on);
-    Err(State::Absent)
+/// Switches it; the error is the state that stands in the way.
+pub fn set(root: &Path, feature: Feature, on: bool) -> Result<(), State> {
+    match (state(root, feature), on) {
+        (State::On, true) | (State::Off, false) => Ok(()),
+        (State::On | State::Off, _) => write(root, feature, on),
+        (other, _) => Err(other),
+    }
+}
+
+fn state_in(text: &str, feature: Feature) -> State {
+    let word = feature.word();
+    let is_off = |w: &str| w.strip_prefix("NO_") == Some(word);
+    match text.split_whitespace().find(|w| *w == word || is_off(w)) {
+        Some(w) if w == word => State::On,
+        Some(_) => State::Off,
+        None => State::Absent,
+    }
+}
+
+fn write(root: &Path, feature: Feature, on: bool) -> Result<(), State> {
+    let word = format!("{}{}", if on { "" } else { "NO_" }, feature.word());
+    let mut open = fs::OpenOptions::new();
+    let written = open.write(true).open(file(root)).and_then(|mut f| f.write_all(word.as_bytes()));
+    written.map_err(|e| State::Refused { why: reason(root, &e) })
+}
+
+/// `sched/features` since Linux 5.13, `sched_features` before.
+fn file(root: &Path) -> PathBuf {
+    let (new, old) = (root.join("sched/features"), root.join("sched_features"));
+    if !new.exists() && old.exists() { old } else { new }
+}
+
+fn reason(root: &Path, error: &io::Error) -> String {
+    let locked = fs::read_to_string("/sys/kernel/security/lockdown").ok().and_then(|t| lockdown_in(&t));
+    match (error.kind(), locked) {
+        (io::ErrorKind::PermissionDenied, Some(level)) => {
+            format!("kernel lockdown ({level}) refuses {}", file(root).display())
+        }
+        (io::ErrorKind::PermissionDenied, None) => format!("no permission for {}; run as root", file(root).display()),
+        (io::ErrorKind::NotFound, _) => {
+            format!("{} is not there; mount debugfs: mount -t debugfs none {}", file(root).display(), root.display())
+        }
+        _ => format!("{}: {error}", file(root).display()),
+    }
+}
+
+/// The level in force, of `none [integrity] confidentiality`; `None` where that is none.
+pub(crate) fn lockdown_in(text: &str) -> Option<String> {
+    let level = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))?;
+    (level != "none").then(|| level.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL_6: &str = "PLACE_LAG NO_HRTICK NO_HRTICK_DL NO_DOUBLE_TICK UTIL_EST\n";
+
+    fn tree(features: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("sched")).unwrap();
+        fs::write(root.path().join("sched/features"), features).unwrap();
+        root
+    }
+
+    #[test]
+    fn a_feature_is_not_mistaken_for_one_whose_name_begins_alike() {
+        assert_eq!(state_in("HRTICK NO_HRTICK_DL", Feature::HrtickDl), State::Off);
+        assert_eq!(state_in("HRTICK NO_HRTICK_DL", Feature::Hrtick), State::On);
+        assert_eq!(state_in("PLACE_LAG", Feature::HrtickDl), State::Absent);
+    }
+
+    #[test]
+    fn switching_writes_the_kernels_word_and_nothing_when_it_is_so_already() {
+        let root = tree(KERNEL_6);
+        assert_eq!(set(root.path(), Feature::HrtickDl, false), Ok(()));
+        assert_eq!(fs::read_to_string(root.path().join("sched/features")).unwrap(), KERNEL_6);
+        assert_eq!(set(root.path(), Feature::HrtickDl, true), Ok(()));
+        assert!(fs::read_to_string(root.path().join("sched/features")).unwrap().starts_with("HRTICK_DL"));
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said_with_the_way_out() {
+        let empty = tempfile::tempdir().unwrap();
+        let State::Refused { why } = state(empty.path(), Feature::HrtickDl) else { panic!("not refused") };
+        assert!(why.contains("mount -t debugfs"), "{why}");
+        assert_eq!(set(tree("PLACE_LAG").path(), Feature::HrtickDl, true), Err(State::Absent));
+    }
+
+    #[test]
+    fn the_level_of_lockdown_is_read() {
+        assert_eq!(lockdown_in("none [integrity] confidentiality\n").as_deref(), Some("integrity"));
+        assert_eq!(lockdown_in("[none] integrity confidentiality\n"), None);
+        assert_eq!(lockdown_in(""), None);
+    }
+
+    #[test]
+    fn this_host_answers_something_definite() {
+        match state(Path::new(DEBUGFS), Feature::HrtickDl) {
+            State::Refused { why } => assert!(why.contains(DEBUGFS), "{why}"),
+            State::On | State::Off | State::Absent => {}
+        }
+    }
 }

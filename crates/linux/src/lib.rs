@@ -32,6 +32,7 @@ pub mod mechanism;
 pub mod memory;
 pub mod observe;
 pub mod sched_attr;
+mod sys;
 pub mod testing;
 pub mod threads;
 pub mod watch;

@@ -1,1 +1,186 @@
-//! `sched_setattr` and `sched_getattr`.
+//! What the scheduler knows of a thread, and how it is told something else: `sched_setattr(2)` and
+//! `sched_getattr(2)`. Times in nanoseconds.
+
+use std::io;
+
+use qfabric_types::{Nanos, Reservation, ThreadId};
+use serde::{Deserialize, Serialize};
+
+use crate::sys::{RawSchedAttr, sched_getattr, sched_setattr};
+
+/// Children start under SCHED_OTHER instead of inheriting.
+pub const RESET_ON_FORK: u64 = 0x01;
+/// GRUB: use what other reservations leave over.
+pub const RECLAIM: u64 = 0x02;
+/// SIGXCPU when a budget is overrun.
+pub const DL_OVERRUN: u64 = 0x04;
+/// Flag of `sched_getattr` since Linux 7.1: answer what is left of budget and deadline, not the parameters.
+const GETATTR_DL_DYNAMIC: u32 = 0x01;
+
+/// Scheduling policy by its number in the kernel's interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Policy(pub u32);
+
+#[allow(missing_docs)] // the kernel's names
+impl Policy {
+    pub const OTHER: Policy = Policy(0);
+    pub const FIFO: Policy = Policy(1);
+    pub const RR: Policy = Policy(2);
+    pub const BATCH: Policy = Policy(3);
+    pub const IDLE: Policy = Policy(5);
+    pub const DEADLINE: Policy = Policy(6);
+    pub const EXT: Policy = Policy(7);
+
+    /// The kernel's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::OTHER => "SCHED_OTHER",
+            Policy::FIFO => "SCHED_FIFO",
+            Policy::RR => "SCHED_RR",
+            Policy::BATCH => "SCHED_BATCH",
+            Policy::IDLE => "SCHED_IDLE",
+            Policy::DEADLINE => "SCHED_DEADLINE",
+            Policy::EXT => "SCHED_EXT",
+            _ => "an unknown policy",
+        }
+    }
+
+    /// Whether threads under it run before all fair ones.
+    pub fn is_real_time(self) -> bool {
+        matches!(self, Policy::FIFO | Policy::RR | Policy::DEADLINE)
+    }
+}
+
+/// Scheduling attributes of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedAttr {
+    /// Its policy.
+    pub policy: Policy,
+    /// [`RESET_ON_FORK`], [`RECLAIM`], [`DL_OVERRUN`].
+    pub flags: u64,
+    /// −20 to 19; fair policies.
+    pub nice: i32,
+    /// 1 to 99 under SCHED_FIFO and SCHED_RR, otherwise 0.
+    pub priority: u32,
+    /// Budget under SCHED_DEADLINE; since Linux 6.12 the slice under fair policies.
+    pub runtime_ns: u64,
+    /// Relative deadline under SCHED_DEADLINE.
+    pub deadline_ns: u64,
+    /// Period under SCHED_DEADLINE.
+    pub period_ns: u64,
+}
+
+impl SchedAttr {
+    /// Plain fair scheduling at a nice value.
+    pub const fn fair(nice: i32) -> Self {
+        let (policy, flags, priority) = (Policy::OTHER, 0, 0);
+        SchedAttr { policy, flags, nice, priority, runtime_ns: 0, deadline_ns: 0, period_ns: 0 }
+    }
+
+    /// SCHED_FIFO at a priority of 1 to 99.
+    pub const fn fifo(priority: u32) -> Self {
+        SchedAttr { policy: Policy::FIFO, priority, ..SchedAttr::fair(0) }
+    }
+
+    /// A reservation; children never inherit it (without that, a reserved thread could not fork at all).
+    pub fn deadline(reservation: Reservation, reclaim: bool) -> Self {
+        let period_ns = reservation.period().get();
+        SchedAttr {
+            policy: Policy::DEADLINE,
+            flags: RESET_ON_FORK | if reclaim { RECLAIM } else { 0 },
+            runtime_ns: reservation.budget().get(),
+            deadline_ns: period_ns,
+            period_ns,
+            ..SchedAttr::fair(0)
+        }
+    }
+
+    /// What `thread` has now (0: the calling thread). `ESRCH` where it is gone.
+    pub fn of(thread: ThreadId) -> io::Result<Self> {
+        sched_getattr(thread.0, 0).map(SchedAttr::from)
+    }
+
+    /// Gives it to `thread` (0: the calling thread). `EBUSY`: no room; `EPERM`: no right, or a pinned thread.
+    pub fn give(&self, thread: ThreadId) -> io::Result<()> {
+        sched_setattr(thread.0, &RawSchedAttr::from(*self))
+    }
+
+    /// Whether the kernel could have handed this out: a journal from elsewhere is checked by it.
+    pub fn is_believable(&self) -> bool {
+        let flags_known = self.flags & !0x7f == 0;
+        let policy_known = self.policy.name() != "an unknown policy";
+        let rt = matches!(self.policy, Policy::FIFO | Policy::RR);
+        let priority_fits = if rt { (1..=99).contains(&self.priority) } else { self.priority == 0 };
+        flags_known && policy_known && priority_fits && (-20..=19).contains(&self.nice)
+    }
+}
+
+/// What a thread's server has left: (budget, absolute deadline in the run queue's clock). `EINVAL` on kernels
+/// before 7.1.
+pub fn remaining(thread: ThreadId) -> io::Result<(Nanos, u64)> {
+    let attr = sched_getattr(thread.0, GETATTR_DL_DYNAMIC)?;
+    Ok((Nanos::new(attr.runtime_ns), attr.deadline_ns))
+}
+
+impl From<RawSchedAttr> for SchedAttr {
+    fn from(raw: RawSchedAttr) -> Self {
+        let RawSchedAttr { policy, flags, nice, priority, runtime_ns, deadline_ns, period_ns, .. } = raw;
+        SchedAttr { policy: Policy(policy), flags, nice, priority, runtime_ns, deadline_ns, period_ns }
+    }
+}
+
+impl From<SchedAttr> for RawSchedAttr {
+    fn from(attr: SchedAttr) -> Self {
+        let SchedAttr { policy, flags, nice, priority, runtime_ns, deadline_ns, period_ns } = attr;
+        let policy = policy.0;
+        RawSchedAttr { policy, flags, nice, priority, runtime_ns, deadline_ns, period_ns, ..RawSchedAttr::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SELF: ThreadId = ThreadId(0);
+
+    #[test]
+    fn a_thread_reads_back_the_nice_value_it_was_given() {
+        std::thread::spawn(|| {
+            SchedAttr::fair(7).give(SELF).unwrap();
+            let now = SchedAttr::of(SELF).unwrap();
+            assert_eq!((now.policy, now.nice), (Policy::OTHER, 7));
+            assert!(now.is_believable());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_gone_thread_is_no_such_process() {
+        assert_eq!(SchedAttr::of(ThreadId(i32::MAX)).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn a_reservation_becomes_an_implicit_deadline_that_children_do_not_inherit() {
+        let reservation = Reservation::new(Nanos::from_millis(2), Nanos::from_millis(10)).unwrap();
+        let attr = SchedAttr::deadline(reservation, true);
+        assert_eq!((attr.runtime_ns, attr.deadline_ns, attr.period_ns), (2_000_000, 10_000_000, 10_000_000));
+        assert_eq!(attr.flags, RESET_ON_FORK | RECLAIM);
+    }
+
+    #[test]
+    fn attributes_no_kernel_hands_out_are_not_believed() {
+        let nonsense = [
+            SchedAttr { policy: Policy(4), ..SchedAttr::fair(0) },
+            SchedAttr::fair(20),
+            SchedAttr::fifo(0),
+            SchedAttr::fifo(100),
+            SchedAttr { flags: 1 << 40, ..SchedAttr::fair(0) },
+        ];
+        for attr in nonsense {
+            assert!(!attr.is_believable(), "{attr:?}");
+        }
+    }
+}

@@ -1,6 +1,14 @@
-//! Helpers of tests that need the real scheduler.
+//! Helpers of tests that need the real scheduler: one at a time, with threads whose doings are known.
 
 use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use qfabric_types::{Nanos, Share, ThreadId};
+
+use crate::clock;
 
 /// Waits until no other test uses the real scheduler; free again when dropped.
 #[must_use]
@@ -11,4 +19,112 @@ pub fn live_lock() -> File {
     let file = File::options().create(true).append(true).open(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
     flock(&file, FlockOperation::LockExclusive).unwrap_or_else(|e| panic!("{path}: {e}"));
     file
+}
+
+/// Whether this process may use SCHED_DEADLINE at all; says on standard error when a test is skipped for it.
+pub fn may_reserve() -> bool {
+    let may = crate::capability::held(rustix::thread::CapabilitySet::SYS_NICE);
+    if !may {
+        eprintln!("skipped: this test needs CAP_SYS_NICE");
+    }
+    may
+}
+
+/// A thread of this process with a known way of life; ends when dropped.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its number.
+    pub thread: ThreadId,
+    used: Arc<AtomicU64>,
+    turns: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    join: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Sleeps.
+    pub fn sleeping() -> Worker {
+        Worker::start(|| std::thread::sleep(Duration::from_millis(1)))
+    }
+
+    /// Uses all the CPU it gets.
+    pub fn burning() -> Worker {
+        Worker::start(|| burn(Nanos::from_micros(100)))
+    }
+
+    /// Burns `busy` of CPU time, then sleeps until the next multiple of `period`.
+    pub fn periodic(period: Nanos, busy: Nanos) -> Worker {
+        let mut next = clock::now();
+        Worker::start(move || {
+            burn(busy);
+            next = next + period;
+            std::thread::sleep(Duration::from_nanos(next.since(clock::now()).get()));
+        })
+    }
+
+    /// Does `turn` over and over.
+    pub fn start(mut turn: impl FnMut() + Send + 'static) -> Worker {
+        let (used, turns, stop) = <(Arc<AtomicU64>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();
+        let (in_used, in_turns, in_stop) = (used.clone(), turns.clone(), stop.clone());
+        let (tell, told) = std::sync::mpsc::channel();
+        let live = move || {
+            let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get());
+            while !in_stop.load(Ordering::Relaxed) {
+                turn();
+                in_used.store(clock::thread_cpu().get(), Ordering::Relaxed);
+                in_turns.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let join = std::thread::Builder::new().name("qf-worker".into()).spawn(live).expect("a test may start threads");
+        let thread = ThreadId(told.recv().expect("the thread says its number first"));
+        Worker { thread, used, turns, stop, join: Some(join) }
+    }
+
+    /// CPU time used up to the end of its last turn.
+    pub fn used(&self) -> Nanos {
+        Nanos::new(self.used.load(Ordering::Relaxed))
+    }
+
+    /// How often it has done its turn.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// The share of one CPU it gets over the next `length`.
+    pub fn share_over(&self, length: Duration) -> f64 {
+        let (start, used) = (clock::now(), self.used());
+        std::thread::sleep(length);
+        (self.used() - used).as_f64() / clock::now().since(start).as_f64()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(join) = self.join.take() {
+            let _ = join.join();
+        }
+    }
+}
+
+/// Uses so much CPU time of the calling thread.
+pub fn burn(time: Nanos) {
+    let start = clock::thread_cpu();
+    while clock::thread_cpu() - start < time {
+        std::hint::black_box((0..200u64).fold(0, |a, b| a ^ b.wrapping_mul(b)));
+    }
+}
+
+/// The room for reservations once what earlier tests held is free again: the same twice, 50 ms apart.
+pub fn settled_room() -> Share {
+    let mut last = Share::ZERO;
+    for _ in 0..40 {
+        let room = crate::capacity::probe().expect("who may reserve may probe");
+        if room == last && room > Share::ZERO {
+            return room;
+        }
+        last = room;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    last
 }

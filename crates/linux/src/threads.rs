@@ -1,44 +1,131 @@
-//! Which threads and processes there are. Threads come and go while one looks: what is gone is skipped.
+//! Which threads and processes there are, from `/proc`. They come and go while one looks: what is gone is
+//! skipped, and a number alone is no identity (numbers are reused): number and start time together are.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use qfabric_types::{Owner, ThreadId};
-
-/// The threads of a process, ascending, at most [`LIMIT`]; `ESRCH` where it is gone.
-pub fn list(pid: i32) -> io::Result<Vec<ThreadId>> {
-    let _ = pid;
-    Ok(Vec::new())
-}
 
 /// More threads or processes than this are not followed.
 pub const LIMIT: usize = 4_096;
 
+/// The threads of a process, ascending, at most [`LIMIT`]; `ESRCH` where it is gone.
+pub fn list(pid: i32) -> io::Result<Vec<ThreadId>> {
+    let gone = |_| io::Error::from_raw_os_error(libc::ESRCH);
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)?;
+    let numbers = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+    let mut threads: Vec<_> = numbers.take(LIMIT).map(ThreadId).collect();
+    threads.sort_unstable();
+    Ok(threads)
+}
+
 /// All processes below `pid`, nearest first, at most [`LIMIT`].
 pub fn descendants(pid: i32) -> Vec<i32> {
-    let _ = pid;
-    Vec::new()
+    let mut found = children(pid);
+    let mut next = 0;
+    while next < found.len() && found.len() < LIMIT {
+        let below = children(found[next]);
+        found.extend(below.into_iter().take(LIMIT - found.len()));
+        next += 1;
+    }
+    found
 }
 
-/// When a thread was started, in clock ticks since boot: with its number, its identity. `None`: it is gone.
+/// The processes that the threads of `pid` have started and not yet reaped.
+fn children(pid: i32) -> Vec<i32> {
+    let of_thread = |tid: ThreadId| fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok();
+    let texts = list(pid).unwrap_or_default().into_iter().filter_map(of_thread);
+    texts.flat_map(|t| t.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// When a thread was started, in clock ticks since boot: with its number, its identity. `None`: it is gone,
+/// or dead and not yet reaped (setting attributes of such a thread would book bandwidth for nobody).
 pub fn start_time(thread: ThreadId) -> Option<u64> {
-    let _ = thread;
-    None
+    let stat = fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    let (state, start) = state_and_start(&stat)?;
+    (!matches!(state, 'Z' | 'X' | 'x')).then_some(start)
 }
 
-/// What a thread calls itself (at most 15 bytes). `None`: it is gone.
+/// Fields 3 and 22 of proc_pid_stat(5). The name in field 2 may contain anything, also brackets and blanks.
+fn state_and_start(stat: &str) -> Option<(char, u64)> {
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// What a thread calls itself (at most 15 bytes; control characters are taken out). `None`: it is gone.
 pub fn name(thread: ThreadId) -> Option<String> {
-    let _ = thread;
-    None
+    let name = fs::read(format!("/proc/{thread}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect())
 }
 
 /// The process a thread belongs to. `None`: it is gone.
 pub fn process_of(thread: ThreadId) -> Option<i32> {
-    let _ = thread;
-    None
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 /// Effective user and group of a process. `None`: it is gone.
 pub fn owner(pid: i32) -> Option<Owner> {
-    let _ = pid;
-    None
+    let meta = fs::metadata(format!("/proc/{pid}/task")).ok()?;
+    Some(Owner { uid: meta.uid(), gid: meta.gid() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, id};
+
+    #[test]
+    fn the_calling_thread_is_among_those_of_its_process() {
+        let me = ThreadId(rustix::thread::gettid().as_raw_nonzero().get());
+        assert!(list(id() as i32).unwrap().contains(&me));
+        assert_eq!(process_of(me), Some(id() as i32));
+        assert!(start_time(me).is_some() && name(me).is_some());
+    }
+
+    #[test]
+    fn grandchildren_are_descendants() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 30 & echo; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        let found = descendants(id() as i32);
+        let grandchildren = descendants(child.id() as i32);
+        assert!(found.contains(&(child.id() as i32)) && grandchildren.len() == 1 && found.contains(&grandchildren[0]));
+        Command::new("kill").args(grandchildren.iter().map(i32::to_string)).status().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_gone_or_dead_has_no_start_time() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        while start_time(ThreadId(pid)).is_some() {
+            std::thread::yield_now(); // until it is a zombie
+        }
+        child.wait().unwrap();
+        assert_eq!(start_time(ThreadId(pid)), None);
+        assert_eq!(list(pid).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert_eq!((name(ThreadId(pid)), owner(pid)), (None, None));
+    }
+
+    #[test]
+    fn a_hostile_name_does_not_shift_the_fields() {
+        let fields = (4..22).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        let stat = format!("7 (a) R 9) S {fields} 4711 0 0\n");
+        assert_eq!(state_and_start(&stat), Some(('S', 4711)));
+        assert_eq!(state_and_start("7 (x"), None);
+        assert_eq!(state_and_start(""), None);
+    }
+
+    #[test]
+    fn processes_have_owners() {
+        let me = owner(id() as i32).unwrap();
+        assert_eq!((me.uid, me.gid), (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
+    }
 }

@@ -1,0 +1,68 @@
+//! System calls that no safe library offers: scheduling attributes, other processes' CPU clocks, opening perf
+//! events. Each function here is safe to call with any arguments.
+#![allow(unsafe_code)] // the room's gate to the kernel; every other module is written in safe terms of it
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys::bindings::perf_event_attr;
+
+/// `struct sched_attr` (include/uapi/linux/sched/types.h), second version. Times in nanoseconds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RawSchedAttr {
+    pub size: u32,
+    pub policy: u32,
+    pub flags: u64,
+    pub nice: i32,
+    pub priority: u32,
+    pub runtime_ns: u64,
+    pub deadline_ns: u64,
+    pub period_ns: u64,
+    pub util_min: u32,
+    pub util_max: u32,
+}
+
+pub(crate) const SCHED_ATTR_SIZE: u32 = 56; // SCHED_ATTR_SIZE_VER1
+const _: () = assert!(size_of::<RawSchedAttr>() == SCHED_ATTR_SIZE as usize);
+
+pub(crate) fn sched_setattr(tid: i32, attr: &RawSchedAttr) -> io::Result<()> {
+    let attr = RawSchedAttr { size: SCHED_ATTR_SIZE, ..*attr };
+    // SAFETY: the pointer is to a live struct whose size field says its length; the kernel only reads it.
+    let rc = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0u32) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn sched_getattr(tid: i32, flags: u32) -> io::Result<RawSchedAttr> {
+    let mut attr = RawSchedAttr::default();
+    // SAFETY: the kernel writes at most the passed size into the live struct.
+    let rc = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attr, SCHED_ATTR_SIZE, flags) };
+    if rc == 0 { Ok(attr) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads a clock that has a number but no name, such as a process's CPU clock.
+pub(crate) fn read_clock(number: libc::clockid_t) -> io::Result<libc::timespec> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec into the live struct, or refuses an unknown clock.
+    let rc = unsafe { libc::clock_gettime(number, &raw mut time) };
+    if rc == 0 { Ok(time) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn perf_event_open(attr: &mut perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
+    attr.size = size_of::<perf_event_attr>() as u32;
+    let flags = u64::from(perf_event_open_sys::bindings::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: attr is live and its size field says its length; the kernel only reads it.
+    let fd = unsafe { perf_event_open_sys::perf_event_open(attr, pid, cpu, -1, flags as _) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Lets `event` write into the ring of `target`.
+pub(crate) fn perf_redirect(event: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+    // SAFETY: both descriptors are open; the call takes a descriptor by value and keeps no pointer.
+    let rc = unsafe { perf_event_open_sys::ioctls::SET_OUTPUT(event.as_raw_fd(), target.as_raw_fd()) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

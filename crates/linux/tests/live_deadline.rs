@@ -1,0 +1,205 @@
+//! The mechanism `deadline` on the real scheduler. Each test holds the lock of all live tests.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_linux::testing::{Worker, live_lock, may_reserve, settled_room};
+use qfabric_linux::{ApplyError, Deadline, Mechanism};
+use qfabric_types::{Nanos, Reservation, Setting, ThreadId};
+
+fn setting(thread: ThreadId, budget_us: u64, period_us: u64) -> Setting {
+    let reservation = Reservation::new(Nanos::from_micros(budget_us), Nanos::from_micros(period_us)).unwrap();
+    Setting { thread, reservation: Some(reservation), reclaim: false }
+}
+
+fn none(thread: ThreadId) -> Setting {
+    Setting { thread, reservation: None, reclaim: false }
+}
+
+fn attr(thread: ThreadId) -> SchedAttr {
+    SchedAttr::of(thread).unwrap()
+}
+
+macro_rules! live {
+    () => {
+        let _alone = live_lock();
+        if !may_reserve() {
+            return;
+        }
+    };
+}
+
+#[test]
+fn a_burning_thread_gets_its_share_and_no_more() {
+    live!();
+    let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
+    mechanism.apply(&setting(worker.thread, 20_000, 100_000)).unwrap();
+    let share = worker.share_over(Duration::from_secs(2));
+    assert!((0.17..=0.23).contains(&share), "got {share}");
+}
+
+#[test]
+fn a_thread_is_put_back_with_its_nice_value() {
+    live!();
+    let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
+    SchedAttr::fair(5).give(worker.thread).unwrap();
+    let before = attr(worker.thread);
+    mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
+    mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+    assert_eq!(attr(worker.thread).policy, Policy::DEADLINE);
+    mechanism.apply(&none(worker.thread)).unwrap();
+    assert_eq!(attr(worker.thread), before);
+    assert!(mechanism.is_empty());
+}
+
+#[test]
+fn a_real_time_thread_is_left_alone_unless_asked_for_and_then_put_back_exactly() {
+    live!();
+    let worker = Worker::sleeping();
+    let before = SchedAttr::fifo(7);
+    before.give(worker.thread).unwrap();
+    let refused = Deadline::new().apply(&setting(worker.thread, 1_000, 10_000)).unwrap_err();
+    assert!(matches!(refused, ApplyError::Foreign { policy: "SCHED_FIFO", .. }), "{refused}");
+    let mut mechanism = Deadline::new().take_over(true);
+    mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
+    assert_eq!(attr(worker.thread).policy, Policy::DEADLINE);
+    mechanism.apply(&none(worker.thread)).unwrap();
+    assert_eq!(attr(worker.thread), before);
+}
+
+#[test]
+fn a_thread_keeps_its_timer_slack() {
+    live!();
+    let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
+    let file = format!("/proc/{}/timerslack_ns", worker.thread);
+    std::fs::write(&file, "12345").unwrap();
+    mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
+    mechanism.apply(&none(worker.thread)).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), "12345");
+}
+
+#[test]
+fn dropping_the_mechanism_puts_every_thread_back() {
+    live!();
+    let workers: Vec<_> = (0..5).map(|_| Worker::sleeping()).collect();
+    let mut mechanism = Deadline::new();
+    for worker in &workers {
+        mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
+    }
+    drop(mechanism);
+    assert!(workers.iter().all(|w| attr(w.thread).policy == Policy::OTHER));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_the_old_value_kept() {
+    live!();
+    let room = settled_room();
+    let workers: Vec<_> = (0..room.ppm().div_ceil(900_000) + 1).map(|_| Worker::sleeping()).collect();
+    let (last, first) = workers.split_last().unwrap();
+    let mut mechanism = Deadline::new();
+    mechanism.apply(&setting(last.thread, 100, 10_000)).unwrap();
+    let refused = first.iter().find_map(|w| mechanism.apply(&setting(w.thread, 9_900, 10_000)).err());
+    let last_refused = mechanism.apply(&setting(last.thread, 10_000, 10_000)).unwrap_err();
+    assert!(matches!(last_refused, ApplyError::Busy { .. }), "{last_refused}, {refused:?}");
+    assert_eq!(attr(last.thread).runtime_ns, 100_000);
+}
+
+#[test]
+fn what_one_thread_gives_up_another_gets() {
+    live!();
+    let room = settled_room().as_f64();
+    let nearly_all = ((room / 2.0).min(1.0) * 9_900.0) as u64;
+    let (a, b, c) = (Worker::sleeping(), Worker::sleeping(), Worker::sleeping());
+    let mut mechanism = Deadline::new();
+    mechanism.apply(&setting(a.thread, nearly_all, 10_000)).unwrap();
+    mechanism.apply(&setting(b.thread, nearly_all, 10_000)).unwrap();
+    let grown = setting(c.thread, 4_000, 10_000);
+    assert!(matches!(mechanism.apply(&grown), Err(ApplyError::Busy { .. })));
+    mechanism.apply(&setting(a.thread, nearly_all - 4_000, 10_000)).unwrap();
+    mechanism.apply(&grown).unwrap();
+}
+
+#[test]
+fn a_reserved_program_may_fork_and_its_children_are_ordinary() {
+    live!();
+    let mut command = Command::new("sh");
+    command.args(["-c", "read x; sleep 30 & echo $!; wait"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut mechanism = Deadline::new();
+    mechanism.apply(&setting(ThreadId(child.id() as i32), 5_000, 10_000)).unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
+    let grandchild = ThreadId(line.trim().parse().unwrap());
+    assert_eq!(attr(grandchild).policy, Policy::OTHER);
+    Command::new("kill").arg(grandchild.to_string()).status().unwrap();
+    child.wait().unwrap();
+    let gone = mechanism.apply(&setting(ThreadId(child.id() as i32), 4_000, 10_000)).unwrap_err();
+    assert!(matches!(gone, ApplyError::Gone { .. }), "{gone}");
+    assert!(mechanism.is_empty());
+}
+
+#[test]
+fn a_pinned_thread_is_refused_with_its_cpus_and_the_way_out() {
+    live!();
+    let online = qfabric_linux::cpus::CpuList::online();
+    if online.len() < 2 {
+        return; // every thread may run everywhere here
+    }
+    let worker = Worker::start(|| {
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(0);
+        rustix::thread::sched_setaffinity(None, &one).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    });
+    while worker.turns() == 0 {
+        std::thread::yield_now();
+    }
+    let refused = Deadline::new().apply(&setting(worker.thread, 1_000, 10_000)).unwrap_err();
+    let ApplyError::Affinity { mask, needed, .. } = &refused else { panic!("{refused}") };
+    assert_eq!((mask.to_string().as_str(), needed), ("0", &online));
+    assert!(refused.to_string().contains("taskset"), "{refused}");
+}
+
+#[test]
+fn without_the_capability_the_refusal_says_how_to_get_it() {
+    live!();
+    let worker = Worker::sleeping();
+    let thread = worker.thread;
+    let refused = std::thread::spawn(move || {
+        // Capabilities belong to threads: only this one loses it.
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective.remove(rustix::thread::CapabilitySet::SYS_NICE);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        Deadline::new().apply(&setting(thread, 1_000, 10_000)).unwrap_err()
+    });
+    let refused = refused.join().unwrap();
+    assert!(matches!(&refused, ApplyError::Denied { errno: libc::EPERM, .. }), "{refused}");
+    assert!(refused.to_string().contains("setcap cap_sys_nice"), "{refused}");
+}
+
+#[test]
+fn a_dead_child_that_nobody_reaped_gets_nothing() {
+    live!();
+    let mut child = Command::new("true").spawn().unwrap();
+    let thread = ThreadId(child.id() as i32);
+    while qfabric_linux::threads::start_time(thread).is_some() {
+        std::thread::yield_now();
+    }
+    let refused = Deadline::new().apply(&setting(thread, 1_000, 10_000)).unwrap_err();
+    child.wait().unwrap();
+    assert!(matches!(refused, ApplyError::Gone { .. }), "{refused}");
+}
+
+#[test]
+fn a_program_that_changed_its_own_policy_is_not_overruled() {
+    live!();
+    let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
+    mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
+    SchedAttr::fifo(3).give(worker.thread).unwrap();
+    let refused = mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap_err();
+    assert!(matches!(refused, ApplyError::Foreign { .. }), "{refused}");
+    mechanism.apply(&none(worker.thread)).unwrap();
+    assert_eq!(attr(worker.thread).policy, Policy::FIFO);
+}
