@@ -1,0 +1,64 @@
+//! Finding the daemon, or being it: `run` works on a host where nobody set up a service.
+
+use std::path::Path;
+
+use qfabric_client::{Client, ClientError};
+use qfabric_daemon::{Config, Embedded};
+
+use crate::exit::Failure;
+
+/// A daemon to talk to. An embedded one puts everything back when dropped.
+pub struct Service {
+    /// The way to it.
+    pub client: Client,
+    embedded: Option<Embedded>,
+}
+
+impl Service {
+    /// The daemon at `socket`; without one, the daemon of this host, else one inside this process.
+    pub fn find(socket: Option<&Path>) -> Result<Service, Failure> {
+        match (daemon(socket), socket) {
+            (Ok(client), _) => Ok(Service { client, embedded: None }),
+            (Err(failure), Some(_)) => Err(failure),
+            (Err(_), None) => Service::embed(),
+        }
+    }
+
+    fn embed() -> Result<Service, Failure> {
+        let embedded = Embedded::start(Config::load(None).map_err(Failure::usage)?).map_err(|error| {
+            Failure::unavailable(format!("{error}\nno daemon answers either; see what qfabric doctor finds"))
+        })?;
+        let client = Client::connect_to(embedded.socket()).map_err(failure)?;
+        Ok(Service { client, embedded: Some(embedded) })
+    }
+
+    /// Where it is, for people.
+    pub fn place(&self) -> String {
+        match &self.embedded {
+            Some(_) => "this process (no daemon found)".to_owned(),
+            None => format!("the daemon at {}", self.client.socket().display()),
+        }
+    }
+}
+
+/// A running daemon; there must be one.
+pub fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
+    match socket {
+        Some(path) => Client::connect_to(path),
+        None => Client::connect(),
+    }
+    .map_err(failure)
+}
+
+/// The failure that a client's error is to this program's user.
+pub fn failure(error: ClientError) -> Failure {
+    match error {
+        ClientError::NoDaemon { .. } => Failure::unavailable(error),
+        ClientError::Refused(problem) if problem.code == "mechanism" => {
+            Failure::unavailable(format!("{}; see what qfabric doctor finds", problem.message))
+        }
+        ClientError::Refused(problem) => Failure::problem(&problem),
+        ClientError::Contract(error) => Failure::usage(error),
+        other => Failure::fault(other),
+    }
+}

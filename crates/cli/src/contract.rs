@@ -1,0 +1,183 @@
+//! The options that say a contract, shared by the commands that ask for one.
+
+use qfabric_types::{Choice, Class, Contract, InvalidQuantity, JobSource, Nanos, PredictorSpec, Share};
+
+use crate::exit::Failure;
+
+/// A rate in jobs per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate(f64);
+
+impl std::str::FromStr for Rate {
+    type Err = InvalidQuantity;
+    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
+        match text.parse::<f64>() {
+            Ok(fps) if fps > 0.2 && fps <= 10_000.0 => Ok(Rate(fps)),
+            _ => Err(InvalidQuantity {
+                text: text.to_owned(),
+                expected: "a number of jobs per second above 0.2 and up to 10000, such as 25 or 29.97",
+            }),
+        }
+    }
+}
+
+impl Rate {
+    /// The period in steps of 16 ns, so that T/16 and all wider server periods are whole.
+    fn period(self) -> Nanos {
+        Nanos::new((1e9 / self.0 / 16.0).round() as u64 * 16)
+    }
+}
+
+/// What the program needs and how its budget is found.
+#[derive(clap::Args, Debug, Clone)]
+pub struct ContractArgs {
+    /// Jobs per second, such as the frame rate
+    #[arg(long, value_name = "N", conflicts_with = "period")]
+    pub fps: Option<Rate>,
+    /// T: time from one job to the next, such as 40ms. Without it and without --fps the budget follows
+    /// consumption alone
+    #[arg(long, value_name = "TIME")]
+    pub period: Option<Nanos>,
+    /// P: period of the reservation; T must be a whole multiple [default: T/4]
+    #[arg(long, value_name = "TIME")]
+    pub server_period: Option<Nanos>,
+    /// A and B: a part of the CPU is guaranteed; C: takes what is left over
+    #[arg(long, default_value_t = Class::C)]
+    pub class: Class,
+    /// Never ask for more than this many CPUs
+    #[arg(long, value_name = "CPUS", default_value = "0.95")]
+    pub max_bandwidth: Share,
+    /// Guaranteed part for class A and B [default: derived from the profile]
+    #[arg(long, value_name = "CPUS")]
+    pub guaranteed: Option<Share>,
+    /// Weight inside the priority level under overload, 1 to 10000
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub weight: u32,
+    /// Priority level under overload, 0 (last) to 9 (first)
+    #[arg(long, value_name = "LEVEL", default_value_t = 5)]
+    pub priority: u8,
+    /// What says the next computation time: ma:N, mma:N,S, ol:TAPS,TRAINING, pct:N,PERCENT or hint:N
+    #[arg(long, value_name = "SPEC", default_value_t = PredictorSpec::default())]
+    pub predictor: PredictorSpec,
+    /// Which budget of those that hold the target: left, middle, right, zero or cost
+    #[arg(long, visible_alias = "choice", value_name = "END", default_value_t = Choice::Left)]
+    pub choose: Choice,
+    /// ρ: half-width of the predicted interval in standard deviations
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    pub rho: f64,
+    /// e/T: how early a job may end, as a fraction of the period
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.2, allow_negative_numbers = true)]
+    pub early: f64,
+    /// E/T: how late a job may end, as a fraction of the period
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub late: f64,
+    /// Use what other reservations leave over (GRUB); the default
+    #[arg(long, conflicts_with = "hard")]
+    pub reclaim: bool,
+    /// Never run beyond the budget of a period
+    #[arg(long, visible_alias = "no-reclaim")]
+    pub hard: bool,
+    /// What to call it [default: the program's name]
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+impl ContractArgs {
+    /// The period asked for, if one was.
+    pub fn period(&self) -> Option<Nanos> {
+        self.period.or(self.fps.map(Rate::period))
+    }
+
+    /// The contract for a program called `program`, checked.
+    pub fn contract(&self, program: &str) -> Result<Contract, Failure> {
+        let mut contract = match self.period() {
+            Some(period) => Contract::new(self.name(program), period),
+            None => Contract { name: self.name(program).to_owned(), ..Contract::default() },
+        };
+        contract.jobs = if self.period().is_some() { JobSource::Activations } else { JobSource::Consumption };
+        contract.server_period = self.server_period.unwrap_or(contract.server_period);
+        contract.class = self.class;
+        contract.max_bandwidth = self.max_bandwidth;
+        contract.guaranteed = self.guaranteed;
+        contract.weight = self.weight;
+        contract.priority = self.priority;
+        contract.predictor = self.predictor;
+        contract.choice = self.choose;
+        contract.rho = self.rho;
+        contract.early = self.early;
+        contract.late = self.late;
+        contract.reclaim = !self.hard;
+        contract.check().map_err(Failure::usage)?;
+        Ok(contract)
+    }
+
+    fn name<'a>(&'a self, program: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        contract: ContractArgs,
+    }
+
+    fn contract(line: &str) -> Result<Contract, Failure> {
+        let words = ["test"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map_err(Failure::usage)?.contract.contract("prog")
+    }
+
+    #[test]
+    fn the_line_of_the_guide_says_what_it_means() {
+        let c = contract("--period 40ms --class A --max-bandwidth 0.4 --weight 2 --predictor mma:3,12").unwrap();
+        assert_eq!((c.period, c.class, c.weight), (Nanos::from_millis(40), Class::A, 2));
+        assert_eq!(c.predictor, PredictorSpec::Interleaved { n: 3, lanes: 12 });
+        assert_eq!((c.max_bandwidth, c.jobs), (Share::from_ppm(400_000), JobSource::Activations));
+        assert!(c.reclaim && c.name == "prog");
+    }
+
+    #[test]
+    fn an_unknown_period_means_that_only_consumption_is_looked_at() {
+        assert_eq!(contract("").unwrap().jobs, JobSource::Consumption);
+    }
+
+    #[test]
+    fn every_rate_has_a_sixteenth() {
+        for fps in ["25", "29.97", "23.976", "59.94", "1000", "3"] {
+            let c = contract(&format!("--fps {fps}")).unwrap();
+            assert_eq!(c.period.get() % 16, 0, "{fps}");
+            assert_eq!(c.periods_per_job(), 4, "{fps}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_value() {
+        for (line, named) in [
+            ("--fps 0", "\"0\""),
+            ("--fps -3", "-3"),
+            ("--period 40", "with its unit"),
+            ("--period 0ms", "period 0 ns"),
+            ("--period 40ms --server-period 7ms", "7 ms"),
+            ("--predictor kalman:3", "mma:3,12"),
+            ("--choose best", "left, middle"),
+            ("--rho NaN", "NaN"),
+            ("--rho -1", "-1"),
+            ("--early 2", "2"),
+            ("--weight 0", "weight is 0"),
+            ("--priority 11", "11"),
+            ("--class D", "\"D\""),
+            ("--max-bandwidth 0", "budget 0 ns"),
+            ("--fps 25 --period 40ms", "cannot be used with"),
+            ("--hard --reclaim", "cannot be used with"),
+        ] {
+            let refusal = format!("{:?}", contract(line).unwrap_err());
+            assert!(refusal.replace('\\', "").contains(named), "{line}: {refusal} does not name {named}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! `qfabric daemon`: the per-host service, in the foreground.
+
+use std::path::PathBuf;
+
+use qfabric_daemon::Config;
+
+use crate::exit::{Done, Failure, Outcome};
+
+/// The per-host service, in the foreground; Ctrl-C or SIGTERM ends it and puts everything back.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric daemon --config /etc/qfabric/daemon.toml")]
+pub struct Args {
+    /// Its configuration [default: /etc/qfabric/daemon.toml where it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder of sockets and journal, instead of the configured one
+    #[arg(long, value_name = "FOLDER")]
+    directory: Option<PathBuf>,
+    /// Only read and check the configuration
+    #[arg(long)]
+    check: bool,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let mut config = Config::load(args.config.as_deref()).map_err(Failure::usage)?;
+    if let Some(directory) = args.directory {
+        config = config.in_directory(directory);
+    }
+    if args.check {
+        return Ok(Done(0));
+    }
+    qfabric_daemon::run(config).map_err(Failure::fault)?;
+    Ok(Done(0))
+}

@@ -1,0 +1,127 @@
+//! `qfabric doctor`: what this host offers, why not, and what to do about it.
+
+use std::path::PathBuf;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use qfabric_daemon::Config;
+use qfabric_linux::doctor::{self, Finding, Report, State};
+use qfabric_linux::journal::Journal;
+
+use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+
+/// What this host offers: mechanisms, admission room, timers, rights, each with its reason and its fix.
+///
+/// Ends with 4 where no mechanism works here.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric doctor --fix")]
+pub struct Args {
+    /// Carry out what can be fixed here, noting what it was so that `qfabric restore` can put it back
+    #[arg(long)]
+    fix: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let mut fixed = Vec::new();
+    if args.fix {
+        fixed = fix()?;
+    }
+    let report = doctor::examine();
+    if args.json {
+        output::print_json(&serde_json::json!({
+            "findings": report.findings, "facts": report.facts, "fixed": fixed,
+        }))?;
+    } else {
+        output::print(&text(&report, &fixed))?;
+    }
+    Ok(Done(if report.facts.mechanism.is_some() { 0 } else { 4 }))
+}
+
+/// Repairs under the journal, so that what was changed can be put back.
+fn fix() -> Result<Vec<Finding>, Failure> {
+    let directory: PathBuf = Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?;
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| Failure::fault(format!("cannot make {}: {error}; run as root", directory.display())))?;
+    let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
+    Ok(doctor::fix(&mut journal))
+}
+
+fn text(report: &Report, fixed: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in fixed {
+        text += &format!("fix {}: {}\n", finding.name, finding.reason);
+    }
+    text += &table(&report.findings);
+    text + &verdict(report)
+}
+
+fn table(findings: &[Finding]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["what", "state", "found", "to do"]);
+    for finding in findings {
+        let fix = finding.fix.as_deref().unwrap_or("");
+        let by_us = if finding.fixable { "qfabric doctor --fix: " } else { "" };
+        table.add_row([finding.name, word(finding.state), &finding.reason, &format!("{by_us}{fix}")]);
+    }
+    format!("{table}\n")
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Ok => "ok",
+        State::Warn => "could be better",
+        State::Missing => "missing",
+        State::Unknown => "unknown",
+    }
+}
+
+fn verdict(report: &Report) -> String {
+    match (report.facts.mechanism, report.facts.capacity) {
+        (Some(mechanism), Some(capacity)) => {
+            format!("mechanism {mechanism}; the kernel would admit {capacity} now (probed)\n")
+        }
+        (Some(mechanism), None) => format!("mechanism {mechanism}\n"),
+        (None, _) => "no mechanism works here; see what is missing above\n".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_linux::doctor::Facts;
+    use qfabric_types::Share;
+
+    use super::*;
+
+    fn report() -> Report {
+        let finding = Finding {
+            name: "hrtick_dl",
+            state: State::Warn,
+            reason: "off".into(),
+            fix: Some("switch it on".into()),
+            fixable: true,
+        };
+        let facts = Facts { mechanism: Some("deadline"), capacity: Some(Share::from_f64(1.8)), ..Facts::default() };
+        Report { findings: vec![finding], facts }
+    }
+
+    #[test]
+    fn every_finding_has_its_reason_and_its_fix() {
+        let text = text(&report(), &[]);
+        for part in
+            ["hrtick_dl", "could be better", "off", "qfabric doctor --fix: switch it on", "1.8 CPU now (probed)"]
+        {
+            assert!(text.contains(part), "{text}\nlacks {part}");
+        }
+    }
+
+    #[test]
+    fn a_host_without_a_mechanism_is_told_so() {
+        let none = Report { facts: Facts::default(), ..report() };
+        assert!(verdict(&none).contains("no mechanism"));
+    }
+}

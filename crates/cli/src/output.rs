@@ -1,0 +1,35 @@
+//! Printing: a reader that goes away (`| head`) is no fault, and JSON looks the same everywhere.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// Prints `text` to stdout.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Prints `value` to stdout as indented JSON.
+pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    print(&json(value)?)
+}
+
+/// Writes `value` as JSON to `path`; `-` is stdout.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        return print_json(value);
+    }
+    fs::write(path, json(value)?).map_err(|error| Failure::fault(format!("cannot write {}: {error}", path.display())))
+}
+
+fn json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(Failure::fault)
+}

@@ -1,0 +1,221 @@
+//! A program as a child process: held before its first instruction, let go, waited for, its signals passed
+//! on. Times in milliseconds.
+//!
+//! ```text
+//! Waiting (exists, has its pid) ──go──> Running ──ended──> (zombie, its pid still its own) ──reap──> exit code
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use qfabric_linux::launch::Held;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, access};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::backend::Handle;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+use crate::exit::{Done, Failure};
+
+/// What is passed on to the program.
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// A program that exists but has not run its first instruction. Dropped, it ends without having run.
+pub struct Waiting {
+    name: String,
+    held: Held,
+    relay: Relay,
+}
+
+/// A program that runs. Dropped without [`Running::reap`], it is killed: nobody is left to care for it.
+pub struct Running {
+    child: Child,
+    pidfd: Arc<OwnedFd>,
+    _relay: Relay,
+}
+
+impl Waiting {
+    /// Starts `command` and holds it.
+    pub fn start(command: &[OsString]) -> Result<Waiting, Failure> {
+        let (program, arguments) =
+            command.split_first().ok_or_else(|| Failure::usage("no program given; name one after --"))?;
+        let name = program.to_string_lossy().into_owned();
+        find(program).map_err(|error| not_executed(&name, &error))?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let relay = Relay::start()?;
+        let held = Held::spawn(command).map_err(|error| not_executed(&name, &error))?;
+        Ok(Waiting { name, held, relay })
+    }
+
+    /// Its process id, the same before and after it became the program.
+    pub fn pid(&self) -> i32 {
+        self.held.pid()
+    }
+
+    /// Lets it become the program.
+    pub fn go(self) -> Result<Running, Failure> {
+        let Waiting { name, held, relay } = self;
+        let child = held.go().map_err(|error| not_executed(&name, &error))?;
+        let pidfd = Arc::new(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(io::Error::from)?);
+        relay.open_to(pidfd.clone());
+        Ok(Running { child, pidfd, _relay: relay })
+    }
+}
+
+impl Running {
+    /// Whether it has ended within `ms`; it is not reaped, so its pid stays its own.
+    pub fn ended_within(&self, ms: u32) -> Result<bool, Failure> {
+        let timeout = Timespec { tv_sec: i64::from(ms / 1_000), tv_nsec: i64::from(ms % 1_000) * 1_000_000 };
+        match poll(&mut [PollFd::new(&*self.pidfd, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(Failure::fault(io::Error::from(error))),
+        }
+    }
+
+    /// Reaps it and gives the exit code a shell would give.
+    pub fn reap(mut self) -> Result<Done, Failure> {
+        Ok(Done(exit_code(self.child.wait()?)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail where it was reaped already: then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Passes signals sent to us on to the program, from a thread of its own.
+struct Relay {
+    target: Arc<Mutex<Target>>,
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Who gets the signals: nobody yet, so that they are kept, or the program.
+enum Target {
+    Keep(Vec<Signal>),
+    Program(Arc<OwnedFd>),
+}
+
+impl Relay {
+    fn start() -> io::Result<Relay> {
+        let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)?;
+        let handle = signals.handle();
+        let target = Arc::new(Mutex::new(Target::Keep(Vec::new())));
+        let shared = target.clone();
+        let thread = std::thread::spawn(move || {
+            for origin in &mut signals {
+                pass_on(&mut shared.lock().unwrap_or_else(PoisonError::into_inner), &origin);
+            }
+        });
+        Ok(Relay { target, handle, thread: Some(thread) })
+    }
+
+    /// The program runs: it gets what was kept, and all that follows.
+    fn open_to(&self, pidfd: Arc<OwnedFd>) {
+        let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Target::Keep(kept) = std::mem::replace(&mut *target, Target::Program(pidfd.clone())) {
+            kept.into_iter().for_each(|signal| send(&pidfd, signal));
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // It only forwards signals and cannot panic; nothing to learn from its end.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The terminal sends Ctrl-C to its whole foreground group, the program included: twice would be wrong.
+/// Before the exec the program cannot take signals, so then they are kept wherever they came from.
+fn pass_on(target: &mut Target, origin: &Origin) {
+    let Some(signal) = Signal::from_named_raw(origin.signal) else { return };
+    match target {
+        Target::Keep(kept) if kept.len() < PASSED_ON.len() => kept.push(signal),
+        Target::Keep(_) => {}
+        Target::Program(pidfd) if !matches!(origin.cause, Cause::Kernel) => send(pidfd, signal),
+        Target::Program(_) => {}
+    }
+}
+
+fn send(pidfd: &OwnedFd, signal: Signal) {
+    // Gone already: then there is nobody left to tell.
+    let _ = pidfd_send_signal(pidfd, signal);
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.saturating_add(signal as u8),
+        (None, None) => 1,
+    }
+}
+
+/// A program that could not be started, with a shell's exit codes.
+fn not_executed(program: &str, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::program(127, format!("{program}: not found; give its path or check $PATH")),
+        _ => Failure::program(126, format!("{program}: cannot be executed: {error}")),
+    }
+}
+
+/// Finds `program` as a shell would: a typing error should be told before anything is asked of a daemon.
+fn find(program: &OsStr) -> io::Result<()> {
+    if program.to_string_lossy().contains('/') {
+        return executable(Path::new(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for folder in std::env::split_paths(&path) {
+        match executable(&folder.join(program)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(access(path, Access::EXEC_OK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(exit_code(ExitStatus::from_raw(15)), 143);
+    }
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them() {
+        let kind = |program| find(OsStr::new(program)).map_err(|error| error.kind());
+        assert_eq!(kind("sh"), Ok(()));
+        assert_eq!(kind("/etc"), Err(io::ErrorKind::IsADirectory));
+        assert_eq!(kind("no-such-program"), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind("/etc/passwd"), Err(io::ErrorKind::PermissionDenied));
+    }
+}

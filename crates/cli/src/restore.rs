@@ -1,0 +1,57 @@
+//! `qfabric restore`: puts back what a killed daemon left.
+
+use std::path::PathBuf;
+
+use qfabric_daemon::Config;
+use qfabric_linux::journal::{self, Restored};
+
+use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+
+/// Puts threads and host settings back that a killed daemon left changed; safe to repeat.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric restore")]
+pub struct Args {
+    /// The daemon's folder, with its journal [default: as the daemon's configuration says]
+    #[arg(long, value_name = "FOLDER")]
+    directory: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let directory = match args.directory {
+        Some(directory) => directory,
+        None => Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?,
+    };
+    let restored = journal::restore(&directory).map_err(Failure::fault)?;
+    if args.json {
+        output::print_json(&restored)?;
+    } else {
+        output::print(&text(&restored))?;
+    }
+    Ok(Done(if restored.failed.is_empty() { 0 } else { 1 }))
+}
+
+fn text(restored: &Restored) -> String {
+    let Restored { threads, skipped, settings, failed } = restored;
+    let mut text = format!("{threads} threads and {settings} host settings put back, {skipped} threads were over\n");
+    for failure in failed {
+        text += &format!("not put back: {failure}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_put_back_is_named() {
+        let restored = Restored { threads: 2, failed: vec!["thread 7: EPERM".into()], ..Restored::default() };
+        let text = text(&restored);
+        assert!(text.contains("2 threads") && text.contains("not put back: thread 7: EPERM"));
+    }
+}

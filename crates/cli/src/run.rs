@@ -1,0 +1,179 @@
+//! `qfabric run`: any unmodified program under a contract, all its threads, its budget tuned while it runs.
+//!
+//! ```text
+//! hold program ─ admit its pid ─ let it go ─┬─ look every 200 ms ─┐─ ended ─ last look ─ release ─ report
+//!                   │ refused: it never ran  └────────────────────┘
+//! ```
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValuesParser;
+use qfabric_client::{Client, ClientError};
+use qfabric_types::api::{Application, ApplicationRequest, Covers};
+use qfabric_types::{AppId, Contract, JobSource, Quality};
+
+use crate::connect::{self, Service};
+use crate::contract::ContractArgs;
+use crate::exit::{Done, Failure, Outcome};
+use crate::program::{Running, Waiting};
+use crate::{output, profiles};
+
+/// How often the application's row is read while it runs: what a report can lose at most.
+const LOOK_MS: u32 = 200;
+
+const EXAMPLES: &str = "\
+Examples: qfabric run --fps 25 -- mpv film.mkv
+          qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 --report r.json -- ./prog
+
+Finds the daemon, or does its work itself while the program runs (needs CAP_SYS_NICE then). Ends with the
+program's exit code, or 128+n when signal n ended it.";
+
+/// Runs any program under a contract: all its threads, the budget tuned while it runs.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    contract: ContractArgs,
+    /// Which mechanism must carry the reservations out
+    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "deadline"]))]
+    mechanism: String,
+    /// Start from this profile of a trial execution: a name under which probe stored it, or a file
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Write what was achieved as JSON; - for stdout
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Say nothing at the end
+    #[arg(short, long)]
+    quiet: bool,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let mut contract = args.contract.contract(&name_of(&args.command))?;
+    if let Some(profile) = &args.profile {
+        contract.profile = Some(profiles::load(profile)?);
+    }
+    let program = Waiting::start(&args.command)?;
+    let service = Service::find(args.socket.as_deref())?;
+    check_mechanism(&service.client, &args.mechanism)?;
+    let request = ApplicationRequest { pid: program.pid(), covers: Covers::Program, contract };
+    let admitted = service.client.admit(&request).map_err(connect::failure)?;
+    let (code, last) = follow(program.go()?, &service.client, admitted)?;
+    if let Some(path) = &args.report {
+        output::write_json(path, &[row(&last)])?;
+    }
+    if !args.quiet {
+        eprintln!("{}", summary(&last, &service.place()));
+    }
+    Ok(code)
+}
+
+/// The name of a program: its file's name, cut to what a contract may be called.
+pub fn name_of(command: &[OsString]) -> String {
+    let path = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let name: String = path.to_string_lossy().chars().filter(|c| !c.is_control()).take(64).collect();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
+fn check_mechanism(client: &Client, wanted: &str) -> Result<(), Failure> {
+    if wanted == "auto" {
+        return Ok(());
+    }
+    let used = client.status().map_err(connect::failure)?.mechanism;
+    if used == wanted {
+        return Ok(());
+    }
+    Err(Failure::unavailable(format!("mechanism {wanted} asked for, the daemon uses {used}; see qfabric doctor")))
+}
+
+/// Waits for the end of the program and gives its exit code with what it last was seen to achieve.
+fn follow(program: Running, client: &Client, admitted: Application) -> Result<(Done, Application), Failure> {
+    let mut last = admitted;
+    let id = last.id;
+    loop {
+        let ended = program.ended_within(LOOK_MS)?;
+        match client.application(id) {
+            Ok(application) => last = application,
+            // The daemon may be gone or restarting: the program goes on, and we with it.
+            Err(error) => tell_once(&error, ended),
+        }
+        if ended {
+            release(client, id);
+            return Ok((program.reap()?, last));
+        }
+    }
+}
+
+/// A daemon that saw the end before us has released it already; one that is gone has nothing to release.
+fn release(client: &Client, id: AppId) {
+    let _ = client.release(id);
+}
+
+fn tell_once(error: &ClientError, ended: bool) {
+    use std::sync::Once;
+    static TOLD: Once = Once::new();
+    if !ended {
+        TOLD.call_once(|| eprintln!("qfabric: {error}; the program goes on without"));
+    }
+}
+
+/// The row of the report.
+fn row(application: &Application) -> Quality {
+    Quality { policy: application.contract.name.clone(), ..application.quality.clone() }
+}
+
+fn summary(application: &Application, place: &str) -> String {
+    let Application { contract, quality, .. } = application;
+    let Contract { name, period, .. } = contract;
+    let bandwidth = format!("{:.1} % of a CPU reserved on average", 100.0 * quality.mean_bandwidth);
+    if contract.jobs == JobSource::Consumption {
+        return format!("qfabric: {name}: {bandwidth}; by {place}");
+    }
+    let of_jobs = |n: f64| format!("{:.1} %", 100.0 * n);
+    let missed = of_jobs(quality.misses as f64 / quality.jobs.max(1) as f64);
+    let hit = of_jobs(quality.in_target);
+    format!(
+        "qfabric: {name}: {} jobs every {period}, {missed} late, {hit} in target, {bandwidth}; by {place}",
+        quality.jobs
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::application;
+
+    #[test]
+    fn a_program_is_called_by_its_file_name() {
+        let name = |command: &str| name_of(&[OsString::from(command)]);
+        assert_eq!(name("/usr/bin/mpv"), "mpv");
+        assert_eq!(name("../a\nb"), "ab");
+        assert_eq!(name(".."), "unnamed");
+        assert_eq!(name(&"x".repeat(99)).len(), 64);
+    }
+
+    #[test]
+    fn the_row_of_a_report_is_named_and_has_the_promised_keys() {
+        let row = serde_json::to_value(row(&application(1, "mpv", 0.25))).unwrap();
+        assert_eq!(row["policy"], "mpv");
+        let keys: Vec<_> = row.as_object().unwrap().keys().cloned().collect();
+        let promised = "in_target jitter_p99_ns jobs mean_bandwidth mean_error misses policy sd_bandwidth sd_error";
+        assert_eq!(keys.join(" "), promised);
+    }
+
+    #[test]
+    fn the_summary_claims_nothing_of_jobs_that_were_not_seen() {
+        let mut app = application(1, "mpv", 0.25);
+        assert!(summary(&app, "x").contains("100 jobs every 40 ms, 1.0 % late, 90.0 % in target"));
+        app.contract.jobs = JobSource::Consumption;
+        assert!(!summary(&app, "x").contains("late"));
+    }
+}

@@ -1,0 +1,224 @@
+//! `qfabric top`: the same as `status`, live. Keys: q ends, s sorts by the next column, r turns the order.
+//!
+//! Approach: a [`View`] is a value fed with statuses and keys, drawn by [`draw`]; only [`run`] knows a
+//! terminal, a clock and a daemon.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use qfabric_types::Nanos;
+use qfabric_types::api::{Application, HostStatus};
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Gauge, Row, Table};
+
+use crate::exit::{Done, Failure, Outcome};
+use crate::status::{self, COLUMNS};
+use crate::{connect, output};
+
+const WIDTHS: [u16; 11] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10];
+
+/// Who holds what, live; q ends, s sorts by the next column, r turns the order.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric top --every 250ms")]
+pub struct Args {
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    every: Nanos,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Carries it out, until q, Ctrl-C, or the daemon's end.
+pub fn run(args: Args) -> Outcome {
+    let client = connect::daemon(args.socket.as_deref())?;
+    let mut view = View::new(client.status().map_err(connect::failure)?);
+    if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        return Err(Failure::usage("top needs a terminal; use qfabric status instead"));
+    }
+    let pause = Duration::from_nanos(args.every.get()).clamp(Duration::from_millis(50), Duration::from_secs(60));
+    let mut terminal = ratatui::try_init()?;
+    let ended = loop {
+        if let Err(error) = terminal.draw(|frame| draw(frame, &view)) {
+            break Err(error.into());
+        }
+        match next_key(pause) {
+            Ok(Some(key)) if !view.press(key) => break Ok(Done(0)),
+            Ok(Some(_)) => continue,
+            Ok(None) => {}
+            Err(error) => break Err(error),
+        }
+        match client.status() {
+            Ok(status) => view.status = status,
+            Err(error) => break Err(connect::failure(error)),
+        }
+    };
+    ratatui::restore();
+    output::print("")?;
+    ended
+}
+
+fn next_key(pause: Duration) -> Result<Option<KeyEvent>, Failure> {
+    if !event::poll(pause)? {
+        return Ok(None);
+    }
+    Ok(match event::read()? {
+        Event::Key(key) if key.is_press() => Some(key),
+        _ => None,
+    })
+}
+
+/// What is on the screen.
+struct View {
+    status: HostStatus,
+    sort: usize,
+    descending: bool,
+}
+
+impl View {
+    fn new(status: HostStatus) -> Self {
+        View { status, sort: 0, descending: false }
+    }
+
+    /// Takes a key; false means that the user wants to leave.
+    fn press(&mut self, key: KeyEvent) -> bool {
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+            KeyCode::Char('s') => self.sort = (self.sort + 1) % COLUMNS.len(),
+            KeyCode::Char('r') => self.descending = !self.descending,
+            _ => {}
+        }
+        true
+    }
+
+    fn sorted(&self) -> Vec<&Application> {
+        let mut apps: Vec<_> = self.status.applications.iter().collect();
+        apps.sort_by(|a, b| compare(a, b, self.sort));
+        if self.descending {
+            apps.reverse();
+        }
+        apps
+    }
+}
+
+/// By the value a column shows, not by its text: 9 % comes before 10 %.
+fn compare(a: &Application, b: &Application, column: usize) -> std::cmp::Ordering {
+    let missed = |app: &Application| app.quality.misses as f64 / app.quality.jobs.max(1) as f64;
+    match column {
+        1 => a.contract.name.cmp(&b.contract.name),
+        2 => a.pid.cmp(&b.pid),
+        3 => a.contract.class.cmp(&b.contract.class),
+        4 => a.contract.period.cmp(&b.contract.period),
+        5 => a.wanted.cmp(&b.wanted),
+        6 => a.granted.cmp(&b.granted),
+        7 => a.used.cmp(&b.used),
+        8 => a.quality.jobs.cmp(&b.quality.jobs),
+        9 => missed(a).total_cmp(&missed(b)),
+        10 => a.quality.in_target.total_cmp(&b.quality.in_target),
+        _ => a.id.cmp(&b.id),
+    }
+}
+
+fn draw(frame: &mut Frame, view: &View) {
+    let [top, gauge, table, keys] =
+        Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(2), Constraint::Length(1)])
+            .areas(frame.area());
+    frame.render_widget(Line::from(status::headline(&view.status)), top);
+    frame.render_widget(promised(&view.status), gauge);
+    frame.render_widget(applications(view), table);
+    frame.render_widget(Line::from("q quit   s sort by next column   r reverse").style(Color::DarkGray), keys);
+}
+
+/// How much of what may be promised is granted.
+fn promised(status: &HostStatus) -> Gauge<'static> {
+    let ratio = status.granted.as_f64() / status.capacity.as_f64().max(1e-6);
+    Gauge::default().ratio(ratio.clamp(0.0, 1.0)).gauge_style(Color::Blue)
+}
+
+fn applications(view: &View) -> Table<'static> {
+    let mark = if view.descending { "▾" } else { "▴" };
+    let header = COLUMNS.iter().enumerate().map(|(column, name)| match column == view.sort {
+        true => format!("{name}{mark}"),
+        false => (*name).to_owned(),
+    });
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let rows = view.sorted().into_iter().map(|app| {
+        let late = app.quality.misses * 100 > app.quality.jobs;
+        Row::new(status::row(app)).style(if late { Style::new().fg(Color::Red) } else { Style::new() })
+    });
+    Table::new(rows, WIDTHS).header(Row::new(header).style(bold))
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::status::tests::{application, host};
+
+    fn view() -> View {
+        View::new(host(vec![application(1, "zoom", 0.09), application(2, "mpv", 0.10)]))
+    }
+
+    fn screen(view: &View) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(110, 10)).unwrap();
+        terminal.draw(|frame| draw(frame, view)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    fn key(c: char) -> KeyEvent {
+        KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE)
+    }
+
+    #[test]
+    fn the_screen_shows_every_column_of_every_application() {
+        let screen = screen(&view());
+        for part in COLUMNS.iter().copied().chain(["zoom", "mpv", "10.0 %", "90.0 %", "0.19 CPU granted", "q quit"]) {
+            assert!(screen.contains(part), "{screen}\nlacks {part}");
+        }
+    }
+
+    #[test]
+    fn s_sorts_by_the_next_column_and_r_turns_the_order() {
+        let mut view = view();
+        let order = |view: &View| view.sorted().iter().map(|a| a.contract.name.clone()).collect::<Vec<_>>();
+        assert_eq!(order(&view), ["zoom", "mpv"]);
+        assert!(view.press(key('s')));
+        assert_eq!(order(&view), ["mpv", "zoom"]);
+        assert!(screen(&view).contains("name▴"));
+        view.press(key('r'));
+        assert_eq!(order(&view), ["zoom", "mpv"]);
+    }
+
+    #[test]
+    fn every_column_can_be_sorted_by() {
+        let mut view = view();
+        for _ in 0..COLUMNS.len() {
+            view.press(key('s'));
+            assert_eq!(view.sorted().len(), 2);
+        }
+        assert_eq!(view.sort, 0);
+    }
+
+    #[test]
+    fn q_escape_and_ctrl_c_leave() {
+        let mut view = view();
+        assert!(!view.press(key('q')));
+        assert!(!view.press(KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE)));
+        assert!(!view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+    }
+
+    #[test]
+    fn a_small_window_is_no_fault() {
+        for size in [(1, 1), (20, 3), (200, 2)] {
+            let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+            terminal.draw(|frame| draw(frame, &view())).unwrap();
+        }
+    }
+}

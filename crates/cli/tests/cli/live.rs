@@ -1,0 +1,1 @@
+//! `run` and `probe` on real programs. Where this host offers no mechanism, they must say so.

@@ -1,0 +1,6 @@
+//! What a user meets at the terminal, asserted on the real binary: exit codes, JSON shapes, error texts.
+
+mod harness;
+mod live;
+mod pages;
+mod sim_control;

@@ -1,0 +1,105 @@
+//! `qfabric sim control`: the contract for tools that drive it.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::harness::{Answer, answer, qfabric};
+
+const LINE: &str = "sim control --trace - --period 40ms --server-period 2.5ms --max-bandwidth 0.4";
+
+fn sim(options: &str, trace: &str) -> Answer {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = qfabric(folder.path());
+    command.args(LINE.split(' ')).args(options.split_whitespace());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A refusal of the options may come before the trace is read: then nobody reads the pipe.
+    let _ = child.stdin.take().unwrap().write_all(trace.as_bytes());
+    Answer::from(child.wait_with_output().unwrap())
+}
+
+/// A third of the jobs costs twice as much as the others, and each says so beforehand.
+fn trace(jobs: usize) -> String {
+    (0..jobs).map(|k| if k % 3 == 0 { "10000000 2000\n" } else { "5000000 1000\n" }).collect()
+}
+
+#[test]
+fn the_json_has_the_promised_keys() {
+    let answer = sim("--json --predictor mma:3,12 --rho 1.0 --choose left", &trace(100));
+    answer.expect(0, &[]);
+    let json = answer.json();
+    assert_eq!(json["jobs"].as_array().unwrap().len(), 100);
+    for key in ["k", "c_ns", "low_ns", "high_ns", "budget_ns", "error_ns"] {
+        assert!(json["jobs"][99].get(key).is_some_and(Value::is_number), "{key}: {}", json["jobs"][99]);
+    }
+    for key in ["in_target", "mean_error", "sd_error", "mean_bandwidth", "sd_bandwidth", "misses", "recovery_jobs_mean"]
+    {
+        assert!(json["summary"].get(key).is_some_and(Value::is_number), "{key}: {}", json["summary"]);
+    }
+}
+
+#[test]
+fn jobs_of_the_warm_up_run_at_the_maximum_and_count_in_nothing() {
+    let json = sim("--json --predictor ma:12", &trace(30)).json();
+    for (k, job) in json["jobs"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(job["warm_up"] == true, k < 12, "{job}");
+        assert!(k >= 12 || job["budget_ns"] == 1_000_000.0, "{job}");
+    }
+    assert_eq!(json["summary"]["jobs"], 18);
+}
+
+#[test]
+fn errors_follow_equation_3() {
+    let (period, server_period, max) = (40e6, 2.5e6, 1e6);
+    let json = sim("--json --predictor ma:3", "5000000\n22000000\n5000000\n5000000\n").json();
+    // Job 1 does not fit into its 16 server periods: ceil(22/1)·2.5 − 40 ms.
+    assert_eq!(json["jobs"][0]["error_ns"], (5e6_f64 / max).ceil() * server_period - period);
+    assert_eq!(json["jobs"][1]["error_ns"], 15e6);
+    assert_eq!(json["jobs"][2]["error_ns"], 15e6 + 12.5e6 - period);
+}
+
+#[test]
+fn every_predictor_and_every_choice_of_the_contract_works() {
+    for predictor in ["ma:12", "mma:3,12", "ol:36,60", "hint:24"] {
+        for choice in ["left", "middle", "right", "zero"] {
+            let answer = sim(&format!("--json --predictor {predictor} --choose {choice}"), &trace(200));
+            answer.expect(0, &[]);
+            assert!(answer.json()["summary"]["in_target"].is_number());
+        }
+    }
+}
+
+#[test]
+fn the_table_for_people_names_its_units() {
+    sim("", &trace(100)).expect(0, &["88 jobs every 40 ms under ma:12, 12 more to warm up", "of one CPU", "in target"]);
+}
+
+#[test]
+fn nonsense_ends_with_2_and_names_it() {
+    for (options, trace, named) in [
+        ("", "", "has no jobs"),
+        ("", "1000\nabc\n", "line 2: \"abc\""),
+        ("", "-5\n", "\"-5\""),
+        ("", "NaN\n", "NaN"),
+        ("", "1000 inf\n", "inf"),
+        ("--predictor kalman:3", "1000\n", "mma:3,12"),
+        ("--choose best", "1000\n", "left, middle"),
+        ("--rho NaN", "1000\n", "NaN"),
+        ("--early -1", "1000\n", "-1"),
+    ] {
+        sim(options, trace).expect(2, &[named]);
+    }
+    answer("sim control --trace /nowhere").expect(2, &["/nowhere"]);
+    for option in
+        ["--max-bandwidth 0", "--max-bandwidth 1.5", "--max-bandwidth nan", "--period 0ms", "--server-period 7ms"]
+    {
+        answer(&format!("sim control --trace /proc/self/loginuid {option}")).expect(2, &[]);
+    }
+}
+
+#[test]
+fn a_trace_that_is_a_folder_or_no_text_is_refused() {
+    answer("sim control --trace /").expect(2, &["directory"]);
+    answer("sim control --trace /bin/sh").expect(2, &["/bin/sh"]);
+}
