@@ -3,8 +3,8 @@
 //! others may hold some of it already.
 //!
 //! Approach: one sleeping helper thread per CPU; each in turn is given the largest reservation that is still
-//! accepted, found by halving, until one gets nothing. They never run, so nothing is delayed by them; then they
-//! leave the class and end. A helper's period is 1 ms: what it leaves booked is free again within that time.
+//! accepted, found by halving, until one gets less than a CPU. They never run, so nothing is delayed by them;
+//! then they leave the class and end.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -25,8 +25,8 @@ const MAX_HELPERS: usize = 256;
 /// 0.1 % of a CPU. Takes a few milliseconds and leaves nothing behind, whatever happens. While it runs,
 /// everybody else's increases may be refused: probe at the start, before admitting anything.
 pub fn probe() -> Result<Share, ApplyError> {
-    let mut mechanism = Deadline::new();
     let helpers: Vec<_> = (0..CpuList::online().len().min(MAX_HELPERS)).filter_map(|_| Helper::start()).collect();
+    let mut mechanism = Deadline::new(); // dropped before the helpers: they leave the class while they sleep
     let mut room = Nanos::ZERO;
     for helper in &helpers {
         let taken = largest(&mut mechanism, helper.thread)?;
@@ -47,7 +47,7 @@ fn largest(mechanism: &mut Deadline, thread: ThreadId) -> Result<Nanos, ApplyErr
     let (mut accepted, mut refused) = (Nanos::ZERO, PERIOD);
     while refused - accepted > RESOLUTION {
         let middle = Nanos::new((accepted.get() + refused.get()) / 2);
-        match accepts(mechanism, thread, middle)? {
+        match middle >= MIN_BUDGET && accepts(mechanism, thread, middle)? {
             true => accepted = middle,
             false => refused = middle,
         }

@@ -1,8 +1,8 @@
 //! The mechanism `deadline`: one SCHED_DEADLINE reservation per thread.
 //!
 //! What the kernel does with it: a changed budget takes effect at the *next* replenishment, so a decision for
-//! a job must be carried out before that job's release. A refused increase leaves the old value. A thread that
-//! leaves keeps its bandwidth booked until its 0-lag time, at most one period. Children of a reserved thread
+//! a job must be carried out before that job's release. A refused increase leaves the old value. A decrease
+//! and a leaving thread make room at once ([`SchedAttr::give_leaving`] says why the latter is not simple). Children of a reserved thread
 //! start under SCHED_OTHER with nice 0 (RESET_ON_FORK; without it such a thread could not fork at all).
 //!
 //! ```text
@@ -109,8 +109,21 @@ impl Deadline {
             None => self.first_touch(thread, now)?,
         }
         wanted.give(thread).map_err(|e| refusal(thread, reservation, &e))?;
-        self.threads.get_mut(&thread).expect("known since the match above").given = Some(wanted);
-        Ok(())
+        let held = self.threads.get_mut(&thread).expect("known since the match above");
+        match held.given.replace(wanted) {
+            Some(_) => Ok(()),
+            None => self.check_alive(thread),
+        }
+    }
+
+    /// A thread that died while it was first touched would stay booked for ever.
+    fn check_alive(&mut self, thread: ThreadId) -> Result<(), ApplyError> {
+        if threads::start_time(thread).is_some() {
+            return Ok(());
+        }
+        let _ = SchedAttr::weightless().give(thread);
+        self.forget(thread);
+        Err(ApplyError::Gone { thread })
     }
 
     /// Its attributes are not those given last: another thread, or the program's own doing?

@@ -265,7 +265,7 @@ pub(crate) fn put_back(thread: &Touched) -> io::Result<bool> {
         Err(e) if gone(&e) => return Ok(false),
         Err(e) => return Err(e),
     }
-    match thread.was.give(thread.tid) {
+    match thread.was.give_leaving(thread.tid) {
         Err(e) if gone(&e) => return Ok(false),
         other => other?,
     }

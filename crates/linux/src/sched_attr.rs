@@ -97,6 +97,28 @@ impl SchedAttr {
         }
     }
 
+    /// Takes `thread` out of SCHED_DEADLINE and gives it these attributes, without leaving bandwidth booked for
+    /// nobody.
+    ///
+    /// A thread that leaves the class while it sleeps past its 0-lag time, or before it ever ran in it, stays
+    /// booked *for ever*: on Linux 6.18 nothing subtracts it any more (measured in `total_bw` of debugfs
+    /// `sched/debug`; only rebuilding the root domain, or the thread being runnable at that moment, frees it).
+    /// A change *inside* the class is booked at once, so the thread first shrinks to a reservation that rounds
+    /// to zero bandwidth, and leaves with that. Nothing runs less for it: a change takes effect at the next
+    /// replenishment, and the second call follows within a few microseconds.
+    pub fn give_leaving(&self, thread: ThreadId) -> io::Result<()> {
+        if self.policy != Policy::DEADLINE {
+            let _ = SchedAttr::weightless().give(thread); // refused: it leaves all the same
+        }
+        self.give(thread)
+    }
+
+    /// The reservation whose bandwidth the kernel counts as zero: budget/period below 2⁻²⁰.
+    pub(crate) fn weightless() -> Self {
+        let (budget, period) = (qfabric_types::MIN_BUDGET, Nanos::from_millis(1_100));
+        SchedAttr::deadline(Reservation::new(budget, period).expect("1 024 ns in 1.1 s is one"), false)
+    }
+
     /// What `thread` has now (0: the calling thread). `ESRCH` where it is gone.
     pub fn of(thread: ThreadId) -> io::Result<Self> {
         sched_getattr(thread.0, 0).map(SchedAttr::from)

@@ -197,9 +197,23 @@ fn a_program_that_changed_its_own_policy_is_not_overruled() {
     live!();
     let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
     mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
-    SchedAttr::fifo(3).give(worker.thread).unwrap();
+    SchedAttr::fifo(3).give_leaving(worker.thread).unwrap();
     let refused = mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap_err();
     assert!(matches!(refused, ApplyError::Foreign { .. }), "{refused}");
     mechanism.apply(&none(worker.thread)).unwrap();
     assert_eq!(attr(worker.thread).policy, Policy::FIFO);
+}
+
+#[test]
+fn threads_that_leave_in_their_sleep_leave_no_bandwidth_booked() {
+    live!();
+    let room = settled_room();
+    let booked = qfabric_linux::testing::booked();
+    for _ in 0..20 {
+        let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
+        mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+        mechanism.apply(&none(worker.thread)).unwrap();
+    }
+    assert_eq!((settled_room(), qfabric_linux::testing::booked()), (room, booked));
 }
