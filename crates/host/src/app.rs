@@ -1,0 +1,377 @@
+//! One application: its contract, its threads and their governors, and how its grant is split among them.
+//!
+//! **Which thread gets which governor.** The *lead* thread does the jobs: the covered thread, or a program's
+//! main thread until another one is seen to work half as much again. It is governed by its jobs, the other
+//! threads by their consumption. Under `JobSource::Consumption` all are governed by consumption.
+//! **Splitting.** Every thread gets what its governor wants while the grant covers that; otherwise all get
+//! the same fraction of it. A thread whose part is below what the kernel accepts goes without a reservation.
+
+use qfabric_control::TaskController;
+use qfabric_types::api::{Application, Covers, ThreadStatus};
+use qfabric_types::ring::Grant;
+use qfabric_types::{
+    AppId, Class, Contract, Instant, JobRecord, JobSource, Nanos, Owner, QualityMeter, Reservation, Share, ThreadId,
+    Usage,
+};
+
+use crate::activation::Activations;
+use crate::consumption::{Consumption, Window};
+use crate::thread::{Governor, Thread, Wait, value_of};
+
+/// The decision for a job is made this long before its release, or one server period where that is shorter.
+const LEAD: Nanos = Nanos::from_millis(2);
+/// Periods between two elections of the lead thread.
+const ELECTION: u64 = 16;
+
+/// One application.
+pub(crate) struct App {
+    pub id: AppId,
+    pub pid: i32,
+    pub owner: Owner,
+    pub covers: Covers,
+    pub contract: Contract,
+    pub guaranteed: Share,
+    pub threads: Vec<Thread>,
+    lead: Option<ThreadId>,
+    elect_at: Instant,
+    /// What the supervisor was told and what it granted.
+    pub wanted: Share,
+    pub granted: Share,
+    /// When the daemon has to look at its ring; ZERO: it is to be woken.
+    pub look: Instant,
+    /// Being put back: it ends when every thread is.
+    pub leaving: bool,
+    /// Got less than it wants, and that was told; when that last changed.
+    pub saturated: bool,
+    pub told_at: Instant,
+    /// Threads left out because it has too many.
+    pub left_out: u64,
+    /// No timer of its is due before.
+    pub due: Instant,
+    meter: QualityMeter,
+    cost: Nanos,
+    time: Nanos,
+}
+
+/// lead = min(P, 2 ms).
+pub(crate) fn lead(contract: &Contract) -> Nanos {
+    LEAD.min(contract.server_period)
+}
+
+/// What is guaranteed under `contract` (AQuoSA §4.4): what it says; else the least that Theorems 2 and 3 ask
+/// for on its profile; else all it may ever have, since nothing is known of its jobs.
+pub(crate) fn guarantee(contract: &Contract) -> Share {
+    match (contract.class, contract.guaranteed, &contract.profile) {
+        (Class::C, _, _) => Share::ZERO,
+        (_, Some(share), _) => share,
+        (_, None, _) => contract.max_bandwidth,
+    }
+}
+
+impl App {
+    pub(crate) fn new(id: AppId, pid: i32, owner: Owner, covers: Covers, contract: Contract) -> Self {
+        let meter = QualityMeter::new(contract.period, contract.early, contract.late);
+        App {
+            id,
+            pid,
+            owner,
+            covers,
+            guaranteed: guarantee(&contract),
+            contract,
+            threads: Vec::new(),
+            lead: None,
+            elect_at: Instant::NEVER,
+            wanted: Share::ZERO,
+            granted: Share::ZERO,
+            look: Instant::ZERO,
+            leaving: false,
+            saturated: false,
+            told_at: Instant::ZERO,
+            left_out: 0,
+            due: Instant::NEVER,
+            meter,
+            cost: Nanos::ZERO,
+            time: Nanos::ZERO,
+        }
+    }
+
+    pub(crate) fn find(&self, thread: ThreadId) -> Option<usize> {
+        self.threads.iter().position(|t| t.id == thread)
+    }
+
+    /// Takes a thread in. The first one leads, until the program's main thread comes.
+    pub(crate) fn add(&mut self, thread: ThreadId) {
+        let leads = self.lead.is_none() || thread.0 == self.pid;
+        if let (true, Some(old)) = (leads, self.lead) {
+            self.govern(old, false);
+        }
+        let governor = self.governor(leads);
+        self.threads.push(Thread::new(thread, governor));
+        if leads {
+            self.lead = Some(thread);
+        }
+    }
+
+    /// Forgets a thread; another one leads where it did.
+    pub(crate) fn remove(&mut self, at: usize) -> Thread {
+        let thread = self.threads.remove(at);
+        if self.lead == Some(thread.id) {
+            self.lead = self.threads.iter().max_by_key(|t| t.used).map(|t| t.id);
+            if let Some(lead) = self.lead {
+                self.govern(lead, true);
+            }
+        }
+        thread
+    }
+
+    fn governor(&self, leads: bool) -> Governor {
+        let contract = &self.contract;
+        match contract.jobs {
+            JobSource::Marked if leads => Governor::Marked(TaskController::new(contract)),
+            JobSource::Activations if leads => Governor::Activations(
+                TaskController::new(contract),
+                Activations::new(contract.period, contract.server_period, lead(contract)),
+            ),
+            _ => Governor::Consumption(Consumption::new(contract, leads)),
+        }
+    }
+
+    fn govern(&mut self, thread: ThreadId, leads: bool) {
+        let governor = self.governor(leads);
+        if let Some(at) = self.find(thread) {
+            self.threads[at].governor = governor;
+        }
+    }
+
+    /// Another contract is in force. Controllers keep what they learned where the kind of jobs stays.
+    pub(crate) fn change(&mut self, contract: Contract) {
+        let rebuild = contract.jobs != self.contract.jobs;
+        if (contract.period, contract.early, contract.late)
+            != (self.contract.period, self.contract.early, self.contract.late)
+        {
+            self.meter = QualityMeter::new(contract.period, contract.early, contract.late);
+        }
+        self.contract = contract;
+        self.guaranteed = guarantee(&self.contract);
+        for at in 0..self.threads.len() {
+            let fresh = self.governor(self.lead == Some(self.threads[at].id));
+            let thread = &mut self.threads[at];
+            if thread.wait == Wait::Denied && thread.applied.is_none() {
+                thread.wait = Wait::No;
+            }
+            thread.denied = false;
+            match (&mut thread.governor, fresh) {
+                (Governor::Marked(old), Governor::Marked(_)) if !rebuild => old.on_change(&self.contract),
+                (Governor::Activations(old, found), Governor::Activations(_, fresh)) if !rebuild => {
+                    old.on_change(&self.contract);
+                    *found = fresh;
+                }
+                (governor, fresh) => *governor = fresh,
+            }
+        }
+    }
+
+    /// A marked job ended.
+    pub(crate) fn on_job(&mut self, job: JobRecord, now: Instant) {
+        let marked = |thread: &Thread| matches!(thread.governor, Governor::Marked(_));
+        if let Some(at) = self.threads.iter().position(marked) {
+            self.finish(at, job);
+            let look = job.release + self.contract.period + self.contract.period - lead(&self.contract);
+            self.look = if look > now { look } else { Instant::ZERO };
+            self.due = self.due.min(look.max(now));
+        }
+    }
+
+    /// Something became known of the job that begins.
+    pub(crate) fn on_begin(&mut self, known: qfabric_types::Foresight) {
+        for thread in &mut self.threads {
+            if let Governor::Marked(controller) = &mut thread.governor {
+                controller.on_foresight(known);
+            }
+        }
+    }
+
+    /// A thread was seen on a CPU.
+    pub(crate) fn on_ran(&mut self, at: usize, from: Instant, to: Instant, used: Nanos, slept: bool) {
+        let several = self.threads.len() > 1;
+        let thread = &mut self.threads[at];
+        thread.used += used;
+        let ended = match &mut thread.governor {
+            Governor::Marked(_) => None,
+            Governor::Activations(_, activations) => activations.ran(from, to, used, slept),
+            Governor::Consumption(consumption) => {
+                consumption.ran(to, used, slept);
+                None
+            }
+        };
+        self.due = self.due.min(thread.governor.due());
+        if let Some(job) = ended {
+            self.finish(at, job);
+        }
+        if several && self.elect_at == Instant::NEVER && self.contract.jobs == JobSource::Activations {
+            self.elect_at = to + self.contract.period.saturating_mul(ELECTION);
+            self.due = self.due.min(self.elect_at);
+        }
+    }
+
+    /// Time has passed: governors close what is due. Answers whether anybody may want something else now.
+    pub(crate) fn on_time(&mut self, now: Instant) -> bool {
+        let mut decided = false;
+        for at in 0..self.threads.len() {
+            decided |= self.govern_on_time(at, now);
+        }
+        if self.look != Instant::ZERO && now >= self.look {
+            self.look = Instant::ZERO;
+        }
+        if now >= self.elect_at {
+            decided |= self.elect();
+        }
+        decided
+    }
+
+    fn govern_on_time(&mut self, at: usize, now: Instant) -> bool {
+        let thread = &mut self.threads[at];
+        let granted = thread.applied.map(|value| value.reservation);
+        match &mut thread.governor {
+            Governor::Marked(_) => false,
+            Governor::Activations(_, activations) => {
+                let ended = activations.on_time(now);
+                if let Some(job) = ended {
+                    self.finish(at, job);
+                }
+                ended.is_some()
+            }
+            Governor::Consumption(consumption) => {
+                let closed = consumption.on_time(now, granted);
+                if let Some(window) = closed {
+                    self.count_window(at, window, granted);
+                }
+                closed.is_some()
+            }
+        }
+    }
+
+    /// A job of thread `at` ended: the controller decides, the meter counts.
+    fn finish(&mut self, at: usize, job: JobRecord) {
+        let thread = &mut self.threads[at];
+        let granted = thread.applied.map(|value| value.reservation);
+        let (Governor::Marked(controller) | Governor::Activations(controller, _)) = &mut thread.governor else {
+            return;
+        };
+        controller.on_usage(&Usage { job, granted });
+        let missed = job.finish > controller.deadline(job.release);
+        self.meter.count(controller.error_ns() as f64, bandwidth(granted), missed, Some(job.finish));
+        self.cost += job.cost;
+        self.time += self.contract.period;
+    }
+
+    /// Of programs without jobs, windows of the lead thread are counted as if they were jobs: missed when
+    /// the thread was throttled in them, and then late by a server period.
+    fn count_window(&mut self, at: usize, window: Window, granted: Option<Reservation>) {
+        if self.contract.jobs != JobSource::Consumption {
+            return;
+        }
+        self.cost += window.used;
+        if self.lead == Some(self.threads[at].id) {
+            self.time += window.length;
+            let error_ns = if window.throttled { self.contract.server_period.as_f64() } else { 0.0 };
+            self.meter.count(error_ns, bandwidth(granted), window.throttled, None);
+        }
+    }
+
+    /// The busiest thread leads from now on, where it does half as much again as the one that leads.
+    fn elect(&mut self) -> bool {
+        self.elect_at = Instant::NEVER;
+        let used = |id| self.find(id).map_or(Nanos::ZERO, |at| self.threads[at].used);
+        let led = self.lead.map_or(Nanos::ZERO, used);
+        let busiest = self.threads.iter().max_by_key(|t| t.used).map(|t| (t.id, t.used));
+        self.threads.iter_mut().for_each(|t| t.used = Nanos::ZERO);
+        match (self.lead, busiest) {
+            (Some(old), Some((new, used))) if new != old && used.get() > led.get() + led.get() / 2 => {
+                self.govern(old, false);
+                self.govern(new, true);
+                self.lead = Some(new);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What its governors want together; nothing while it leaves.
+    pub(crate) fn wants(&self) -> Share {
+        if self.leaving {
+            return Share::ZERO;
+        }
+        let sum: Share = self.threads.iter().map(|thread| self.wanted_by(thread)).sum();
+        sum.min(self.contract.max_bandwidth)
+    }
+
+    fn wanted_by(&self, thread: &Thread) -> Share {
+        if thread.denied {
+            return Share::ZERO;
+        }
+        Share::of_budget(thread.governor.budget(), self.contract.server_period)
+    }
+
+    /// Splits what is granted among the threads.
+    pub(crate) fn split(&mut self) {
+        let granted = if self.leaving { Share::ZERO } else { self.granted };
+        let sum: Share = self.threads.iter().map(|thread| self.wanted_by(thread)).sum();
+        for at in 0..self.threads.len() {
+            let wanted = self.wanted_by(&self.threads[at]);
+            let part = if sum <= granted { wanted } else { fraction(wanted, granted, sum) };
+            let value = value_of(part, &self.contract);
+            self.threads[at].desire(value);
+        }
+    }
+
+    /// The earliest of its timers.
+    pub(crate) fn find_due(&self) -> Instant {
+        let look = if self.look == Instant::ZERO { Instant::NEVER } else { self.look };
+        let threads = self.threads.iter().map(Thread::due).min().unwrap_or(Instant::NEVER);
+        threads.min(look).min(self.elect_at)
+    }
+
+    /// Whether every thread is back under its own scheduler, as far as the mechanism obeys.
+    pub(crate) fn is_restored(&self) -> bool {
+        self.threads.iter().all(|t| t.wait == Wait::Denied || (t.applied.is_none() && t.wait == Wait::No))
+    }
+
+    /// What is shown to the application through its ring.
+    pub(crate) fn grant(&self) -> Grant {
+        let lead = self.threads.iter().find(|t| Some(t.id) == self.lead);
+        let reservation = lead.and_then(|t| t.applied).map(|value| value.reservation);
+        Grant {
+            budget: reservation.map_or(Nanos::ZERO, Reservation::budget),
+            period: reservation.map_or(Nanos::ZERO, Reservation::period),
+            error_ns: lead.and_then(|t| t.governor.controller()).map_or(0, TaskController::error_ns),
+            jobs: self.meter.jobs(),
+        }
+    }
+
+    pub(crate) fn application(&self) -> Application {
+        let status = |t: &Thread| ThreadStatus { tid: t.id, reservation: t.applied.map(|value| value.reservation) };
+        Application {
+            id: self.id,
+            pid: self.pid,
+            owner: self.owner,
+            contract: self.contract.clone(),
+            guaranteed: self.guaranteed,
+            wanted: self.wanted,
+            granted: self.granted,
+            threads: self.threads.iter().map(status).collect(),
+            quality: self.meter.quality(&self.contract.name),
+            used: Share::of_budget(self.cost, self.time),
+        }
+    }
+}
+
+/// B in CPUs; nothing without a reservation.
+fn bandwidth(granted: Option<Reservation>) -> f64 {
+    granted.map_or(0.0, |r| r.budget().as_f64() / r.period().as_f64())
+}
+
+/// `part · granted / sum`, rounded down.
+fn fraction(part: Share, granted: Share, sum: Share) -> Share {
+    Share::from_ppm((u64::from(part.ppm()) * u64::from(granted.ppm()) / u64::from(sum.ppm().max(1))) as u32)
+}

@@ -1,0 +1,530 @@
+//! The host itself: takes inputs in, keeps applications and supervisor in step, hands settings out.
+//!
+//! ```text
+//!   Job, Ran, Tick -> governor -> want -> supervisor -> grants -> split -> desired --queues--> Set
+//!                                                                            ^                  |
+//!                                                 ledger: does it fit yet? --'    Applied <-----'
+//! ```
+//! One input changes as little as possible: a job costs a look-up, one decision, and a setting where the
+//! budget moved by more than [`HYSTERESIS`]. Nothing is allocated per job.
+
+use std::collections::VecDeque;
+
+use qfabric_broker::Supervisor;
+use qfabric_types::api::{Application, Covers, HostStatus, Problem};
+use qfabric_types::ring::{Grant, JobEvent};
+use qfabric_types::{AppId, Contract, Instant, JobRecord, Nanos, Owner, Setting, Share, ThreadId};
+
+use crate::app::{App, guarantee};
+use crate::ledger::Ledger;
+use crate::problem;
+use crate::thread::{Value, Wait};
+use crate::{HostConfig, HostEvent, Input, Outcome, Output};
+
+/// Wishes and increases smaller than this share are not worth a change: a two-thousandth of a CPU, 20 µs in
+/// 10 ms. Far below what predictors spread, and above the noise of a constant job.
+pub(crate) const HYSTERESIS: Share = Share::from_ppm(500);
+/// [`HostEvent::Saturated`] and [`HostEvent::Satisfied`] of one application come no faster.
+const TELL_AGAIN: Nanos = Nanos::from_millis(1_000);
+/// The longest pause before a setting that found no room is tried again.
+const LONGEST_RETRY: Nanos = Nanos::from_millis(1_000);
+
+/// One host: who has which contract, and what every thread is to have.
+pub struct Host {
+    config: HostConfig,
+    now: Instant,
+    next_app: u64,
+    books: Supervisor,
+    ledger: Ledger,
+    /// Ascending by number.
+    apps: Vec<App>,
+    /// Which application covers a thread; ascending by thread.
+    covered: Vec<(ThreadId, AppId)>,
+    outbox: VecDeque<Output>,
+    shrinks: VecDeque<(AppId, ThreadId)>,
+    grows: VecDeque<(AppId, ThreadId)>,
+    /// Told and not answered, in order.
+    in_flight: VecDeque<(AppId, ThreadId)>,
+    /// Some thread waits for room in the ledger.
+    starved: bool,
+    /// No timer of any application is due before.
+    due: Instant,
+    ignored: u64,
+}
+
+impl Host {
+    /// A host that has promised nothing yet.
+    pub fn new(config: HostConfig) -> Self {
+        Host {
+            books: Supervisor::new(config.limits.clone()),
+            config,
+            now: Instant::ZERO,
+            next_app: 1,
+            ledger: Ledger::default(),
+            apps: Vec::new(),
+            covered: Vec::new(),
+            outbox: VecDeque::with_capacity(64),
+            shrinks: VecDeque::with_capacity(64),
+            grows: VecDeque::with_capacity(64),
+            in_flight: VecDeque::with_capacity(64),
+            starved: false,
+            due: Instant::NEVER,
+            ignored: 0,
+        }
+    }
+
+    /// Takes in what happened at `now`. Moments never go backwards; where they do, the latest counts.
+    pub fn handle(&mut self, input: Input, now: Instant) {
+        self.now = self.now.max(now);
+        self.on_time();
+        match input {
+            Input::Join { request, pid, owner, covers, threads, contract } => {
+                let answer = match self.join(pid, owner, covers, &threads, contract) {
+                    Ok(app) => Output::Admitted { request, app },
+                    Err(problem) => Output::Refused { request, problem },
+                };
+                self.answer(answer);
+            }
+            Input::Change { request, app, contract } => {
+                let answer = match self.change(app, contract) {
+                    Ok(()) => Output::Changed { request, app },
+                    Err(problem) => Output::Refused { request, problem },
+                };
+                self.answer(answer);
+            }
+            Input::Leave { app } => self.leave(app),
+            Input::ThreadBorn { app, thread } => self.thread_born(app, thread),
+            Input::ThreadGone { app, thread } => self.thread_gone(app, thread),
+            Input::Job { app, event } => self.job(app, event),
+            Input::Ran { app, thread, from, to, used, slept } => self.ran(app, thread, (from, to), used, slept),
+            Input::Applied { thread, outcome } => self.applied(thread, outcome),
+            Input::Capacity(capacity) => self.capacity(capacity),
+            Input::Tick => (),
+        }
+    }
+
+    /// The next thing to do or tell, if there is one. Drain it after every [`Host::handle`]. Answers and
+    /// events come first, then settings that shrink, then those that grow.
+    pub fn poll(&mut self) -> Option<Output> {
+        if let Some(output) = self.outbox.pop_front() {
+            return Some(output);
+        }
+        while let Some((app, thread)) = self.shrinks.pop_front().or_else(|| self.grows.pop_front()) {
+            if let Some(setting) = self.issue(app, thread) {
+                return Some(Output::Set(setting));
+            }
+        }
+        None
+    }
+
+    /// When [`Input::Tick`] is due at the latest; none: only when something happens.
+    pub fn next_wakeup(&self) -> Option<Instant> {
+        let due = self.due.min(self.books.next_wakeup().unwrap_or(Instant::NEVER));
+        (due != Instant::NEVER).then_some(due)
+    }
+
+    /// Until when nobody need look at this application's ring: its next decision is due then, `min(P, 2 ms)`
+    /// before the release it is for. [`Instant::ZERO`]: no job has ended yet, or its job is overdue; let the
+    /// application wake the daemon.
+    pub fn look_at(&self, app: AppId) -> Instant {
+        self.find(app).map_or(Instant::ZERO, |at| self.apps[at].look)
+    }
+
+    /// What is to be shown to the application through its ring.
+    pub fn grant(&self, app: AppId) -> Option<Grant> {
+        self.find(app).map(|at| self.apps[at].grant())
+    }
+
+    /// One application as the host sees it; none once it was told to leave.
+    pub fn application(&self, app: AppId) -> Option<Application> {
+        self.find_present(app).ok().map(|at| self.apps[at].application())
+    }
+
+    /// Which application covers `thread`.
+    pub fn covering(&self, thread: ThreadId) -> Option<AppId> {
+        let at = self.covered.binary_search_by_key(&thread, |&(thread, _)| thread).ok()?;
+        Some(self.covered[at].1)
+    }
+
+    /// The whole host.
+    pub fn status(&self) -> HostStatus {
+        let present = self.apps.iter().filter(|app| !app.leaving);
+        HostStatus {
+            version: self.config.version.clone(),
+            mechanism: self.config.mechanism.clone(),
+            capacity: self.books.capacity(),
+            guaranteed: self.books.guaranteed(),
+            granted: self.books.granted(),
+            applications: present.map(App::application).collect(),
+        }
+    }
+
+    /// Σ of what threads may be consuming under reservations: applied, told, or lowered less than a server
+    /// period ago. Never above the capacity, except while a lowered capacity takes effect.
+    pub fn held(&self) -> Share {
+        self.ledger.held()
+    }
+
+    fn find(&self, app: AppId) -> Option<usize> {
+        self.apps.binary_search_by_key(&app, |a| a.id).ok()
+    }
+
+    fn find_present(&self, app: AppId) -> Result<usize, Problem> {
+        self.find(app).filter(|&at| !self.apps[at].leaving).ok_or_else(|| problem::not_found(app))
+    }
+
+    /// Answers come before the settings that follow from them, but after earlier events.
+    fn answer(&mut self, answer: Output) {
+        self.outbox.push_back(answer);
+    }
+
+    fn event(&mut self, event: HostEvent) {
+        self.outbox.push_back(Output::Event(event));
+    }
+
+    /// Counts what cannot be meant; told at powers of two, so that a flood does not flood the log.
+    fn ignore(&mut self) {
+        self.ignored += 1;
+        if self.ignored.is_power_of_two() {
+            self.event(HostEvent::Ignored { count: self.ignored });
+        }
+    }
+
+    fn join(
+        &mut self,
+        pid: i32,
+        owner: Owner,
+        covers: Covers,
+        threads: &[ThreadId],
+        contract: Contract,
+    ) -> Result<AppId, Problem> {
+        let one;
+        let threads = match covers {
+            Covers::Program => threads,
+            Covers::Thread(thread) => {
+                one = [thread];
+                &one[..]
+            }
+        };
+        self.check_join(owner, threads, &contract)?;
+        let app = AppId(self.next_app);
+        self.books.admit(app, owner, &contract, guarantee(&contract))?;
+        self.next_app += 1;
+        self.apps.push(App::new(app, pid, owner, covers, contract));
+        for &thread in threads {
+            self.cover(self.apps.len() - 1, thread);
+        }
+        self.refresh(self.apps.len() - 1);
+        Ok(app)
+    }
+
+    fn check_join(&self, owner: Owner, threads: &[ThreadId], contract: &Contract) -> Result<(), Problem> {
+        contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
+        if self.apps.len() >= self.config.max_applications {
+            return Err(problem::too_many_applications(self.config.max_applications));
+        }
+        if self.config.limits.user_cap(owner) == Some(Share::ZERO) {
+            return Err(problem::not_permitted(owner));
+        }
+        if threads.is_empty() {
+            return Err(problem::no_threads());
+        }
+        if threads.len() > self.config.max_threads {
+            return Err(problem::too_many_threads(threads.len(), self.config.max_threads));
+        }
+        match threads.iter().find_map(|&thread| Some((thread, self.covering(thread)?))) {
+            Some((thread, app)) => Err(problem::already_covered(thread, app)),
+            None => Ok(()),
+        }
+    }
+
+    fn change(&mut self, app: AppId, contract: Contract) -> Result<(), Problem> {
+        let at = self.find_present(app)?;
+        contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
+        self.books.change(app, &contract, guarantee(&contract), self.now)?;
+        self.apps[at].change(contract);
+        self.refresh(at);
+        Ok(())
+    }
+
+    fn leave(&mut self, app: AppId) {
+        let Ok(at) = self.find_present(app) else { return self.ignore() };
+        self.apps[at].leaving = true;
+        self.books.release(app, self.now);
+        self.refresh(at);
+        self.bury_if_restored(at);
+    }
+
+    /// Ends a leaving application whose threads are all put back.
+    fn bury_if_restored(&mut self, at: usize) {
+        if !self.apps[at].leaving || !self.apps[at].is_restored() {
+            return;
+        }
+        let mut app = self.apps.remove(at);
+        self.covered.retain(|&(_, owner)| owner != app.id);
+        app.threads.iter_mut().for_each(|thread| self.ledger.bequeath(thread, self.now));
+        self.due = self.due.min(self.ledger.next_bequest());
+        self.event(HostEvent::Left { app: app.id });
+    }
+
+    fn cover(&mut self, at: usize, thread: ThreadId) {
+        if let Err(place) = self.covered.binary_search_by_key(&thread, |&(thread, _)| thread) {
+            self.covered.insert(place, (thread, self.apps[at].id));
+            self.apps[at].add(thread);
+        }
+    }
+
+    fn thread_born(&mut self, app: AppId, thread: ThreadId) {
+        let Ok(at) = self.find_present(app) else { return self.ignore() };
+        if self.apps[at].covers != Covers::Program || self.covering(thread).is_some() {
+            return;
+        }
+        if self.apps[at].threads.len() >= self.config.max_threads {
+            return self.leave_out(at, thread);
+        }
+        self.cover(at, thread);
+        self.refresh(at);
+    }
+
+    /// Told at powers of two: a program that forks like mad does not flood the log.
+    fn leave_out(&mut self, at: usize, thread: ThreadId) {
+        let app = &mut self.apps[at];
+        app.left_out += 1;
+        if app.left_out.is_power_of_two() {
+            let event = HostEvent::TooManyThreads { app: app.id, thread, limit: self.config.max_threads };
+            self.event(event);
+        }
+    }
+
+    fn thread_gone(&mut self, app: AppId, thread: ThreadId) {
+        let Some(at) = self.find(app) else { return self.ignore() };
+        let Some(index) = self.apps[at].find(thread) else { return };
+        let mut gone = self.apps[at].remove(index);
+        self.covered.retain(|&(covered, _)| covered != thread);
+        self.ledger.forget(&mut gone);
+        self.serve_starved();
+        if self.apps[at].leaving {
+            return self.bury_if_restored(at);
+        }
+        if self.apps[at].threads.is_empty() {
+            self.event(HostEvent::Empty { app });
+        }
+        self.refresh(at);
+    }
+
+    fn job(&mut self, app: AppId, event: JobEvent) {
+        let Ok(at) = self.find_present(app) else { return self.ignore() };
+        match event {
+            JobEvent::End(job) if !self.is_possible(at, &job) => return self.ignore(),
+            JobEvent::End(job) => self.apps[at].on_job(job, self.now),
+            JobEvent::Begin { known, .. } => self.apps[at].on_begin(known),
+        }
+        self.due = self.due.min(self.apps[at].due);
+        self.refresh(at);
+    }
+
+    /// A job that ended, at the latest about now, after it began.
+    fn is_possible(&self, at: usize, job: &JobRecord) -> bool {
+        let latest = self.now + self.apps[at].contract.period;
+        job.release <= latest && job.finish <= latest && job.release <= job.finish
+    }
+
+    fn ran(&mut self, app: AppId, thread: ThreadId, (from, to): (Instant, Instant), used: Nanos, slept: bool) {
+        let Ok(at) = self.find_present(app) else { return self.ignore() };
+        // Threads left out, or gone since, are seen as well.
+        let Some(index) = self.apps[at].find(thread) else { return };
+        if from > to || used > to.since(from) + Nanos::from_millis(1) {
+            return self.ignore();
+        }
+        self.apps[at].on_ran(index, from, to, used, slept);
+        self.due = self.due.min(self.apps[at].due);
+        self.refresh(at);
+    }
+
+    fn capacity(&mut self, capacity: Share) {
+        self.config.limits.capacity = capacity;
+        self.books.set_capacity(capacity, self.now);
+        let guaranteed = self.books.guaranteed();
+        if guaranteed > capacity {
+            self.event(HostEvent::GuaranteesCut { capacity, guaranteed });
+        }
+        self.follow_grants();
+        self.serve_starved();
+    }
+
+    /// Tells the supervisor what the application wants now, and follows what comes of it.
+    fn refresh(&mut self, at: usize) {
+        let app = &mut self.apps[at];
+        let wants = app.wants();
+        let moved = wants.max(app.wanted) - wants.min(app.wanted);
+        if moved >= HYSTERESIS || (wants == Share::ZERO && moved > Share::ZERO) {
+            app.wanted = wants;
+            self.books.want(app.id, wants, self.now);
+            self.follow_grants();
+        }
+        self.place(at);
+    }
+
+    fn follow_grants(&mut self) {
+        while let Some((app, granted)) = { self.books.grants().next() } {
+            if let Some(at) = self.find(app) {
+                self.apps[at].granted = granted;
+                self.place(at);
+            }
+        }
+    }
+
+    /// Splits an application's grant and queues the settings that follow.
+    fn place(&mut self, at: usize) {
+        self.tell_saturation(at);
+        let app = &mut self.apps[at];
+        app.split();
+        for thread in &mut app.threads {
+            let may_wait = matches!(thread.wait, Wait::Until(_)) && thread.grows();
+            if matches!(thread.wait, Wait::Until(_) | Wait::Room) && !may_wait {
+                thread.wait = Wait::No;
+            }
+            if thread.needs_setting() && !thread.queued {
+                thread.queued = true;
+                let queue = if thread.grows() { &mut self.grows } else { &mut self.shrinks };
+                queue.push_back((app.id, thread.id));
+            }
+        }
+    }
+
+    fn tell_saturation(&mut self, at: usize) {
+        let now = self.now;
+        let app = &mut self.apps[at];
+        let lacks = app.granted + HYSTERESIS < app.wanted;
+        if app.leaving || lacks == app.saturated || (app.told_at != Instant::ZERO && now < app.told_at + TELL_AGAIN) {
+            return;
+        }
+        (app.saturated, app.told_at) = (lacks, now.max(Instant::new(1)));
+        let (app, wanted, granted) = (app.id, app.wanted, app.granted);
+        self.event(if lacks {
+            HostEvent::Saturated { app, wanted, granted }
+        } else {
+            HostEvent::Satisfied { app, granted }
+        });
+    }
+
+    /// What to tell the mechanism about one queued thread, if it still needs telling and fits.
+    fn issue(&mut self, app: AppId, thread: ThreadId) -> Option<Setting> {
+        let at = self.find(app)?;
+        let index = self.apps[at].find(thread)?;
+        let thread = &mut self.apps[at].threads[index];
+        thread.queued = false;
+        if !thread.needs_setting() {
+            return None;
+        }
+        let value = thread.ask();
+        if !self.ledger.fits(thread, value, self.books.capacity()) {
+            thread.wait = Wait::Room;
+            self.starved = true;
+            return None;
+        }
+        self.ledger.told(thread, value);
+        self.in_flight.push_back((app, thread.id));
+        Some(thread.setting(value))
+    }
+
+    fn applied(&mut self, thread: ThreadId, outcome: Outcome) {
+        let Some(place) = self.in_flight.iter().position(|&(_, told)| told == thread) else { return self.ignore() };
+        let (app, _) = self.in_flight.remove(place).expect("the place was just found");
+        let Some(at) = self.find(app) else { return };
+        let Some(index) = self.apps[at].find(thread) else { return };
+        let Wait::Answer(value) = self.apps[at].threads[index].wait else { return };
+        match outcome {
+            Outcome::Done => self.obeyed(at, index, value),
+            Outcome::Busy => self.busy(at, index),
+            Outcome::Gone => return self.thread_gone(app, thread),
+            Outcome::Denied(errno) => self.denied(at, index, value, errno),
+        }
+        self.touch(at);
+        self.place(at);
+        self.bury_if_restored(at);
+    }
+
+    fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) {
+        let thread = &mut self.apps[at].threads[index];
+        self.ledger.obeyed(thread, value, self.now);
+    }
+
+    /// Tried again after one server period, then two, four…, asking for less each time.
+    fn busy(&mut self, at: usize, index: usize) {
+        let app = &mut self.apps[at];
+        let thread = &mut app.threads[index];
+        thread.busy = (thread.busy + 1).min(16);
+        let pause = app.contract.server_period.saturating_mul(1 << (thread.busy - 1)).min(LONGEST_RETRY);
+        self.ledger.failed(thread, Wait::Until(self.now + pause));
+        let event = HostEvent::Busy { app: app.id, thread: thread.id, attempts: thread.busy };
+        if thread.busy.is_power_of_two() {
+            self.event(event);
+        }
+    }
+
+    /// The thread goes back under the normal scheduler; where even that is refused, it is left alone.
+    fn denied(&mut self, at: usize, index: usize, value: Option<Value>, errno: i32) {
+        let app = &mut self.apps[at];
+        let thread = &mut app.threads[index];
+        thread.denied = true;
+        let hopeless = value.is_none();
+        self.ledger.failed(thread, if hopeless { Wait::Denied } else { Wait::No });
+        let event = HostEvent::Denied { app: app.id, thread: thread.id, errno };
+        self.event(event);
+        self.refresh(at);
+    }
+
+    fn touch(&mut self, at: usize) {
+        self.apps[at].due = self.apps[at].find_due();
+        self.due = self.due.min(self.apps[at].due);
+    }
+
+    /// Runs every timer that is due.
+    fn on_time(&mut self) {
+        if self.books.next_wakeup().is_some_and(|due| due <= self.now) {
+            self.books.on_time(self.now);
+            self.follow_grants();
+        }
+        if self.now < self.due {
+            return;
+        }
+        for at in 0..self.apps.len() {
+            if self.apps[at].due <= self.now {
+                self.on_time_of(at);
+            }
+        }
+        self.ledger.free_bequests(self.now);
+        self.serve_starved();
+        let earliest = self.apps.iter().map(|app| app.due).min().unwrap_or(Instant::NEVER);
+        self.due = earliest.min(self.ledger.next_bequest());
+    }
+
+    fn on_time_of(&mut self, at: usize) {
+        let (now, app) = (self.now, &mut self.apps[at]);
+        for thread in &mut app.threads {
+            self.ledger.free(thread, now);
+            if matches!(thread.wait, Wait::Until(moment) if moment <= now) {
+                thread.wait = Wait::No;
+            }
+        }
+        if app.on_time(now) {
+            self.refresh(at);
+        } else {
+            self.place(at);
+        }
+        self.touch(at);
+    }
+
+    /// Room was freed: who waited for it is queued again.
+    fn serve_starved(&mut self) {
+        if !std::mem::take(&mut self.starved) {
+            return;
+        }
+        for at in 0..self.apps.len() {
+            if self.apps[at].threads.iter().any(|thread| thread.wait == Wait::Room) {
+                self.place(at);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! One thread: what governs its budget, what it should have, and what the kernel may still hold for it.
+
+use qfabric_control::TaskController;
+use qfabric_types::{Contract, Instant, MIN_BUDGET, Nanos, Reservation, Setting, Share, ThreadId};
+
+use crate::activation::Activations;
+use crate::consumption::Consumption;
+
+/// What decides the thread's budget.
+pub(crate) enum Governor {
+    /// Jobs marked by the application.
+    Marked(TaskController),
+    /// Jobs found in the thread's activations.
+    Activations(TaskController, Activations),
+    /// Consumption per window; nothing is known of jobs.
+    Consumption(Consumption),
+}
+
+impl Governor {
+    /// Q it wants in every P.
+    pub(crate) fn budget(&self) -> Nanos {
+        match self {
+            Governor::Marked(controller) | Governor::Activations(controller, _) => controller.budget(),
+            Governor::Consumption(consumption) => consumption.budget(),
+        }
+    }
+
+    pub(crate) fn controller(&self) -> Option<&TaskController> {
+        match self {
+            Governor::Marked(controller) | Governor::Activations(controller, _) => Some(controller),
+            Governor::Consumption(_) => None,
+        }
+    }
+
+    /// When it wants to be told the time.
+    pub(crate) fn due(&self) -> Instant {
+        match self {
+            Governor::Marked(_) => Instant::NEVER,
+            Governor::Activations(_, activations) => activations.due(),
+            Governor::Consumption(consumption) => consumption.due(),
+        }
+    }
+}
+
+/// A reservation as the mechanism is told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub reservation: Reservation,
+    pub reclaim: bool,
+}
+
+/// What stands between the thread and a new setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing.
+    No,
+    /// The mechanism was told this and has not answered.
+    Answer(Option<Value>),
+    /// The mechanism had no room: again at this moment.
+    Until(Instant),
+    /// It grows, and there is no room in our own books: again when some is freed.
+    Room,
+    /// The mechanism does not even put the thread back: nothing more is tried.
+    Denied,
+}
+
+/// One thread under a contract.
+pub(crate) struct Thread {
+    pub id: ThreadId,
+    pub governor: Governor,
+    /// What it should have.
+    pub desired: Option<Value>,
+    /// What the mechanism last confirmed.
+    pub applied: Option<Value>,
+    pub wait: Wait,
+    /// The mechanism refused a reservation for it for good; cleared when the contract changes.
+    pub denied: bool,
+    /// How often in a row the mechanism had no room.
+    pub busy: u32,
+    /// In one of the host's queues.
+    pub queued: bool,
+    /// Largest share, in millionths, that it may still be consuming; in the host's ledger.
+    pub booked: u64,
+    /// When `booked` falls to what is applied; NEVER while they are equal.
+    pub free_at: Instant,
+    /// CPU time since the last election of the lead thread.
+    pub used: Nanos,
+}
+
+impl Thread {
+    pub(crate) fn new(id: ThreadId, governor: Governor) -> Self {
+        Thread {
+            id,
+            governor,
+            desired: None,
+            applied: None,
+            wait: Wait::No,
+            denied: false,
+            busy: 0,
+            queued: false,
+            booked: 0,
+            free_at: Instant::NEVER,
+            used: Nanos::ZERO,
+        }
+    }
+
+    /// Whether the mechanism is to be told something.
+    pub(crate) fn needs_setting(&self) -> bool {
+        self.wait == Wait::No && self.desired != self.applied
+    }
+
+    /// Whether what it should have is more than it may be consuming.
+    pub(crate) fn grows(&self) -> bool {
+        millionths(self.desired) > self.booked
+    }
+
+    /// Sets what it should have, unless that is so little more than it has that a change is not worth it.
+    pub(crate) fn desire(&mut self, desired: Option<Value>) {
+        if let (Some(new), Some(old)) = (desired, self.applied) {
+            let rise = new.reservation.share().saturating_sub(old.reservation.share());
+            let same_kind = new.reclaim == old.reclaim && new.reservation.period() == old.reservation.period();
+            let rises = new.reservation.budget() >= old.reservation.budget();
+            if same_kind && rises && rise < crate::HYSTERESIS {
+                self.desired = self.applied;
+                return;
+            }
+        }
+        self.desired = desired;
+    }
+
+    /// What to ask the mechanism for: what is desired, or after `busy` refusals in a row only a part of the
+    /// increase, halved each time, since its room is less than we believed.
+    pub(crate) fn ask(&self) -> Option<Value> {
+        let value = self.desired?;
+        let old = self.applied.map_or(Nanos::ZERO, |old| old.reservation.budget());
+        let rise = value.reservation.budget().saturating_sub(old).get();
+        let (rise, period) = (Nanos::new(rise >> self.busy.min(6)), value.reservation.period());
+        if self.busy == 0 || rise == Nanos::ZERO {
+            return Some(value);
+        }
+        let budget = (old + rise).max(MIN_BUDGET);
+        Some(Value { reservation: Reservation::new(budget, period).unwrap_or(value.reservation), ..value })
+    }
+
+    pub(crate) fn setting(&self, value: Option<Value>) -> Setting {
+        let reclaim = value.is_some_and(|value| value.reclaim);
+        Setting { thread: self.id, reservation: value.map(|value| value.reservation), reclaim }
+    }
+
+    /// When it wants to be told the time.
+    pub(crate) fn due(&self) -> Instant {
+        let retry = if let Wait::Until(moment) = self.wait { moment } else { Instant::NEVER };
+        self.governor.due().min(self.free_at).min(retry)
+    }
+}
+
+/// The share of a value in millionths.
+pub(crate) fn millionths(value: Option<Value>) -> u64 {
+    value.map_or(0, |value| u64::from(value.reservation.share().ppm()))
+}
+
+/// `share` of `contract`'s server period as a value; none where it buys less than the kernel accepts.
+pub(crate) fn value_of(share: Share, contract: &Contract) -> Option<Value> {
+    let period = contract.server_period;
+    let budget = share.budget_in(period).min(period);
+    let reservation = Reservation::new(budget, period).ok()?;
+    Some(Value { reservation, reclaim: contract.reclaim })
+}

@@ -1,0 +1,257 @@
+//! What a host promises, as plans.
+
+mod common;
+
+use common::*;
+use qfabric_host::{HostEvent, Input, Limits, Outcome};
+use qfabric_types::api::Covers;
+use qfabric_types::{AppId, Class, Instant, JobSource, Nanos, Share, ThreadId};
+
+#[test]
+fn an_admitted_thread_starts_with_its_maximum_and_follows_its_jobs() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 7).unwrap();
+    assert_eq!(bench.budget_us(7), 9_000, "nothing is known: all there is");
+    bench.job(app, 0, 12, 0);
+    assert_eq!(bench.budget_us(7), 3_000, "12 ms in four periods");
+    bench.job(app, 1, 16, 0);
+    assert_eq!(bench.budget_us(7), 4_000);
+    bench.job(app, 2, 12, 5);
+    assert_eq!(bench.budget_us(7), 4_000, "late by one server period: 12 ms in three");
+    let seen = bench.host.application(app).unwrap();
+    assert_eq!((seen.quality.jobs, seen.quality.misses), (3, 1));
+    assert_eq!((seen.wanted, seen.granted), (share(40), share(40)));
+    assert_eq!(seen.used, Share::from_ppm(333_334));
+}
+
+#[test]
+fn a_constant_job_changes_no_setting() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 7).unwrap();
+    bench.job(app, 0, 12, 0);
+    let before = bench.settings.len();
+    for k in 1..100 {
+        bench.job(app, k, 12, 0);
+    }
+    assert_eq!(bench.settings.len(), before);
+}
+
+#[test]
+fn the_next_decision_is_due_before_the_release_it_is_for() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 7).unwrap();
+    assert_eq!(bench.host.look_at(app), Instant::ZERO, "no job is known yet");
+    bench.job(app, 0, 12, 0);
+    assert_eq!(bench.host.look_at(app), at(1_078), "job 1 ends before 1080, 2 ms before job 2");
+    assert_eq!(bench.host.next_wakeup(), Some(at(1_050)), "first, the old budget's room is free");
+    bench.wait_until(at(1_079));
+    assert_eq!(bench.host.look_at(app), Instant::ZERO, "job 1 is overdue: let it wake us");
+    assert_eq!(bench.host.next_wakeup(), None);
+    assert_eq!(bench.host.grant(app).map(|g| (g.budget, g.jobs)), Some((Nanos::from_millis(3), 1)));
+}
+
+#[test]
+fn more_than_the_capacity_is_never_in_force_and_growth_waits_for_the_shrinking() {
+    let mut bench = Bench::new(share(90));
+    let first = bench.join_thread(&marked(), 1).unwrap();
+    let second = bench.join_thread(&marked(), 2).unwrap();
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 0), "the first shrinks, the room is not free yet");
+    bench.wait_until(at(1_010));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500));
+    bench.job(first, 0, 12, 0);
+    bench.wait_until(at(1_050));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (3_000, 6_000));
+    let told = |event: &HostEvent| matches!(event, HostEvent::Saturated { app, .. } if *app == second);
+    assert!(bench.events.iter().any(told), "{:?}", bench.events);
+}
+
+#[test]
+fn unanswered_settings_count_with_the_larger_of_old_and_new() {
+    let mut bench = Bench::new(share(90));
+    bench.join_thread(&marked(), 1).unwrap();
+    bench.hold_back = true;
+    bench.join_thread(&marked(), 2).unwrap();
+    bench.wait_until(at(2_000));
+    assert_eq!(bench.unanswered.len(), 1, "the shrinking of 1; nothing is known to be free");
+    bench.hold_back = false;
+    bench.catch_up();
+    assert_eq!(bench.budget_us(2), 0);
+    bench.wait_until(at(2_010));
+    assert_eq!(bench.budget_us(2), 4_500);
+}
+
+#[test]
+fn a_busy_mechanism_is_asked_again_for_less() {
+    let mut bench = Bench::new(share(90));
+    bench.outcomes = [Outcome::Busy, Outcome::Busy].into();
+    bench.join_thread(&marked(), 7).unwrap();
+    assert_eq!(bench.budget_us(7), 0);
+    bench.wait_until(at(1_100));
+    let asked: Vec<_> = bench.settings.iter().map(|s| s.reservation.unwrap().budget().get() / 1_000).collect();
+    assert_eq!(asked, [9_000, 4_500, 2_250, 9_000], "after it obeyed, the rest is asked for again");
+    let busy = |event: &&HostEvent| matches!(event, HostEvent::Busy { .. });
+    assert_eq!(bench.events.iter().filter(busy).count(), 2);
+}
+
+#[test]
+fn a_denied_thread_goes_back_and_is_left_alone_until_the_contract_changes() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 7).unwrap();
+    bench.outcomes = [Outcome::Denied(1)].into();
+    bench.job(app, 0, 12, 0);
+    assert_eq!(bench.budget_us(7), 0, "put back under the normal scheduler");
+    assert!(bench.events.contains(&HostEvent::Denied { app, thread: ThreadId(7), errno: 1 }));
+    let before = bench.settings.len();
+    bench.job(app, 1, 20, 0);
+    assert_eq!(bench.settings.len(), before);
+    assert_eq!(bench.host.application(app).unwrap().granted, Share::ZERO);
+    bench.change(app, &marked()).unwrap();
+    assert_eq!(bench.budget_us(7), 5_000);
+}
+
+#[test]
+fn a_thread_that_is_gone_frees_its_room() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 1).unwrap();
+    bench.outcomes = [Outcome::Gone].into();
+    bench.job(app, 0, 12, 0);
+    assert!(bench.events.contains(&HostEvent::Empty { app }));
+    assert_eq!(bench.host.held(), Share::ZERO);
+    assert_eq!(bench.host.covering(ThreadId(1)), None);
+}
+
+#[test]
+fn leaving_puts_every_thread_back_and_then_says_so() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&marked(), Covers::Program, &[1, 2, 3]).unwrap();
+    bench.wait_until(at(2_000));
+    assert!(bench.kernel.len() >= 2, "{:?}", bench.kernel);
+    bench.hold_back = true;
+    bench.input(Input::Leave { app });
+    assert!(!bench.events.contains(&HostEvent::Left { app }));
+    bench.hold_back = false;
+    bench.catch_up();
+    assert!(bench.kernel.is_empty());
+    assert!(bench.events.contains(&HostEvent::Left { app }));
+    bench.wait_until(at(3_000));
+    assert_eq!(bench.host.held(), Share::ZERO);
+    assert!(bench.host.status().applications.is_empty());
+}
+
+#[test]
+fn refusals_have_stable_codes_and_change_nothing() {
+    let mut bench = Bench::with_limits(Limits { users: [(8, Share::ZERO)].into(), ..Limits::of_capacity(share(90)) });
+    let code = |answer: Result<AppId, qfabric_types::api::Problem>| answer.unwrap_err().code;
+    let mut bad = marked();
+    bad.weight = 0;
+    assert_eq!(code(bench.join_thread(&bad, 1)), "invalid_contract");
+    assert_eq!(code(bench.join(&marked(), Covers::Program, &[])), "not_found");
+    assert_eq!(code(bench.join(&marked(), Covers::Program, &[1, 2, 3, 4, 5, 6, 7, 8, 9])), "too_many_threads");
+    let mut greedy = marked();
+    (greedy.class, greedy.guaranteed) = (Class::A, Some(share(50)));
+    let app = bench.join_thread(&greedy, 1).unwrap();
+    let problem = bench.join_thread(&greedy, 2).unwrap_err();
+    assert_eq!((problem.code.as_str(), problem.free), ("over_committed", Some(share(40))));
+    assert_eq!(problem.holders.len(), 1);
+    assert_eq!(code(bench.join_thread(&marked(), 1)), "already_covered");
+    assert_eq!(code(bench.change(AppId(99), &marked())), "not_found");
+    (greedy.guaranteed, greedy.max_bandwidth) = (Some(share(91)), share(95));
+    assert_eq!(code(bench.change(app, &greedy)), "over_committed");
+    assert_eq!(bench.host.application(app).unwrap().contract.guaranteed, Some(share(50)));
+    let join = Input::Join {
+        request: 1,
+        pid: 5,
+        owner: qfabric_types::Owner { uid: 8, gid: 8 },
+        covers: Covers::Program,
+        threads: vec![ThreadId(5)],
+        contract: marked(),
+    };
+    assert_eq!(code(bench.input(join).unwrap()), "not_permitted");
+}
+
+#[test]
+fn threads_above_the_bound_are_left_out_and_told() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&marked(), Covers::Program, &[1]).unwrap();
+    for thread in 2..1_000 {
+        bench.input(Input::ThreadBorn { app, thread: ThreadId(thread) });
+    }
+    assert_eq!(bench.host.application(app).unwrap().threads.len(), 8);
+    let told = bench.events.iter().filter(|e| matches!(e, HostEvent::TooManyThreads { limit: 8, .. })).count();
+    assert!((1..=10).contains(&told), "{told} events for 991 births");
+}
+
+#[test]
+fn new_threads_get_a_small_reservation_at_once() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&marked(), Covers::Program, &[1]).unwrap();
+    bench.job(app, 0, 12, 0);
+    bench.input(Input::ThreadBorn { app, thread: ThreadId(2) });
+    bench.wait_until(at(1_060));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (3_000, 50));
+}
+
+#[test]
+fn activations_of_an_unmarked_thread_are_its_jobs() {
+    let mut contract = marked();
+    contract.jobs = JobSource::Activations;
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&contract, Covers::Program, &[1]).unwrap();
+    for k in 0..10 {
+        bench.ran(app, 1, at(1_000 + 40 * k), Nanos::from_millis(12), true);
+    }
+    bench.wait_until(at(1_398));
+    assert_eq!(bench.budget_us(1), 3_000);
+    assert_eq!(bench.host.application(app).unwrap().quality.jobs, 10);
+    assert_eq!(bench.host.next_wakeup(), None, "a quiet thread costs no timer");
+}
+
+#[test]
+fn the_thread_that_works_leads() {
+    let mut contract = marked();
+    contract.jobs = JobSource::Activations;
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&contract, Covers::Program, &[1, 2]).unwrap();
+    for k in 0..60 {
+        bench.ran(app, 1, at(1_000 + 40 * k), Nanos::from_millis(1), true);
+        bench.ran(app, 2, at(1_005 + 40 * k), Nanos::from_millis(12), true);
+    }
+    bench.wait_until(at(3_500));
+    assert_eq!(bench.budget_us(2), 3_000, "its jobs are known exactly");
+}
+
+#[test]
+fn impossible_inputs_are_counted_and_change_nothing() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 7).unwrap();
+    let before = bench.settings.len();
+    bench.events.clear();
+    bench.ran(app, 7, at(1_000), Nanos::ZERO, true);
+    bench.input(Input::Ran { app, thread: ThreadId(7), from: at(9), to: at(3), used: Nanos::ZERO, slept: true });
+    bench.input(Input::Leave { app: AppId(77) });
+    bench.input(Input::Applied { thread: ThreadId(7), outcome: Outcome::Done });
+    bench.input(Input::ThreadGone { app, thread: ThreadId(99) });
+    for (release, finish) in [(at(9_000), at(9_001)), (at(900), at(1)), (at(1), at(9_000))] {
+        let job = qfabric_types::JobRecord {
+            k: 0,
+            release,
+            finish,
+            cost: Nanos::ZERO,
+            next: qfabric_types::Foresight::Nothing,
+        };
+        bench.input(Input::Job { app, event: qfabric_types::ring::JobEvent::End(job) });
+    }
+    assert_eq!(bench.events, [1, 2, 4].map(|count| HostEvent::Ignored { count }));
+    assert_eq!(bench.settings.len(), before);
+}
+
+#[test]
+fn a_smaller_capacity_shrinks_what_is_in_force() {
+    let mut bench = Bench::new(share(90));
+    let mut contract = marked();
+    (contract.class, contract.guaranteed) = (Class::A, Some(share(60)));
+    bench.join_thread(&contract, 7).unwrap();
+    bench.input(Input::Capacity(share(50)));
+    assert_eq!(bench.budget_us(7), 5_000);
+    assert!(bench.events.contains(&HostEvent::GuaranteesCut { capacity: share(50), guaranteed: share(60) }));
+}
