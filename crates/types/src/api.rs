@@ -22,6 +22,7 @@ use crate::{AppId, Contract, Owner, Quality, Reservation, Share, ThreadId};
 
 /// Which threads a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Covers {
     /// Every thread of the process and of its children, new ones as they appear.
@@ -33,6 +34,7 @@ pub enum Covers {
 
 /// Asks for a contract.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationRequest {
     /// The process it is for: the caller's own, or another of the same user.
@@ -46,6 +48,7 @@ pub struct ApplicationRequest {
 
 /// One application as the host sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Application {
     /// Its number.
     pub id: AppId,
@@ -71,6 +74,7 @@ pub struct Application {
 
 /// One thread of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ThreadStatus {
     /// The thread.
     pub tid: ThreadId,
@@ -80,6 +84,7 @@ pub struct ThreadStatus {
 
 /// The whole host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostStatus {
     /// The daemon's version.
     pub version: String,
@@ -97,6 +102,7 @@ pub struct HostStatus {
 
 /// Why a call was refused. Nothing was changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// Stable name of the reason, such as `over_committed`.
     pub code: String,
@@ -117,6 +123,7 @@ pub struct Problem {
 
 /// Who holds how much of what is promised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Holder {
     /// The application.
     pub id: AppId,

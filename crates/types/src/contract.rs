@@ -6,6 +6,7 @@ use crate::{Choice, Class, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpe
 
 /// How the ends of jobs become known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum JobSource {
     /// The application says so, through the client library.
@@ -20,6 +21,7 @@ pub enum JobSource {
 /// What an application asks for (QualMan's QoS contract, AQuoSA §4–5). Build with [`Contract::new`], change
 /// the public fields, then [`Contract::check`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Contract {
     /// What people call it; at most 64 characters.
@@ -60,6 +62,7 @@ pub struct Contract {
 
 /// What a trial execution found out (AQuoSA §5.5, QualMan's probing).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Computation times of the observed jobs, oldest first; at most [`Profile::MAX_JOBS`].

@@ -10,6 +10,8 @@ mod contract;
 mod ids;
 mod job;
 mod nouns;
+#[cfg(feature = "openapi")]
+mod openapi;
 mod quality;
 mod reservation;
 pub mod ring;

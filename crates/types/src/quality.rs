@@ -7,6 +7,7 @@ use crate::{Instant, Nanos};
 
 /// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Quality {
     /// The policy or the application the row is about.
     pub policy: String,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is guaranteed (AQuoSA §4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Class {
     /// The target interval is invariant, reached again within `h` jobs, and zero error for constant jobs.
     A,
@@ -146,6 +147,7 @@ impl<'de> Deserialize<'de> for PredictorSpec {
 
 /// Which point of Theorem 2's interval the law takes (AQuoSA §4.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
     /// Left end: least bandwidth.

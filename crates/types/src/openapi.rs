@@ -1,0 +1,76 @@
+//! How the types that write themselves differently from how they are built appear in the OpenAPI description.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::{PredictorSpec, Reservation, Share};
+
+fn simple(kind: Type) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(SchemaType::new(kind))
+}
+
+fn done(object: ObjectBuilder) -> RefOr<Schema> {
+    RefOr::T(Schema::Object(object.build()))
+}
+
+impl PartialSchema for Share {
+    fn schema() -> RefOr<Schema> {
+        let cpus = simple(Type::Number).format(Some(SchemaFormat::KnownFormat(KnownFormat::Double)));
+        done(cpus.minimum(Some(0)).maximum(Some(4096)).description(Some("CPUs, to a millionth")))
+    }
+}
+
+impl ToSchema for Share {
+    fn name() -> Cow<'static, str> {
+        "Share".into()
+    }
+}
+
+impl PartialSchema for PredictorSpec {
+    fn schema() -> RefOr<Schema> {
+        let known = "ma:n, mma:n,S, ol:n,N, pct:n,percent or hint:n";
+        done(simple(Type::String).description(Some(known)).examples(["ma:12", "mma:3,12", "hint:24"]))
+    }
+}
+
+impl ToSchema for PredictorSpec {
+    fn name() -> Cow<'static, str> {
+        "PredictorSpec".into()
+    }
+}
+
+impl PartialSchema for Reservation {
+    fn schema() -> RefOr<Schema> {
+        let time = || Object::from(simple(Type::Integer).minimum(Some(0)).build());
+        let pair = simple(Type::Object).property("budget_ns", time()).property("period_ns", time());
+        let pair = pair.required("budget_ns").required("period_ns");
+        done(pair.description(Some("So much CPU time in every period")))
+    }
+}
+
+impl ToSchema for Reservation {
+    fn name() -> Cow<'static, str> {
+        "Reservation".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Nanos;
+
+    fn kind<T: PartialSchema>() -> String {
+        serde_json::to_value(T::schema()).unwrap()["type"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_schema_is_what_serde_writes() {
+        assert_eq!(kind::<Share>(), "number");
+        assert_eq!(kind::<PredictorSpec>(), "string");
+        assert_eq!(kind::<Reservation>(), "object");
+        assert_eq!(kind::<Nanos>(), "integer");
+    }
+}
