@@ -1,1 +1,15 @@
-//! qfabric-sched
+//! Scheduling theory as values: constant bandwidth servers under earliest deadline first.
+//!
+//! [`Server`] is one reservation: its budget, its deadline, and the four moments at which they change.
+//! [`Machine`] runs many of them on some CPUs, with best-effort work beside them. Time comes in as an
+//! argument; nothing here reads a clock. Times in nanoseconds.
+//! Source: AQuoSA 2009, §2.2 and §3; Linux `kernel/sched/deadline.c` for what the papers leave open.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod machine;
+mod server;
+
+pub use admission::{OverCommitted, admit};
+pub use machine::{Finished, Machine, MachineConfig, TaskId};
+pub use server::{Mode, Server, State};

@@ -1,0 +1,298 @@
+//! Tasks on some CPUs: reservations first, earliest deadline first, then everybody else in equal parts.
+//! Times in nanoseconds; works, budgets and rates real-valued.
+//!
+//! Between two events every rate is constant, so the machine jumps from event to event: a job ends, a budget
+//! is spent (noticed at the next tick, where one is configured), a throttled server is replenished, a lag
+//! runs out. **Reclaiming** is m-GRUB as Linux has it: a running server spends its budget at the rate
+//! `max{ U_i, 1 − (U_inactive + U_extra)/m } / U_max` of real time, U_max being the bound on each CPU.
+//! Departure: Linux counts U_inactive per CPU, here it is the mean over the CPUs.
+
+use std::collections::VecDeque;
+
+use qfabric_types::{Instant, Nanos, Reservation, Share};
+
+use crate::{Mode, OverCommitted, Server, State, admit};
+
+/// What the machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineConfig {
+    /// m.
+    pub cpus: usize,
+    /// Best-effort tasks that always want to run.
+    pub hogs: usize,
+    /// Share of each CPU that may be reserved.
+    pub bound: Share,
+    /// Spent budgets are noticed at multiples of this; zero: at once.
+    pub tick: Nanos,
+}
+
+impl Default for MachineConfig {
+    /// One CPU, of which 95 % may be reserved as on Linux; budgets exactly enforced, no load.
+    fn default() -> Self {
+        MachineConfig { cpus: 1, hogs: 0, bound: Share::from_ppm(950_000), tick: Nanos::ZERO }
+    }
+}
+
+/// A task of this machine, in order of its birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub usize);
+
+/// A job that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Whose.
+    pub task: TaskId,
+    /// When it was released.
+    pub release: Instant,
+    /// When it ended.
+    pub finish: Instant,
+    /// s_k: the server's deadline at its end; `None` without a reservation.
+    pub virtual_finish: Option<Instant>,
+    /// What it took.
+    pub cost: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    release: Instant,
+    cost: Nanos,
+    left_ns: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Task {
+    jobs: VecDeque<Job>,
+    server: Option<Server>,
+    /// Bandwidth of a reservation it gave up, and until when that counts.
+    leaving: Option<(Share, Instant)>,
+    /// Speed at which it runs until the next event, 0 to 1.
+    speed: f64,
+    /// Speed at which its server spends its budget.
+    spending: f64,
+}
+
+impl Task {
+    fn is_ready(&self) -> bool {
+        !self.jobs.is_empty() && self.server.is_none_or(|server| server.state() == State::Ready)
+    }
+}
+
+/// Some CPUs and what runs on them.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    config: MachineConfig,
+    now: Instant,
+    tasks: Vec<Task>,
+    order: Vec<usize>,
+}
+
+/// Closer to nothing than any work or budget that is meant.
+const NOTHING_NS: f64 = 1e-3;
+
+impl Machine {
+    /// An idle machine at moment zero.
+    pub fn new(config: MachineConfig) -> Self {
+        Machine { config, now: Instant::ZERO, tasks: Vec::new(), order: Vec::new() }
+    }
+
+    /// A new task, without work or reservation.
+    pub fn spawn(&mut self) -> TaskId {
+        self.tasks.push(Task::default());
+        TaskId(self.tasks.len() - 1)
+    }
+
+    /// The present.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The server of a task, if it has a reservation.
+    pub fn server(&self, task: TaskId) -> Option<&Server> {
+        self.tasks[task.0].server.as_ref()
+    }
+
+    /// Jobs of a task that have not ended.
+    pub fn backlog(&self, task: TaskId) -> usize {
+        self.tasks[task.0].jobs.len()
+    }
+
+    /// Σ of what is reserved, reservations given up not yet included in full.
+    pub fn reserved(&self) -> Share {
+        self.tasks.iter().filter_map(|task| task.server.map(|server| server.share())).sum()
+    }
+
+    /// Releases a job now. It waits behind earlier ones of its task.
+    pub fn release(&mut self, task: TaskId, cost: Nanos) {
+        let now = self.now;
+        let task = &mut self.tasks[task.0];
+        task.jobs.push_back(Job { release: now, cost, left_ns: cost.as_f64() });
+        if let Some(server) = &mut task.server {
+            server.wake(now);
+        }
+    }
+
+    /// Gives a task a reservation, changes it, or takes it away.
+    ///
+    /// # Errors
+    /// The sum would exceed the bound: the old reservation stays in force (Linux: EBUSY).
+    pub fn reserve(&mut self, task: TaskId, wanted: Option<(Reservation, Mode)>) -> Result<(), OverCommitted> {
+        let now = self.now;
+        if let Some((reservation, mode)) = wanted {
+            self.check(task, reservation.share())?;
+            let task = &mut self.tasks[task.0];
+            match &mut task.server {
+                Some(server) => server.change(reservation, mode),
+                None => {
+                    let mut server = Server::new(reservation, mode);
+                    if !task.jobs.is_empty() {
+                        server.wake(now);
+                    }
+                    task.server = Some(server);
+                }
+            }
+        } else if let Some(server) = self.tasks[task.0].server.take() {
+            self.tasks[task.0].leaving = Some((server.share(), server.deadline()));
+        }
+        Ok(())
+    }
+
+    fn check(&self, asking: TaskId, asked: Share) -> Result<(), OverCommitted> {
+        let bound = Share::from_ppm(self.config.bound.ppm() * self.config.cpus as u32);
+        let held = |(i, task): (usize, &Task)| {
+            let server = task.server.filter(|_| i != asking.0).map_or(Share::ZERO, |server| server.share());
+            let leaving = task.leaving.filter(|&(_, until)| until > self.now).map_or(Share::ZERO, |(share, _)| share);
+            server + leaving
+        };
+        admit(bound, self.tasks.iter().enumerate().map(held), asked)
+    }
+
+    /// Runs until `to`, or until the next job ends. Call again until it answers `None`; then it is `to`.
+    pub fn run_until(&mut self, to: Instant) -> Option<Finished> {
+        while self.now < to || self.has_finished().is_some() {
+            if let Some(finished) = self.take_finished() {
+                return Some(finished);
+            }
+            self.dispatch();
+            let next = self.next_event().min(to);
+            self.pass(next);
+        }
+        None
+    }
+
+    fn has_finished(&self) -> Option<usize> {
+        self.tasks.iter().position(|task| task.jobs.front().is_some_and(|job| job.left_ns <= NOTHING_NS))
+    }
+
+    fn take_finished(&mut self) -> Option<Finished> {
+        let index = self.has_finished()?;
+        let now = self.now;
+        let task = &mut self.tasks[index];
+        let job = task.jobs.pop_front()?;
+        let virtual_finish = task.server.map(|server| server.deadline());
+        if let (true, Some(server)) = (task.jobs.is_empty(), &mut task.server) {
+            server.sleep(now);
+        }
+        Some(Finished { task: TaskId(index), release: job.release, finish: now, virtual_finish, cost: job.cost })
+    }
+
+    /// Decides who runs, how fast, and what that costs.
+    fn dispatch(&mut self) {
+        let (now, cpus) = (self.now, self.config.cpus);
+        for task in &mut self.tasks {
+            (task.speed, task.spending) = (0.0, 0.0);
+            if let Some(server) = &mut task.server {
+                server.on_time(now);
+            }
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend((0..self.tasks.len()).filter(|&i| self.tasks[i].server.is_some() && self.tasks[i].is_ready()));
+        order.sort_by_key(|&i| self.tasks[i].server.map(|server| server.deadline()));
+        order.truncate(cpus);
+        for &i in &order {
+            self.tasks[i].spending = self.spending_of(i);
+            self.tasks[i].speed = 1.0;
+        }
+        self.share_the_rest(cpus - order.len());
+        self.order = order;
+    }
+
+    /// Budget per real time of a running server.
+    fn spending_of(&self, task: usize) -> f64 {
+        let Some(server) = self.tasks[task].server.filter(|server| server.mode() == Mode::Reclaim) else { return 1.0 };
+        let (m, most) = (self.config.cpus as f64, self.config.bound.as_f64());
+        let servers = || self.tasks.iter().filter_map(|task| task.server);
+        let total: f64 = servers().map(|s| s.share().as_f64()).sum();
+        let inactive: f64 = servers().filter(|s| !s.is_active()).map(|s| s.share().as_f64()).sum();
+        let extra = most - total / m;
+        (server.share().as_f64() / most).max(1.0 - inactive / m - extra)
+    }
+
+    /// CPUs no reservation runs on go to the tasks without one, hogs included, in equal parts.
+    fn share_the_rest(&mut self, cpus: usize) {
+        let fair = |task: &&mut Task| task.server.is_none() && task.is_ready();
+        let ready = self.tasks.iter_mut().filter(fair).count();
+        let speed = (cpus as f64 / (ready + self.config.hogs).max(1) as f64).min(1.0);
+        self.tasks.iter_mut().filter(fair).for_each(|task| task.speed = speed);
+    }
+
+    fn next_event(&self) -> Instant {
+        self.tasks.iter().map(|task| self.event_of(task)).min().unwrap_or(Instant::NEVER)
+    }
+
+    fn event_of(&self, task: &Task) -> Instant {
+        let after = |ns: f64| self.now + Nanos::new((ns.ceil() as u64).max(1));
+        let ends = match task.jobs.front() {
+            Some(job) if task.speed > 0.0 => after(job.left_ns / task.speed),
+            _ => Instant::NEVER,
+        };
+        let Some(server) = task.server else { return ends };
+        let server_event = match server.state() {
+            State::Lagging(until) => until,
+            State::Throttled => server.deadline().max(self.now + Nanos::new(1)),
+            State::Ready if task.spending > 0.0 => self.noticed(after(server.budget_ns().max(0.0) / task.spending)),
+            _ => Instant::NEVER,
+        };
+        ends.min(server_event)
+    }
+
+    /// The first tick not before `moment`.
+    fn noticed(&self, moment: Instant) -> Instant {
+        match self.config.tick.get() {
+            0 => moment,
+            tick => Instant::new(moment.get().div_ceil(tick) * tick),
+        }
+    }
+
+    /// Lets time pass to the next event, and does what is due then.
+    fn pass(&mut self, to: Instant) {
+        let passed_ns = to.since(self.now).as_f64();
+        self.now = to;
+        for at in 0..self.tasks.len() {
+            let ticked = self.noticed(to) == to;
+            let task = &mut self.tasks[at];
+            if let Some(job) = task.jobs.front_mut() {
+                job.left_ns -= passed_ns * task.speed;
+            }
+            let ended = task.jobs.front().is_some_and(|job| job.left_ns <= NOTHING_NS);
+            let Some(server) = &mut task.server else { continue };
+            server.spend(passed_ns * task.spending);
+            match server.state() {
+                State::Throttled if server.deadline() <= to => Self::replenish(server, to, task.jobs.is_empty()),
+                // A job that ends with the last of the budget ends in this period.
+                State::Ready if server.budget_ns() <= NOTHING_NS && ticked && !(ended && task.jobs.len() == 1) => {
+                    server.spend(server.budget_ns().max(0.0));
+                    server.exhaust(to);
+                }
+                _ => (),
+            }
+        }
+    }
+
+    fn replenish(server: &mut Server, now: Instant, idle: bool) {
+        server.replenish(now);
+        if idle {
+            server.sleep(now);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! One constant bandwidth server: a reservation `(Q, P)` in action. Times in nanoseconds, budgets real-valued
+//! (reclaiming spends them at fractional rates).
+//!
+//! ```text
+//!            wake                     budget spent, hard or reclaiming
+//!   Asleep --------> Ready ------------------------------------------> Throttled
+//!     ^  ^             |  ^  `-- budget spent, soft: new budget, deadline later   |
+//!     |  |  zero lag   |  `--------------- replenish, at the deadline ------------'
+//!     |  `-- Lagging <-'  sleep (its bandwidth still counts as active until then)
+//!     `----------------'  sleep, lag already zero
+//! ```
+//! Rules of `kernel/sched/deadline.c`: a changed reservation is used from the next replenishment on; a
+//! wake-up keeps budget and deadline unless that would exceed the bandwidth.
+
+use qfabric_types::{Instant, Reservation, Share};
+
+/// What happens when the budget is spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// It waits for its next period: never more than Q in P.
+    #[default]
+    Hard,
+    /// It goes on with a later deadline: more than Q in P where nobody with an earlier deadline minds.
+    Soft,
+    /// GRUB: it spends its budget more slowly while others leave bandwidth unused, then waits.
+    Reclaim,
+}
+
+/// Where a server is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing to do, and its bandwidth is free for others.
+    #[default]
+    Asleep,
+    /// Nothing to do, but its bandwidth counts as used until this moment, its zero-lag time.
+    Lagging(Instant),
+    /// Wants the CPU.
+    Ready,
+    /// Budget spent; replenished at its deadline.
+    Throttled,
+}
+
+/// A reservation in action.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Server {
+    reservation: Reservation,
+    mode: Mode,
+    budget_ns: f64,
+    deadline: Instant,
+    state: State,
+}
+
+impl Server {
+    /// A sleeping server with nothing in its account.
+    pub fn new(reservation: Reservation, mode: Mode) -> Self {
+        Server { reservation, mode, budget_ns: 0.0, deadline: Instant::ZERO, state: State::Asleep }
+    }
+
+    /// Another reservation, used from the next replenishment on. What is left of the old one stays.
+    pub fn change(&mut self, reservation: Reservation, mode: Mode) {
+        (self.reservation, self.mode) = (reservation, mode);
+    }
+
+    /// (Q, P) as of the next replenishment.
+    pub fn reservation(&self) -> Reservation {
+        self.reservation
+    }
+    /// What happens when the budget is spent.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+    /// What is left to spend before the deadline, in ns; below zero where it was overdrawn.
+    pub fn budget_ns(&self) -> f64 {
+        self.budget_ns
+    }
+    /// The scheduling deadline: the end of the server period. At the end of a job, its virtual finishing
+    /// time s_k.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+    /// Where it is in its life.
+    pub fn state(&self) -> State {
+        self.state
+    }
+    /// Whether its bandwidth counts as used.
+    pub fn is_active(&self) -> bool {
+        self.state != State::Asleep
+    }
+    /// Q/P.
+    pub fn share(&self) -> Share {
+        self.reservation.share()
+    }
+
+    /// There is work again.
+    pub fn wake(&mut self, now: Instant) {
+        if matches!(self.state, State::Ready | State::Throttled) {
+            return;
+        }
+        self.state = State::Ready;
+        if self.deadline <= now || self.exceeds_bandwidth(now) {
+            self.start_period(now);
+        } else if self.budget_ns <= 0.0 {
+            self.exhaust(now);
+        }
+    }
+
+    /// The wake-up rule: would spending what is left by the deadline be more than Q/P of the time to it?
+    fn exceeds_bandwidth(&self, now: Instant) -> bool {
+        let (q, p) = (self.reservation.budget().as_f64(), self.reservation.period().as_f64());
+        self.budget_ns * p > self.deadline.since(now).as_f64() * q
+    }
+
+    fn start_period(&mut self, now: Instant) {
+        self.deadline = now + self.reservation.period();
+        self.budget_ns = self.reservation.budget().as_f64();
+    }
+
+    /// It ran, spending `spent_ns`.
+    pub fn spend(&mut self, spent_ns: f64) {
+        self.budget_ns -= spent_ns;
+    }
+
+    /// The budget is spent, and that has been noticed.
+    pub fn exhaust(&mut self, now: Instant) {
+        debug_assert!(self.budget_ns <= 0.0, "{} ns are left", self.budget_ns);
+        match self.mode {
+            Mode::Soft => self.refill(now),
+            // Noticed only after its deadline: the next period has begun already.
+            Mode::Hard | Mode::Reclaim if self.deadline <= now => self.refill(now),
+            Mode::Hard | Mode::Reclaim => self.state = State::Throttled,
+        }
+    }
+
+    /// A new period begins for a throttled server.
+    pub fn replenish(&mut self, now: Instant) {
+        self.state = State::Ready;
+        self.refill(now);
+    }
+
+    /// As many periods as it takes to pay what was overdrawn: it may run at once, with a deadline that much
+    /// later. A deadline left behind starts afresh.
+    fn refill(&mut self, now: Instant) {
+        while self.budget_ns <= 0.0 {
+            self.deadline = self.deadline + self.reservation.period();
+            self.budget_ns += self.reservation.budget().as_f64();
+        }
+        if self.deadline < now {
+            self.start_period(now);
+        }
+    }
+
+    /// There is no work left. Its bandwidth stays in use until its zero-lag time: when spending Q/P of the
+    /// time would have spent what it has spent.
+    pub fn sleep(&mut self, now: Instant) {
+        let left_ns = self.budget_ns.max(0.0) * self.reservation.period().as_f64();
+        let zero_lag = self.deadline - qfabric_types::Nanos::from_f64(left_ns / self.reservation.budget().as_f64());
+        if self.state == State::Throttled {
+            // Slept with nothing left: the deadline stays, and with it the throttling.
+            return;
+        }
+        self.state = if zero_lag <= now { State::Asleep } else { State::Lagging(zero_lag) };
+    }
+
+    /// Time has passed: forgets a lag that is over.
+    pub fn on_time(&mut self, now: Instant) {
+        if matches!(self.state, State::Lagging(zero_lag) if zero_lag <= now) {
+            self.state = State::Asleep;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Nanos;
+
+    fn at(ms: u64) -> Instant {
+        Instant::new(ms * 1_000_000)
+    }
+
+    fn reservation(budget_ms: u64) -> Reservation {
+        Reservation::new(Nanos::from_millis(budget_ms), Nanos::from_millis(10)).unwrap()
+    }
+
+    fn awake(mode: Mode) -> Server {
+        let mut server = Server::new(reservation(2), mode);
+        server.wake(at(100));
+        server
+    }
+
+    #[test]
+    fn a_first_wake_up_starts_a_period() {
+        let server = awake(Mode::Hard);
+        assert_eq!((server.budget_ns(), server.deadline(), server.state()), (2e6, at(110), State::Ready));
+    }
+
+    #[test]
+    fn a_hard_server_waits_for_its_deadline_with_its_budget_spent() {
+        let mut server = awake(Mode::Hard);
+        server.spend(2e6);
+        server.exhaust(at(103));
+        assert_eq!((server.state(), server.deadline()), (State::Throttled, at(110)));
+        server.replenish(at(110));
+        assert_eq!((server.budget_ns(), server.deadline(), server.state()), (2e6, at(120), State::Ready));
+    }
+
+    #[test]
+    fn a_soft_server_goes_on_with_a_later_deadline() {
+        let mut server = awake(Mode::Soft);
+        server.spend(2e6);
+        server.exhaust(at(103));
+        assert_eq!((server.state(), server.deadline(), server.budget_ns()), (State::Ready, at(120), 2e6));
+    }
+
+    #[test]
+    fn waking_with_more_than_the_bandwidth_left_starts_a_new_period() {
+        let mut server = awake(Mode::Hard);
+        server.spend(1e6);
+        server.sleep(at(101));
+        server.wake(at(106));
+        assert_eq!((server.deadline(), server.budget_ns()), (at(116), 2e6), "1 ms in 4 is more than 2 in 10");
+    }
+
+    #[test]
+    fn waking_with_less_than_the_bandwidth_left_keeps_what_is_left() {
+        let mut server = awake(Mode::Hard);
+        server.spend(1.5e6);
+        server.sleep(at(102));
+        server.wake(at(104));
+        assert_eq!((server.deadline(), server.budget_ns()), (at(110), 0.5e6));
+    }
+
+    #[test]
+    fn a_changed_budget_is_used_from_the_next_replenishment_on() {
+        let mut server = awake(Mode::Hard);
+        server.spend(1e6);
+        server.change(reservation(5), Mode::Hard);
+        assert_eq!(server.budget_ns(), 1e6);
+        server.spend(1e6);
+        server.exhaust(at(104));
+        server.replenish(at(110));
+        assert_eq!(server.budget_ns(), 5e6);
+    }
+
+    #[test]
+    fn bandwidth_stays_in_use_until_the_lag_is_zero() {
+        let mut server = awake(Mode::Reclaim);
+        server.spend(1e6);
+        server.sleep(at(102));
+        assert_eq!(server.state(), State::Lagging(at(105)), "half the budget: half the period");
+        server.on_time(at(104));
+        assert!(server.is_active());
+        server.on_time(at(105));
+        assert!(!server.is_active());
+    }
+
+    #[test]
+    fn an_overdraft_is_paid_with_a_later_deadline() {
+        let mut server = awake(Mode::Hard);
+        server.spend(5e6);
+        server.exhaust(at(105));
+        server.replenish(at(110));
+        assert_eq!((server.state(), server.budget_ns(), server.deadline()), (State::Ready, 1e6, at(130)));
+    }
+}

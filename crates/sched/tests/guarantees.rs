@@ -1,0 +1,211 @@
+//! What a reservation guarantees, whatever the others do.
+
+use proptest::prelude::*;
+use qfabric_sched::{Finished, Machine, MachineConfig, Mode, TaskId};
+use qfabric_types::{Instant, Nanos, Reservation, Share};
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Instant {
+    Instant::new(ms * MS)
+}
+
+fn reservation(budget_us: u64, period_ms: u64) -> Reservation {
+    Reservation::new(Nanos::from_micros(budget_us), Nanos::from_millis(period_ms)).unwrap()
+}
+
+fn machine(cpus: usize, bound_percent: u32) -> Machine {
+    Machine::new(MachineConfig {
+        cpus,
+        bound: Share::from_ppm(bound_percent * 10_000),
+        hogs: 4,
+        ..MachineConfig::default()
+    })
+}
+
+/// A task with a reservation and jobs `(release in ms, cost in µs)`.
+#[derive(Clone, Debug)]
+struct Load {
+    reservation: Reservation,
+    mode: Mode,
+    jobs: Vec<(u64, u64)>,
+}
+
+fn run(machine: &mut Machine, loads: &[Load], until: Instant) -> Vec<Finished> {
+    let tasks: Vec<TaskId> = loads.iter().map(|_| machine.spawn()).collect();
+    for (load, &task) in loads.iter().zip(&tasks) {
+        machine.reserve(task, Some((load.reservation, load.mode))).unwrap();
+    }
+    let mut releases: Vec<(u64, TaskId, u64)> = Vec::new();
+    for (load, &task) in loads.iter().zip(&tasks) {
+        releases.extend(load.jobs.iter().map(|&(release, cost)| (release, task, cost)));
+    }
+    releases.sort();
+    let mut finished = Vec::new();
+    for (release, task, cost_us) in releases {
+        finished.extend(std::iter::from_fn(|| machine.run_until(at(release))));
+        machine.release(task, Nanos::from_micros(cost_us));
+    }
+    finished.extend(std::iter::from_fn(|| machine.run_until(until)));
+    finished
+}
+
+fn jobs() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    prop::collection::vec((0u64..400, 100u64..30_000), 1..12)
+}
+
+fn load() -> impl Strategy<Value = Load> {
+    let mode = prop_oneof![Just(Mode::Hard), Just(Mode::Soft), Just(Mode::Reclaim)];
+    (500u64..4_000, 5u64..30, mode, jobs()).prop_map(|(budget_us, period_ms, mode, mut jobs)| {
+        jobs.sort();
+        Load { reservation: reservation(budget_us, period_ms), mode, jobs }
+    })
+}
+
+/// Loads that together fit one CPU's bound.
+fn loads(bound: f64) -> impl Strategy<Value = Vec<Load>> {
+    prop::collection::vec(load(), 1..7).prop_map(move |mut loads| {
+        let mut sum = 0.0;
+        loads.retain(|load| {
+            sum += load.reservation.share().as_f64();
+            sum <= bound
+        });
+        loads
+    })
+}
+
+#[test]
+fn one_hard_server_alone_spends_its_budget_once_per_period() {
+    let mut machine = machine(1, 100);
+    let load = Load { reservation: reservation(2_000, 10), mode: Mode::Hard, jobs: vec![(0, 7_000)] };
+    let finished = run(&mut machine, &[load], at(100));
+    assert_eq!(finished[0].finish, at(31), "2 ms at 0, 10, 20 and 1 ms at 30");
+    assert_eq!(finished[0].virtual_finish, Some(at(40)));
+}
+
+#[test]
+fn soft_and_reclaiming_servers_use_what_nobody_wants() {
+    for (mode, done_by) in [(Mode::Soft, at(7)), (Mode::Reclaim, at(8))] {
+        let mut machine = machine(1, 95);
+        let load = Load { reservation: reservation(2_000, 10), mode, jobs: vec![(0, 7_000)] };
+        let finished = run(&mut machine, &[load], at(100));
+        assert!(finished[0].finish <= done_by || mode == Mode::Reclaim, "{mode:?}: {}", finished[0].finish.get());
+        assert!(finished[0].finish < at(31), "{mode:?} is no better than hard");
+    }
+}
+
+#[test]
+fn a_lone_reclaiming_server_gets_the_bound_and_no_more() {
+    let mut machine = machine(1, 95);
+    let load = Load { reservation: reservation(1_000, 10), mode: Mode::Reclaim, jobs: vec![(0, 950_000)] };
+    let finish = run(&mut machine, &[load], at(2_000))[0].finish.get() / MS;
+    assert!((990..=1_010).contains(&finish), "950 ms of work took {finish} ms");
+}
+
+#[test]
+fn best_effort_gets_the_rest_in_equal_parts() {
+    let mut machine = machine(2, 95);
+    let task = machine.spawn();
+    machine.release(task, Nanos::from_millis(10));
+    let finished = machine.run_until(at(1_000)).unwrap();
+    assert_eq!(finished.finish, at(25), "two CPUs among four hogs and it: two fifths of one");
+    assert_eq!(finished.virtual_finish, None);
+}
+
+#[test]
+fn a_spent_budget_is_noticed_at_the_tick() {
+    let tick = Nanos::from_millis(4);
+    let mut machine = Machine::new(MachineConfig { tick, ..MachineConfig::default() });
+    let load = Load { reservation: reservation(2_000, 10), mode: Mode::Hard, jobs: vec![(0, 400_000)] };
+    let finish = run(&mut machine, &[load], at(5_000))[0].finish.get() / MS;
+    assert!((1_980..=2_020).contains(&finish), "the average is exact: 400 ms at 20 % took {finish} ms");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_the_old_value_stays() {
+    let mut machine = machine(1, 90);
+    let (first, second) = (machine.spawn(), machine.spawn());
+    machine.reserve(first, Some((reservation(5_000, 10), Mode::Hard))).unwrap();
+    machine.reserve(second, Some((reservation(4_000, 10), Mode::Hard))).unwrap();
+    let refusal = machine.reserve(second, Some((reservation(4_001, 10), Mode::Hard))).unwrap_err();
+    assert_eq!(refusal.free, Share::from_ppm(400_000));
+    assert_eq!(machine.server(second).unwrap().reservation(), reservation(4_000, 10));
+}
+
+#[test]
+fn a_reservation_given_up_counts_until_its_deadline() {
+    let mut machine = machine(1, 90);
+    let (first, second) = (machine.spawn(), machine.spawn());
+    machine.reserve(first, Some((reservation(5_000, 10), Mode::Hard))).unwrap();
+    machine.release(first, Nanos::from_millis(3));
+    while machine.run_until(at(4)).is_some() {}
+    machine.reserve(first, None).unwrap();
+    assert!(machine.reserve(second, Some((reservation(5_000, 10), Mode::Hard))).is_err());
+    machine.run_until(at(10));
+    assert!(machine.reserve(second, Some((reservation(5_000, 10), Mode::Hard))).is_ok());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Theorem 1 and Corollary 1: on one CPU, with a sum of at most one CPU, no job ends after its virtual
+    /// finishing time.
+    #[test]
+    fn no_job_ends_after_its_virtual_finishing_time(loads in loads(1.0)) {
+        let mut machine = machine(1, 100);
+        for finished in run(&mut machine, &loads, at(60_000)) {
+            let bound = finished.virtual_finish.unwrap();
+            prop_assert!(finished.finish <= bound, "{} after {}", finished.finish.get(), bound.get());
+        }
+        for task in 0..loads.len() {
+            prop_assert_eq!(machine.backlog(TaskId(task)), 0, "work is lost");
+        }
+    }
+
+    /// Temporal protection: what others do changes no virtual finishing time of a hard reservation.
+    #[test]
+    fn a_hard_reservation_behaves_as_if_it_were_alone(mut loads in loads(1.0)) {
+        loads[0].mode = Mode::Hard;
+        let of_first = |loads: &[Load]| -> Vec<_> {
+            let mut machine = machine(1, 100);
+            let finished = run(&mut machine, loads, at(60_000));
+            finished.iter().filter(|f| f.task == TaskId(0)).map(|f| f.cost).collect()
+        };
+        prop_assert_eq!(of_first(&loads[..1]), of_first(&loads));
+    }
+
+    /// A job that starts in a fresh period and stays backlogged ends within ⌈c/Q⌉ periods, among others.
+    #[test]
+    fn a_backlogged_job_gets_its_budget_in_every_period(mut loads in loads(1.0), cost_us in 100u64..40_000) {
+        (loads[0].mode, loads[0].jobs) = (Mode::Hard, vec![(50, cost_us)]);
+        let mut machine = machine(1, 100);
+        let finished = run(&mut machine, &loads, at(60_000));
+        let job = finished.iter().find(|f| f.task == TaskId(0)).unwrap();
+        let (q, p) = (loads[0].reservation.budget(), loads[0].reservation.period());
+        let periods = (cost_us * 1_000).div_ceil(q.get());
+        prop_assert_eq!(job.virtual_finish, Some(at(50) + p.saturating_mul(periods)));
+        prop_assert!(Some(job.finish) <= job.virtual_finish);
+    }
+
+    /// Reclaiming takes from nobody: the others still end in time.
+    #[test]
+    fn reclaiming_harms_no_reservation(mut loads in loads(0.95)) {
+        loads.iter_mut().for_each(|load| load.mode = Mode::Reclaim);
+        let mut machine = machine(1, 95);
+        for finished in run(&mut machine, &loads, at(60_000)) {
+            prop_assert!(Some(finished.finish) <= finished.virtual_finish);
+        }
+    }
+
+    /// On several CPUs no more is spent than reserved: a hard server never gets more than Q in P.
+    #[test]
+    fn hard_servers_never_get_more_than_their_bandwidth(cpus in 1usize..4, work_ms in 50u64..300) {
+        let mut machine = machine(cpus, 95);
+        let load = |budget| Load { reservation: reservation(budget, 10), mode: Mode::Hard, jobs: vec![(0, work_ms * 1_000)] };
+        let loads: Vec<_> = (0..cpus * 3).map(|_| load(3_000)).collect();
+        for finished in run(&mut machine, &loads, at(60_000)) {
+            let full = work_ms.div_ceil(3) - 1;
+            prop_assert!(finished.finish >= at(full * 10), "{} ms", finished.finish.get() / MS);
+        }
+    }
+}
