@@ -3,9 +3,9 @@
 //!
 //! Between two events every rate is constant, so the machine jumps from event to event: a job ends, a budget
 //! is spent (noticed at the next tick, where one is configured), a throttled server is replenished, a lag
-//! runs out. **Reclaiming** is m-GRUB as Linux has it: a running server spends its budget at the rate
-//! `max{ U_i, 1 − (U_inactive + U_extra)/m } / U_max` of real time, U_max being the bound on each CPU.
-//! Departure: Linux counts U_inactive per CPU, here it is the mean over the CPUs.
+//! runs out. **Reclaiming** is GRUB as Linux has it since 6.5: a running server spends its budget at the rate
+//! `max{ U_i, U_max − U_inactive − U_extra } / U_max` of real time, where U_max is the bound on each CPU and
+//! `U_extra = U_max − ΣU/m`. Departure: Linux counts U_inactive per CPU, here it is the mean over the CPUs.
 
 use std::collections::VecDeque;
 
@@ -225,7 +225,7 @@ impl Machine {
         let total: f64 = servers().map(|s| s.share().as_f64()).sum();
         let inactive: f64 = servers().filter(|s| !s.is_active()).map(|s| s.share().as_f64()).sum();
         let extra = most - total / m;
-        (server.share().as_f64() / most).max(1.0 - inactive / m - extra)
+        server.share().as_f64().max(most - inactive / m - extra) / most
     }
 
     /// CPUs no reservation runs on go to the tasks without one, hogs included, in equal parts.

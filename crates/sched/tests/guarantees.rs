@@ -89,8 +89,7 @@ fn soft_and_reclaiming_servers_use_what_nobody_wants() {
         let mut machine = machine(1, 95);
         let load = Load { reservation: reservation(2_000, 10), mode, jobs: vec![(0, 7_000)] };
         let finished = run(&mut machine, &[load], at(100));
-        assert!(finished[0].finish <= done_by || mode == Mode::Reclaim, "{mode:?}: {}", finished[0].finish.get());
-        assert!(finished[0].finish < at(31), "{mode:?} is no better than hard");
+        assert!(finished[0].finish <= done_by, "{mode:?}: {}", finished[0].finish.get());
     }
 }
 
