@@ -1,19 +1,35 @@
 //! Starting a program that waits, before its first instruction, until it is covered by a reservation.
+//!
+//! Approach: the child forks as always and then, just before its exec, writes its number into one pipe and
+//! waits for a byte from another. Where that pipe closes without a byte, because the holder died, the child ends. Since `spawn` only returns once the exec has succeeded or failed, it runs in a thread of
+//! its own, which ends with it.
+#![allow(unsafe_code)] // code between fork and exec
 
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::thread::JoinHandle;
 
-/// A child that exists, with its number, but has not become the program yet.
+/// A child that exists, with its number, but has not become the program yet. Dropped, it ends.
 #[derive(Debug)]
 pub struct Held {
     pid: i32,
+    gate: Option<PipeWriter>,
+    spawning: Option<JoinHandle<io::Result<Child>>>,
 }
 
 impl Held {
     /// Starts `command` and holds it before its exec.
-    pub fn spawn(command: Command) -> io::Result<Held> {
-        let _ = command;
-        Err(io::ErrorKind::Unsupported.into())
+    pub fn spawn(mut command: Command) -> io::Result<Held> {
+        let ((mut numbers, tell), (wait, gate)) = (pipe()?, pipe()?);
+        hold_before_exec(&mut command, tell, wait, gate.as_raw_fd());
+        let spawning = std::thread::Builder::new().name("qf-launch".into()).spawn(move || command.spawn())?;
+        let mut number = [0; 4];
+        match numbers.read_exact(&mut number) {
+            Ok(()) => Ok(Held { pid: i32::from_ne_bytes(number), gate: Some(gate), spawning: Some(spawning) }),
+            Err(e) => Err(join(spawning).err().unwrap_or(e)), // it could not even fork
+        }
     }
 
     /// Its number; the program will keep it.
@@ -22,8 +38,77 @@ impl Held {
     }
 
     /// Lets it become the program. The error is that of the exec: no such program, no permission.
-    /// Dropping a held child instead ends it.
-    pub fn go(self) -> io::Result<Child> {
-        Err(io::ErrorKind::Unsupported.into())
+    pub fn go(mut self) -> io::Result<Child> {
+        if let Some(mut gate) = self.gate.take() {
+            gate.write_all(b"!")?;
+        }
+        self.spawning.take().map_or_else(|| Err(io::ErrorKind::Other.into()), join)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(spawning) = self.spawning.take() else { return };
+        // It has not been waited for, so the number is still its own.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        if let Ok(mut child) = join(spawning) {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn hold_before_exec(command: &mut Command, mut tell: PipeWriter, mut wait: PipeReader, gate: RawFd) {
+    let hold = move || {
+        // SAFETY: this is the child's own copy, which nothing in it uses; open, it would hide the holder's end.
+        unsafe { libc::close(gate) };
+        tell.write_all(&(std::process::id() as i32).to_ne_bytes())?;
+        wait.read_exact(&mut [0])
+    };
+    // SAFETY: between fork and exec `hold` only closes, writes and reads descriptors: nothing that allocates
+    // or takes a lock another thread might have held.
+    unsafe { command.pre_exec(hold) };
+}
+
+fn join(spawning: JoinHandle<io::Result<Child>>) -> io::Result<Child> {
+    spawning.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads;
+    use qfabric_types::ThreadId;
+
+    #[test]
+    fn a_held_child_is_there_but_has_not_become_the_program() {
+        let mut command = Command::new("sleep");
+        command.arg("30");
+        let held = Held::spawn(command).unwrap();
+        let pid = held.pid();
+        assert_ne!(threads::name(ThreadId(pid)).as_deref(), Some("sleep"));
+        let mut child = held.go().unwrap();
+        assert_eq!((child.id() as i32, threads::name(ThreadId(pid)).as_deref()), (pid, Some("sleep")));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error_of_going() {
+        let error = Held::spawn(Command::new("/no/such/program")).unwrap().go().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_child_that_is_dropped_never_runs() {
+        let file = tempfile::tempdir().unwrap();
+        let proof = file.path().join("it-ran");
+        let mut command = Command::new("touch");
+        command.arg(&proof);
+        let held = Held::spawn(command).unwrap();
+        let pid = held.pid();
+        drop(held);
+        assert!(!proof.exists() && threads::start_time(ThreadId(pid)).is_none());
     }
 }

@@ -1,0 +1,172 @@
+//! Observation by looking at `/proc` from poll to poll, where perf is refused. A stretch is what a thread ran
+//! between two polls; it ends in sleep when the thread gave the CPU up of its own will in between. The kernel's
+//! figures of a running thread are up to one tick old.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+
+use qfabric_types::{Instant, Nanos, ThreadId};
+
+use super::{MAX_FOLLOWED, Observation, Observer, Polled};
+use crate::{clock, threads};
+
+/// Watches programs by polling.
+#[derive(Debug, Default)]
+pub struct PollObserver {
+    roots: HashMap<i32, Root>,
+    lives: HashMap<i32, Life>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Root {
+    Program,
+    Thread,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    root: i32,
+    start: u64,
+    seen: Figures,
+    at: Instant,
+}
+
+/// What `/proc` says of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Figures {
+    run_ns: u64,
+    sleeps: u64,
+}
+
+impl PollObserver {
+    /// Watches nothing yet.
+    pub fn new() -> Self {
+        PollObserver::default()
+    }
+
+    /// The threads under a root, each with its process.
+    fn members(&self, root: i32) -> Vec<(ThreadId, i32)> {
+        if self.roots.get(&root) == Some(&Root::Thread) {
+            return vec![(ThreadId(root), root)];
+        }
+        let processes = std::iter::once(root).chain(threads::descendants(root));
+        let of = |pid| threads::list(pid).unwrap_or_default().into_iter().map(move |t| (t, pid));
+        processes.flat_map(of).take(MAX_FOLLOWED).collect()
+    }
+
+    fn follow(&mut self, thread: ThreadId, root: i32, at: Instant) -> bool {
+        let Some((start, seen)) = threads::start_time(thread).zip(figures(thread)) else { return false };
+        self.lives.len() < MAX_FOLLOWED && self.lives.insert(thread.0, Life { root, start, seen, at }).is_none()
+    }
+}
+
+impl Observer for PollObserver {
+    fn name(&self) -> &'static str {
+        "poll"
+    }
+
+    fn attach(&mut self, pid: i32) -> io::Result<Vec<ThreadId>> {
+        threads::list(pid)?;
+        self.roots.insert(pid, Root::Program);
+        let members = self.members(pid);
+        for (thread, _) in &members {
+            self.follow(*thread, pid, clock::now());
+        }
+        Ok(members.into_iter().map(|(thread, _)| thread).collect())
+    }
+
+    fn attach_thread(&mut self, thread: ThreadId) -> io::Result<()> {
+        self.roots.insert(thread.0, Root::Thread);
+        match self.follow(thread, thread.0, clock::now()) {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    }
+
+    fn detach(&mut self, id: i32) {
+        self.roots.remove(&id);
+        self.lives.retain(|_, life| life.root != id);
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Observation)) -> Polled {
+        let (now, mut polled, mut alive) = (clock::now(), Polled::default(), HashSet::new());
+        let mut tell = |o| {
+            polled.observations += 1;
+            sink(o);
+        };
+        for root in self.roots.keys().copied().collect::<Vec<_>>() {
+            for (tid, pid) in self.members(root) {
+                alive.insert(tid.0);
+                let known = self.lives.get(&tid.0).map(|l| l.start);
+                if known.is_some() && known != threads::start_time(tid) {
+                    self.lives.remove(&tid.0);
+                    tell(Observation::Gone { tid });
+                }
+                if self.lives.contains_key(&tid.0) {
+                    continue;
+                }
+                if self.follow(tid, root, now) {
+                    tell(Observation::Born { tid, pid, parent: ThreadId(root) });
+                }
+            }
+        }
+        self.lives.retain(|tid, life| {
+            let tid = ThreadId(*tid);
+            match figures(tid).filter(|_| alive.contains(&tid.0)) {
+                Some(figures) => life.advance(tid, figures, now).into_iter().for_each(&mut tell),
+                None => tell(Observation::Gone { tid }),
+            }
+            alive.contains(&tid.0)
+        });
+        polled
+    }
+
+    fn cut(&mut self, _sink: &mut dyn FnMut(Observation)) {} // every poll does
+}
+
+impl Life {
+    fn advance(&mut self, tid: ThreadId, figures: Figures, now: Instant) -> Option<Observation> {
+        let used = Nanos::new(figures.run_ns.saturating_sub(self.seen.run_ns));
+        let slept = figures.sleeps != self.seen.sleeps;
+        let from = std::mem::replace(&mut self.at, now);
+        self.seen = figures;
+        (used > Nanos::ZERO).then_some(Observation::Ran { tid, from, to: now, used, slept })
+    }
+}
+
+fn figures(tid: ThreadId) -> Option<Figures> {
+    let schedstat = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    figures_in(&schedstat, &status)
+}
+
+fn figures_in(schedstat: &str, status: &str) -> Option<Figures> {
+    let run_ns = schedstat.split_whitespace().next()?.parse().ok()?;
+    let sleeps = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()?;
+    Some(Figures { run_ns, sleeps })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_and_nonsense_is_not() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t9\n";
+        assert_eq!(figures_in("120 7 3\n", status), Some(Figures { run_ns: 120, sleeps: 5 }));
+        assert_eq!(figures_in("", status), None);
+        assert_eq!(figures_in("120 7 3", "Name:\tx"), None);
+    }
+
+    #[test]
+    fn a_stretch_is_what_was_used_between_two_polls() {
+        let seen = Figures { run_ns: 100, sleeps: 1 };
+        let mut life = Life { root: 1, start: 1, seen, at: Instant::new(10) };
+        let tid = ThreadId(1);
+        assert_eq!(life.advance(tid, seen, Instant::new(20)), None);
+        let told = life.advance(tid, Figures { run_ns: 150, sleeps: 2 }, Instant::new(30));
+        let (from, to, used) = (Instant::new(20), Instant::new(30), Nanos::new(50));
+        assert_eq!(told, Some(Observation::Ran { tid, from, to, used, slept: true }));
+    }
+}

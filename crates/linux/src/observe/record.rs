@@ -1,0 +1,146 @@
+//! Records of perf events (include/uapi/linux/perf_event.h), read from bytes. Only what this room asks for:
+//! every record carries TID, TIME and CPU behind its body (`sample_id_all`). Times on CLOCK_MONOTONIC.
+
+use perf_event_open_sys::bindings as abi;
+use qfabric_types::Instant;
+
+/// Bytes of a record's header: type u32, misc u16, size u16.
+pub(super) const HEADER: usize = 8;
+/// Bytes of TID, TIME and CPU at the end.
+const TRAILER: usize = 24;
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A thread got a CPU.
+    In {
+        pid: i32,
+        tid: i32,
+        at: Instant,
+    },
+    /// It left it.
+    Out {
+        tid: i32,
+        at: Instant,
+        slept: bool,
+    },
+    Born {
+        pid: i32,
+        tid: i32,
+        parent: i32,
+        at: Instant,
+    },
+    Gone {
+        tid: i32,
+        at: Instant,
+    },
+    Exec {
+        pid: i32,
+        tid: i32,
+        at: Instant,
+    },
+    Lost {
+        records: u64,
+    },
+    /// Nothing of interest.
+    Other,
+}
+
+/// The size a header gives; `None` where it cannot be.
+pub(super) fn size_in(header: [u8; HEADER]) -> Option<usize> {
+    let size = u16::from_ne_bytes([header[6], header[7]]) as usize;
+    (size >= HEADER && size.is_multiple_of(8)).then_some(size)
+}
+
+/// When the record was written.
+pub(super) fn time_of(record: &[u8]) -> Option<Instant> {
+    let trailer = record.len().checked_sub(TRAILER).filter(|&at| at >= HEADER)?;
+    Some(Instant::new(u64_at(record, trailer + 8)?))
+}
+
+/// What the record says; `None` where it is too short to be what it claims.
+pub(super) fn parse(record: &[u8]) -> Option<Record> {
+    let (kind, misc) = (u32_at(record, 0)?, u32::from(u16::from_ne_bytes([*record.get(4)?, *record.get(5)?])));
+    let at = time_of(record)?;
+    let trailer = record.len() - TRAILER;
+    let (pid, tid) = (i32_at(record, trailer)?, i32_at(record, trailer + 4)?);
+    Some(match kind {
+        abi::PERF_RECORD_SWITCH if misc & abi::PERF_RECORD_MISC_SWITCH_OUT == 0 => Record::In { pid, tid, at },
+        abi::PERF_RECORD_SWITCH => Record::Out { tid, at, slept: misc & abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT == 0 },
+        abi::PERF_RECORD_FORK => {
+            let (pid, tid, parent) = (i32_at(record, 8)?, i32_at(record, 16)?, i32_at(record, 20)?);
+            Record::Born { pid, tid, parent, at }
+        }
+        abi::PERF_RECORD_EXIT => Record::Gone { tid: i32_at(record, 16)?, at },
+        abi::PERF_RECORD_COMM if misc & abi::PERF_RECORD_MISC_COMM_EXEC != 0 => {
+            Record::Exec { pid: i32_at(record, 8)?, tid: i32_at(record, 12)?, at }
+        }
+        abi::PERF_RECORD_LOST => Record::Lost { records: u64_at(record, 16)? },
+        _ => Record::Other,
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
+    u32_at(bytes, at).map(|n| n as i32)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, misc: u32, body: &[u32]) -> Vec<u8> {
+        let size = (HEADER + body.len() * 4 + TRAILER) as u16;
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend((misc as u16).to_ne_bytes());
+        bytes.extend(size.to_ne_bytes());
+        body.iter().for_each(|w| bytes.extend(w.to_ne_bytes()));
+        bytes.extend(10i32.to_ne_bytes()); // pid
+        bytes.extend(11i32.to_ne_bytes()); // tid
+        bytes.extend(777u64.to_ne_bytes());
+        bytes.extend([0; 8]); // CPU
+        bytes
+    }
+
+    #[test]
+    fn a_switch_says_whether_the_thread_sleeps_or_was_preempted() {
+        let at = Instant::new(777);
+        let switch = |misc| parse(&record(abi::PERF_RECORD_SWITCH, misc, &[]));
+        assert_eq!(switch(0), Some(Record::In { pid: 10, tid: 11, at }));
+        let out = abi::PERF_RECORD_MISC_SWITCH_OUT;
+        assert_eq!(switch(out), Some(Record::Out { tid: 11, at, slept: true }));
+        let preempted = out | abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT;
+        assert_eq!(switch(preempted), Some(Record::Out { tid: 11, at, slept: false }));
+    }
+
+    #[test]
+    fn births_deaths_execs_and_losses_are_read() {
+        let at = Instant::new(777);
+        let fork = record(abi::PERF_RECORD_FORK, 0, &[20, 10, 21, 11, 0, 0]);
+        assert_eq!(parse(&fork), Some(Record::Born { pid: 20, tid: 21, parent: 11, at }));
+        let exit = record(abi::PERF_RECORD_EXIT, 0, &[20, 10, 21, 11, 0, 0]);
+        assert_eq!(parse(&exit), Some(Record::Gone { tid: 21, at }));
+        let exec = record(abi::PERF_RECORD_COMM, abi::PERF_RECORD_MISC_COMM_EXEC, &[20, 20, 0, 0]);
+        assert_eq!(parse(&exec), Some(Record::Exec { pid: 20, tid: 20, at }));
+        assert_eq!(parse(&record(abi::PERF_RECORD_COMM, 0, &[20, 20, 0, 0])), Some(Record::Other));
+        let lost = record(abi::PERF_RECORD_LOST, 0, &[1, 0, 9, 0]);
+        assert_eq!(parse(&lost), Some(Record::Lost { records: 9 }));
+    }
+
+    #[test]
+    fn a_record_cut_short_is_nothing() {
+        let whole = record(abi::PERF_RECORD_FORK, 0, &[20, 10, 21, 11, 0, 0]);
+        for length in 0..HEADER + TRAILER {
+            assert_eq!(parse(&whole[..length]), None, "{length}");
+        }
+        assert_eq!(size_in([0; HEADER]), None);
+        assert_eq!(size_in([0, 0, 0, 0, 0, 0, 32, 0]), Some(32));
+    }
+}
