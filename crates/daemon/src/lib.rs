@@ -1,1 +1,56 @@
-//! qfabric-daemon
+//! The per-host service: real threads, sockets and timers around a pure [`qfabric_host::Host`].
+//!
+//! | thread | does | may wait for |
+//! |---|---|---|
+//! | api | HTTP, ring hand-out, credentials, logs, metrics | callers, the control thread |
+//! | control | host, mechanism, rings, observer | its own sources alone |
+//!
+//! Callers never reach the control thread but through a bounded queue, and applications under contract never
+//! but through rings of their own, whose contents are treated as hostile. If the service dies, threads keep
+//! their last reservation: it goes on being replenished, so that nobody is stuck; the next start puts them
+//! back from the journal.
+#![forbid(unsafe_code)]
+
+mod api;
+mod auth;
+mod config;
+mod control;
+mod embedded;
+mod logging;
+mod metrics;
+mod notify;
+mod openapi;
+mod problem;
+mod service;
+mod startup;
+
+pub use config::{Api, CONFIG_PATH, Config, Contracts, Control, InvalidConfig, LimitsConfig, Log, LogFormat, Reclaim};
+pub use embedded::Embedded;
+pub use startup::DaemonError;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs the service in the foreground until SIGTERM or SIGINT; then puts everything back.
+pub fn run(config: Config) -> Result<(), DaemonError> {
+    logging::start(&config.log);
+    let service = service::Service::prepare(&config)?;
+    let socket = service.socket();
+    let ready = || {
+        tracing::info!(socket = %socket.display(), "serving");
+        notify::notify(notify::READY);
+    };
+    service.serve(terminated(), ready)
+}
+
+async fn terminated() {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+        tracing::error!("cannot wait for signals; stop the service with SIGKILL, and start it again to put back");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    notify::notify(notify::STOPPING);
+}

@@ -1,0 +1,127 @@
+//! `ring.sock`: a client sends the number of its application, and gets the ring's memory and an eventfd.
+//!
+//! The connection stays open as the lease; its end is watched by the control thread, which keeps the
+//! descriptor. Here only the handshake happens, one short task each.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use qfabric_shm::{SharedRing, fds};
+use qfabric_types::AppId;
+use qfabric_types::api::Problem;
+use tokio::io::Interest;
+use tokio::net::{UnixListener, UnixStream};
+
+use super::accept::{Place, Places};
+use crate::auth::Peer;
+use crate::control::{Command, NewRing, Requests, wake_descriptor};
+use crate::problem;
+
+/// A number in decimal and some room, so that nonsense is read, too, and answered.
+const MOST_BYTES: usize = 64;
+/// What a client reads of a refusal.
+const ANSWER_BYTES: usize = 500;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until dropped. Tokio knows stream sockets only; accepting and waiting for a message are the same
+/// calls for `SOCK_SEQPACKET`, and messages themselves go through [`fds`].
+pub(crate) async fn serve_rings(
+    listener: OwnedFd,
+    requests: Requests,
+    places: usize,
+    timeout: Duration,
+) -> io::Result<()> {
+    let listener = UnixListener::from_std(listener.into())?;
+    let places = Places::new(places);
+    loop {
+        let permit = places.wait().await;
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let Ok(peer) = Peer::of(&socket) else { continue };
+                let Some(place) = places.take(permit, peer.owner.uid) else { continue };
+                tokio::spawn(serve_one(socket, peer, requests.clone(), place, timeout));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a ring connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_one(socket: UnixStream, peer: Peer, requests: Requests, _place: Place, timeout: Duration) {
+    match tokio::time::timeout(timeout, hand_out(socket, peer, requests)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, pid = peer.pid, "ring connection"),
+        Err(_) => tracing::debug!(pid = peer.pid, "ring connection: nothing was asked in time"),
+    }
+}
+
+async fn hand_out(socket: UnixStream, peer: Peer, requests: Requests) -> io::Result<()> {
+    let mut buffer = [0; MOST_BYTES];
+    let recv = || fds::recv(&socket, &mut buffer).map(|got| got.length);
+    let asked = socket.async_io(Interest::READABLE, recv).await;
+    let app = asked.ok().and_then(|length| number(&buffer[..length]));
+    let socket = OwnedFd::from(socket.into_std()?);
+    let answer = match app {
+        Some(app) => lease(&socket, peer, app, &requests).await,
+        None => Err(problem::invalid("the first message must be the number of an application".to_owned())),
+    };
+    match answer {
+        Ok((memory, wake)) => send_ring(&socket, &memory, &wake),
+        Err(problem) => fds::send(&socket, refusal(&problem).as_bytes(), &[]),
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<AppId> {
+    std::str::from_utf8(bytes).ok()?.trim().parse().ok().map(AppId)
+}
+
+/// Registers a fresh ring with the control thread; answers what the client is to get of it.
+async fn lease(socket: &OwnedFd, peer: Peer, app: AppId, requests: &Requests) -> Result<(OwnedFd, OwnedFd), Problem> {
+    let failed = |error: io::Error| problem::internal(format!("cannot make a ring: {error}"));
+    let (memory, file) = SharedRing::create().map_err(failed)?;
+    let wake = wake_descriptor().map_err(failed)?;
+    let lease = socket.try_clone().map_err(failed)?;
+    let ring = NewRing { memory, wake: wake.try_clone().map_err(failed)?, lease };
+    requests.ask(|reply| Command::TakeRing { peer, app, ring, reply }).await?;
+    Ok((file, wake))
+}
+
+/// Where the client does not take it, the lease ends, as if it had left.
+fn send_ring(socket: &OwnedFd, memory: &OwnedFd, wake: &OwnedFd) -> io::Result<()> {
+    let sent = fds::send(socket, b"ok", &[memory.as_fd(), wake.as_fd()]);
+    if sent.is_err() {
+        // Fails only where the connection has ended anyway.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    }
+    sent
+}
+
+fn refusal(problem: &Problem) -> String {
+    let text = format!("{}: {}; {}", problem.code, problem.message, problem.next_step);
+    let end = (0..=ANSWER_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_decimal_number_names_an_application() {
+        assert_eq!(number(b"42"), Some(AppId(42)));
+        assert_eq!(number(b" 42\n"), Some(AppId(42)));
+        for nonsense in [&b""[..], b"-1", b"0x2a", b"42 43", b"\xff\xfe", b"99999999999999999999999"] {
+            assert_eq!(number(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_fits_what_a_client_reads() {
+        let problem = problem::invalid("é".repeat(400));
+        let text = refusal(&problem);
+        assert!(text.len() <= ANSWER_BYTES && text.starts_with("invalid: é"), "{}", text.len());
+    }
+}

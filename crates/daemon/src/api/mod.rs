@@ -1,0 +1,15 @@
+//! The local API: HTTP on `qfabric.sock`, rings on `ring.sock`, one thread for both.
+//!
+//! Nothing here decides: a request is bounded, read, its credentials looked up, and handed to the control
+//! thread.
+
+mod accept;
+mod leases;
+pub(crate) mod routes;
+mod server;
+mod sockets;
+
+pub(crate) use leases::serve_rings;
+pub(crate) use routes::router;
+pub(crate) use server::serve_http;
+pub(crate) use sockets::{Sockets, bind};

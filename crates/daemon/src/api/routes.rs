@@ -1,0 +1,196 @@
+//! The paths, their bodies and their answers. Each handler: read, look up credentials, ask the control thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
+use qfabric_types::{AppId, Contract};
+use serde::de::DeserializeOwned;
+
+use crate::auth::{self, Peer};
+use crate::control::{Command, Requests};
+use crate::{metrics, openapi, problem};
+
+/// Longest body read: a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints fits.
+const BODY_LIMIT: usize = 256 << 10;
+
+#[derive(Clone)]
+pub(crate) struct Context {
+    requests: Requests,
+    timeout: Duration,
+    openapi: Arc<str>,
+}
+
+/// A refusal on its way out.
+pub(crate) struct Refused(Problem);
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Refused(problem)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (problem::status(&self.0), Json(self.0)).into_response()
+    }
+}
+
+type Answer<T> = Result<T, Refused>;
+
+/// The whole API.
+pub(crate) fn router(requests: Requests, timeout: Duration) -> Router {
+    let context = Context { requests, timeout, openapi: openapi::document().into() };
+    let application = get(show).patch(change).delete(leave);
+    Router::new()
+        .route("/v1/applications", get(list).post(join))
+        .route("/v1/applications/{id}", application)
+        .route("/v1/status", get(status))
+        .route("/v1/openapi.json", get(describe))
+        .route("/metrics", get(measure))
+        .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            Refused(problem::no_such_method(method.as_str(), uri.path()))
+        })
+        .layer(middleware::from_fn_with_state(context.clone(), in_time))
+        .with_state(context)
+}
+
+/// A body that drips in, or an answer that does not come, ends with a refusal.
+async fn in_time(State(context): State<Context>, request: Request, next: Next) -> Response {
+    match tokio::time::timeout(context.timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Refused(problem::timeout()).into_response(),
+    }
+}
+
+/// Ask for a contract
+#[utoipa::path(post, path = "/v1/applications", request_body = ApplicationRequest, responses(
+    (status = 201, description = "Admitted", body = Application),
+    (status = 400, description = "Not understood", body = Problem),
+    (status = 403, description = "Another user's process", body = Problem),
+    (status = 409, description = "No room: names what was asked, what is free, who holds the rest", body = Problem),
+    (status = 410, description = "The process or thread is gone", body = Problem),
+    (status = 413, description = "Body above 256 KiB", body = Problem),
+    (status = 422, description = "The contract, or the thread's CPU affinity, makes no sense", body = Problem),
+    (status = 429, description = "Every place is taken", body = Problem),
+    (status = 503, description = "Too many requests wait, or the service is stopping", body = Problem),
+))]
+pub(crate) async fn join(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Answer<Response> {
+    let request: ApplicationRequest = read(body).await?;
+    let target = auth::target(peer, request.pid, request.covers)?;
+    let request = Box::new(request);
+    let application = context.requests.ask(|reply| Command::Join { peer, target, request, reply }).await?;
+    Ok((StatusCode::CREATED, Json(lean(application))).into_response())
+}
+
+/// Who is under contract
+#[utoipa::path(get, path = "/v1/applications", responses(
+    (status = 200, description = "All applications, without their profiles", body = Vec<Application>),
+))]
+pub(crate) async fn list(State(context): State<Context>) -> Answer<Json<Vec<Application>>> {
+    Ok(Json(lean_status(&context).await?.applications))
+}
+
+/// The whole host
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, description = "Now", body = HostStatus)))]
+pub(crate) async fn status(State(context): State<Context>) -> Answer<Json<HostStatus>> {
+    Ok(Json(lean_status(&context).await?))
+}
+
+/// One application
+#[utoipa::path(get, path = "/v1/applications/{id}", params(("id" = AppId, Path, description = "Its number")), responses(
+    (status = 200, description = "The application, without its profile", body = Application),
+    (status = 404, description = "There is none of this number", body = Problem),
+))]
+pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<Application>> {
+    let app = number(&id)?;
+    Ok(Json(lean(context.requests.ask(|reply| Command::Show { app, reply }).await?)))
+}
+
+/// Ask for another contract
+#[utoipa::path(patch, path = "/v1/applications/{id}", request_body = Contract,
+    params(("id" = AppId, Path, description = "Its number")), responses(
+    (status = 200, description = "Changed", body = Application),
+    (status = 403, description = "Another user's application", body = Problem),
+    (status = 404, description = "There is none of this number", body = Problem),
+    (status = 409, description = "No room; the old contract holds", body = Problem),
+    (status = 422, description = "The contract makes no sense; the old one holds", body = Problem),
+))]
+pub(crate) async fn change(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Answer<Json<Application>> {
+    let app = number(&id)?;
+    let contract: Box<Contract> = Box::new(read(body).await?);
+    Ok(Json(lean(context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await?)))
+}
+
+/// Give the contract back: every thread returns to the scheduler it came from
+#[utoipa::path(delete, path = "/v1/applications/{id}", params(("id" = AppId, Path, description = "Its number")), responses(
+    (status = 204, description = "It has left"),
+    (status = 403, description = "Another user's application", body = Problem),
+    (status = 404, description = "There is none of this number", body = Problem),
+))]
+pub(crate) async fn leave(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<StatusCode> {
+    let app = number(&id)?;
+    context.requests.ask(|reply| Command::Leave { peer, app, reply }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Counters for Prometheus
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
+))]
+pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
+    let report = context.requests.ask(|reply| Command::Report { reply }).await?;
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(*report)).into_response())
+}
+
+/// This description
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
+pub(crate) async fn describe(State(context): State<Context>) -> Response {
+    ([(CONTENT_TYPE, "application/json")], context.openapi.to_string()).into_response()
+}
+
+async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
+    let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| problem::too_large(BODY_LIMIT))?;
+    let what = |error: serde_json::Error| problem::invalid(format!("the body is not understood: {error}"));
+    Ok(serde_json::from_slice(&bytes).map_err(what)?)
+}
+
+fn number(id: &str) -> Result<AppId, Problem> {
+    let shown: String = id.chars().take(40).collect();
+    let what = |_| problem::invalid(format!("{shown:?} is not the number of an application"));
+    id.parse().map(AppId).map_err(what)
+}
+
+async fn lean_status(context: &Context) -> Result<HostStatus, Problem> {
+    let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
+    status.applications = status.applications.into_iter().map(lean).collect();
+    Ok(status)
+}
+
+/// Whoever asked for a contract has its profile; to everybody else it is a hundred kilobytes of noise.
+fn lean(mut application: Application) -> Application {
+    application.contract.profile = None;
+    application
+}

@@ -1,0 +1,109 @@
+//! The two sockets: made with the mode and group configured, removed when the service ends.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::startup::DaemonError;
+
+/// Callers that may wait for a connection.
+const BACKLOG: i32 = 128;
+
+/// The listening sockets, non-blocking. Their files go when this is dropped.
+pub(crate) struct Sockets {
+    pub http: Option<UnixListener>,
+    pub rings: Option<OwnedFd>,
+    pub http_path: PathBuf,
+    rings_path: PathBuf,
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in [&self.http_path, &self.rings_path] {
+            // Gone already: that was the aim.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Binds both sockets in `directory`, which this service holds the lock of: what is there is left over.
+pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonError> {
+    let group = config.api.group.as_deref().map(find_group).transpose()?;
+    let (http_path, rings_path) = (directory.join("qfabric.sock"), directory.join("ring.sock"));
+    let rings = prepared(&rings_path, config.api.mode, group, || {
+        let socket = qfabric_shm::fds::listen(&rings_path, BACKLOG)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(socket)
+    })?;
+    let http = prepared(&http_path, config.api.mode, group, || {
+        let listener = UnixListener::bind(&http_path)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    })?;
+    Ok(Sockets { http: Some(http), rings: Some(rings), http_path, rings_path })
+}
+
+fn prepared<T>(
+    path: &Path,
+    mode: u32,
+    group: Option<u32>,
+    bind: impl FnOnce() -> io::Result<T>,
+) -> Result<T, DaemonError> {
+    let make = || {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = bind()?;
+        // The group first: between the two, nobody may enter who may not later.
+        std::os::unix::fs::chown(path, None, group)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        Ok(socket)
+    };
+    make().map_err(|source| DaemonError::Path { path: path.to_owned(), source })
+}
+
+/// A group by its number, or by its name in `/etc/group`.
+fn find_group(group: &str) -> Result<u32, DaemonError> {
+    if let Ok(gid) = group.parse() {
+        return Ok(gid);
+    }
+    let text = fs::read_to_string("/etc/group").unwrap_or_default();
+    group_in(&text, group).ok_or_else(|| DaemonError::NoGroup { group: group.to_owned() })
+}
+
+fn group_in(text: &str, group: &str) -> Option<u32> {
+    let mut lines = text.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| if fields.next() == Some(group) { fields.nth(1)?.parse().ok() } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_get_the_mode_configured_and_go_with_the_service() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("qfabric.sock"), "left over").unwrap();
+        let config = Config { api: crate::config::Api { mode: 0o640, ..Default::default() }, ..Config::default() };
+        let sockets = bind(&config, dir.path()).unwrap();
+        for name in ["qfabric.sock", "ring.sock"] {
+            let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o640, "{name}");
+        }
+        drop(sockets);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn groups_are_found_by_name_or_number() {
+        assert_eq!(group_in("root:x:0:\nqfabric:x:990:a,b\n", "qfabric"), Some(990));
+        assert_eq!(group_in("root:x:0:\nbroken\n", "qfabric"), None);
+        assert_eq!(find_group("44").unwrap(), 44);
+        assert!(find_group("no-such-group-here").unwrap_err().to_string().contains("groupadd"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Who asks, and what it may touch: peer credentials decide, nothing that the caller says of itself.
+//!
+//! A user touches only processes whose real, effective and saved user are all its own (a set-uid program it
+//! started is not its own), root touches all. A process is pinned by a pidfd before its folder is read, and is
+//! still alive after: so what was read is about the process that the pidfd means, however fast numbers are
+//! reused. An application belongs to its process's user, whoever asked for it, and counts against that user's
+//! maximum.
+
+use std::io;
+
+use qfabric_linux::{threads, watch};
+use qfabric_types::api::{Covers, Problem};
+use qfabric_types::{Owner, ThreadId};
+use rustix::net::sockopt::socket_peercred;
+
+use crate::problem;
+
+/// The process at the other end of a socket, as the kernel vouches for it at the time of its connecting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub pid: i32,
+    pub owner: Owner,
+}
+
+impl Peer {
+    /// Of a connected Unix socket.
+    pub fn of(socket: impl std::os::fd::AsFd) -> io::Result<Peer> {
+        let credentials = socket_peercred(socket)?;
+        let owner = Owner { uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() };
+        Ok(Peer { pid: credentials.pid.as_raw_nonzero().get(), owner })
+    }
+
+    /// Whether it may change what belongs to `owner`.
+    pub fn may_touch(self, owner: Owner) -> bool {
+        self.owner.uid == 0 || self.owner.uid == owner.uid
+    }
+}
+
+/// A process that a contract is for: it is alive, and belongs to `owner`.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub pid: i32,
+    pub owner: Owner,
+    pub watch: watch::Process,
+}
+
+/// Finds the process `pid` for `peer`, and the thread where only one is meant.
+pub(crate) fn target(peer: Peer, pid: i32, covers: Covers) -> Result<Target, Problem> {
+    if pid <= 0 {
+        return Err(problem::invalid(format!("pid is {pid}; name a process by its positive number")));
+    }
+    let watch = watch::Process::watch(pid).map_err(|error| problem::unwatchable(pid, &error))?;
+    let users = Users::of(pid).ok_or_else(|| problem::gone(pid))?;
+    if !users.belong_to(peer) {
+        return Err(problem::not_yours(pid, users.owner().uid, peer.owner.uid));
+    }
+    if let Covers::Thread(thread) = covers {
+        check_thread(pid, thread)?;
+    }
+    if watch.ended() { Err(problem::gone(pid)) } else { Ok(Target { pid, owner: users.owner(), watch }) }
+}
+
+fn check_thread(pid: i32, thread: ThreadId) -> Result<(), Problem> {
+    match threads::process_of(thread) {
+        Some(process) if process == pid => Ok(()),
+        _ => Err(problem::no_such_thread(pid, thread)),
+    }
+}
+
+/// The users and the group a process runs under: real, effective, saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Users {
+    uids: [u32; 3],
+    gid: u32,
+}
+
+impl Users {
+    fn of(pid: i32) -> Option<Users> {
+        Users::parse(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    }
+
+    fn parse(status: &str) -> Option<Users> {
+        let uids = numbers(status, "Uid:")?;
+        let gids = numbers(status, "Gid:")?;
+        Some(Users { uids, gid: gids[1] })
+    }
+
+    fn belong_to(self, peer: Peer) -> bool {
+        peer.owner.uid == 0 || self.uids.iter().all(|uid| *uid == peer.owner.uid)
+    }
+
+    fn owner(self) -> Owner {
+        Owner { uid: self.uids[1], gid: self.gid }
+    }
+}
+
+fn numbers(status: &str, key: &str) -> Option<[u32; 3]> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
+    Some([numbers.next()?, numbers.next()?, numbers.next()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tcat\nState:\tR\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t44\t100\t100\n";
+
+    fn peer(uid: u32) -> Peer {
+        Peer { pid: 1, owner: Owner { uid, gid: 7 } }
+    }
+
+    #[test]
+    fn a_process_belongs_to_its_effective_user_and_group() {
+        let users = Users::parse(STATUS).unwrap();
+        assert_eq!(users.owner(), Owner { uid: 1000, gid: 44 });
+        assert!(users.belong_to(peer(1000)) && users.belong_to(peer(0)) && !users.belong_to(peer(1001)));
+    }
+
+    #[test]
+    fn a_set_uid_program_is_not_its_starters() {
+        let sudo = STATUS.replace("1000\t1000\t1000\t1000", "1000\t0\t0\t0");
+        assert!(!Users::parse(&sudo).unwrap().belong_to(peer(1000)));
+    }
+
+    #[test]
+    fn nonsense_status_is_nobodys() {
+        for status in ["", "Uid:\n", "Uid:\t1\t2\n", "Uid:\tx\ty\tz\n", "Uid:\t1\t2\t3\nGid:\n"] {
+            assert_eq!(Users::parse(status), None, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn the_caller_may_name_itself_and_its_threads_only() {
+        let me = std::process::id() as i32;
+        let mine = Peer { pid: me, owner: threads_owner() };
+        assert_eq!(target(mine, me, Covers::Program).unwrap().owner.uid, mine.owner.uid);
+        assert_eq!(target(mine, me, Covers::Thread(ThreadId(1))).unwrap_err().code, "no_such_thread");
+        let stranger = Peer { pid: me, owner: Owner { uid: 54_321, gid: 54_321 } };
+        assert_eq!(target(stranger, me, Covers::Program).unwrap_err().code, "not_yours");
+    }
+
+    #[test]
+    fn nonsense_and_gone_processes_are_refused_by_name() {
+        let root = peer(0);
+        assert_eq!(target(root, 0, Covers::Program).unwrap_err().code, "invalid");
+        assert_eq!(target(root, -4, Covers::Program).unwrap_err().code, "invalid");
+        assert_eq!(target(root, i32::MAX, Covers::Program).unwrap_err().code, "gone");
+    }
+
+    fn threads_owner() -> Owner {
+        Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+}

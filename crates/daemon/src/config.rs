@@ -1,0 +1,382 @@
+//! What the administrator decides, read from a TOML file.
+//!
+//! Every key has a default; a key that is not known is refused with its line, since a typing error in a limit
+//! would otherwise grant without limit. Times carry their unit (`"2ms"`), shares are fractions of one CPU.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use qfabric_host::Limits;
+use qfabric_types::{Nanos, Reservation, Share};
+use serde::{Deserialize, Deserializer};
+
+/// Where the service looks when nothing else is said.
+pub const CONFIG_PATH: &str = "/etc/qfabric/daemon.toml";
+
+/// The whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The local API.
+    pub api: Api,
+    /// What may be handed out, and to whom.
+    pub limits: LimitsConfig,
+    /// The control thread.
+    pub control: Control,
+    /// What is done to contracts before they are admitted.
+    pub contracts: Contracts,
+    /// Logs.
+    pub log: Log,
+}
+
+/// The local API's sockets and bounds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Api {
+    /// Folder of `qfabric.sock`, `ring.sock`, the journal and the lock file. None: `/run/qfabric` for root,
+    /// `$XDG_RUNTIME_DIR/qfabric` for everybody else.
+    pub directory: Option<PathBuf>,
+    /// Permission bits of both sockets, in octal: who may ask. What they may ask for is decided by their
+    /// credentials.
+    #[serde(deserialize_with = "octal")]
+    pub mode: u32,
+    /// Group of both sockets, by name or number. None: that of the daemon.
+    pub group: Option<String>,
+    /// Connections served at the same time, on either socket; the next one waits in the listen queue.
+    pub max_connections: usize,
+    /// A request not complete, or not answered, after this long is given up.
+    #[serde(deserialize_with = "time")]
+    pub timeout: Nanos,
+}
+
+/// What may be handed out, and to whom how much of it. See [`Limits`] for the maxima.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// U_lub. None: what the kernel would admit, probed at the start.
+    pub capacity: Option<Share>,
+    /// Most per priority level, 0 to 9.
+    pub levels: BTreeMap<u8, Share>,
+    /// Most per user, by uid.
+    pub users: BTreeMap<u32, Share>,
+    /// Most per group, by gid.
+    pub groups: BTreeMap<u32, Share>,
+    /// Most for users not named; none: no maximum.
+    pub default_user: Option<Share>,
+    /// Applications held at the same time.
+    pub max_applications: usize,
+    /// Of these, at most so many of one user (root excepted): nobody can take every place.
+    pub max_applications_per_user: usize,
+    /// Threads of one application under reservation; more stay under the normal scheduler.
+    pub max_threads: usize,
+}
+
+/// The control thread.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Control {
+    /// Q of its own reservation; `"0ms"` for none.
+    #[serde(deserialize_with = "time")]
+    pub budget: Nanos,
+    /// P of its own reservation.
+    #[serde(deserialize_with = "time")]
+    pub period: Nanos,
+    /// Whether the daemon's memory is locked as it is touched, so that a decision never waits for a disk.
+    pub lock_memory: bool,
+    /// Records taken from one ring at one look; the rest waits for the next look.
+    pub jobs_per_look: usize,
+    /// How long an application may go on without its ring after its lease has closed.
+    #[serde(deserialize_with = "time")]
+    pub lease_grace: Nanos,
+}
+
+/// What is done to contracts before they are admitted.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Contracts {
+    /// Whether GRUB reclaiming is up to the contract.
+    pub reclaim: Reclaim,
+}
+
+/// Who decides on `SCHED_FLAG_RECLAIM`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reclaim {
+    /// The contract (whose own default is yes).
+    #[default]
+    AsAsked,
+    /// Always on: leftover reservations are used up before anybody misses a deadline.
+    Always,
+    /// Always off: nobody ever gets more than his budget.
+    Never,
+}
+
+/// Logs, to standard error.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// How.
+    pub format: LogFormat,
+    /// What, in the words of `tracing`'s filters; `QFABRIC_LOG` overrides it.
+    pub filter: String,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs, one object per line.
+    Json,
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Api { directory: None, mode: 0o666, group: None, max_connections: 128, timeout: Nanos::from_millis(5_000) }
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        LimitsConfig {
+            capacity: None,
+            levels: BTreeMap::new(),
+            users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            default_user: None,
+            max_applications: 256,
+            max_applications_per_user: 64,
+            max_threads: 256,
+        }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Control {
+            budget: Nanos::from_millis(2),
+            period: Nanos::from_millis(20),
+            lock_memory: true,
+            jobs_per_look: 64,
+            lease_grace: Nanos::from_millis(500),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log { format: LogFormat::Text, filter: "info".to_owned() }
+    }
+}
+
+/// The configuration cannot be meant. Nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidConfig {
+    /// The file is not there, or not for us to read.
+    #[error("cannot read {}: {source}; name another file with --config, or leave it out for the defaults", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no TOML, or has a key or a value that is not known; the text names line and key.
+    #[error("{}: {text}", path.display())]
+    Syntax {
+        /// Which file.
+        path: PathBuf,
+        /// Line, key, and what would have been understood.
+        text: String,
+    },
+    /// A value is outside what can be meant.
+    #[error("{key} is {value}; use {expected}")]
+    OutOfRange {
+        /// Dotted name of the key.
+        key: &'static str,
+        /// What it is.
+        value: String,
+        /// What would have been accepted.
+        expected: &'static str,
+    },
+    /// There is no place for the sockets.
+    #[error("no folder for the sockets: $XDG_RUNTIME_DIR is not set; set it, or set api.directory")]
+    NoDirectory,
+}
+
+impl Config {
+    /// Reads `path`; without one, [`CONFIG_PATH`] where it exists, else the defaults.
+    pub fn load(path: Option<&Path>) -> Result<Config, InvalidConfig> {
+        let standard = Path::new(CONFIG_PATH);
+        match path {
+            Some(path) => Config::read(path),
+            None if standard.exists() => Config::read(standard),
+            None => Ok(Config::default()),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Config, InvalidConfig> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| InvalidConfig::Unreadable { path: path.to_owned(), source })?;
+        Config::parse(&text, path)
+    }
+
+    /// Reads `text`, which came from `path`, and checks it.
+    pub fn parse(text: &str, path: &Path) -> Result<Config, InvalidConfig> {
+        let syntax = |error: toml::de::Error| InvalidConfig::Syntax { path: path.to_owned(), text: error.to_string() };
+        let config: Config = toml::from_str(text).map_err(syntax)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Says what is out of range, if anything is.
+    pub fn check(&self) -> Result<(), InvalidConfig> {
+        let Config { api, limits, control, .. } = self;
+        within("api.max_connections", api.max_connections, 1, 10_000, "1 to 10000")?;
+        within("api.timeout", api.timeout, Nanos::from_millis(10), Nanos::from_millis(600_000), "10ms to 600s")?;
+        within("api.mode", api.mode, 0o600, 0o777, "octal permission bits, 0600 to 0777")?;
+        within("limits.max_applications", limits.max_applications, 1, 10_000, "1 to 10000")?;
+        within("limits.max_applications_per_user", limits.max_applications_per_user, 1, 10_000, "1 to 10000")?;
+        within("limits.max_threads", limits.max_threads, 1, 10_000, "1 to 10000")?;
+        within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
+        within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
+        self.levels_exist()?;
+        self.control_reservation().map(drop)
+    }
+
+    fn levels_exist(&self) -> Result<(), InvalidConfig> {
+        match self.limits.levels.keys().find(|level| **level > 9) {
+            Some(level) => Err(out_of_range("limits.levels", level, "levels 0 (last) to 9 (first)")),
+            None => Ok(()),
+        }
+    }
+
+    /// The control thread's own reservation, if it is to have one.
+    pub fn control_reservation(&self) -> Result<Option<Reservation>, InvalidConfig> {
+        let Control { budget, period, .. } = self.control;
+        if budget == Nanos::ZERO {
+            return Ok(None);
+        }
+        let refused = |why: qfabric_types::InvalidReservation| {
+            out_of_range("control.budget, control.period", why, "a budget below its period, such as 2ms and 20ms")
+        };
+        Reservation::new(budget, period).map(Some).map_err(refused)
+    }
+
+    /// What the supervisor is told; `probed` stands in where no capacity is configured.
+    pub fn supervisor_limits(&self, probed: Share) -> Limits {
+        let LimitsConfig { capacity, levels, users, groups, default_user, .. } = self.limits.clone();
+        Limits { capacity: capacity.unwrap_or(probed), levels, users, groups, default_user }
+    }
+
+    /// The folder for sockets, journal and lock file.
+    pub fn directory(&self) -> Result<PathBuf, InvalidConfig> {
+        match &self.api.directory {
+            Some(directory) => Ok(directory.clone()),
+            None if rustix::process::geteuid().is_root() => Ok(PathBuf::from("/run/qfabric")),
+            None => std::env::var_os("XDG_RUNTIME_DIR")
+                .map(|runtime| PathBuf::from(runtime).join("qfabric"))
+                .ok_or(InvalidConfig::NoDirectory),
+        }
+    }
+
+    /// Puts the sockets, the journal and the lock file into `directory`.
+    pub fn in_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.api.directory = Some(directory.into());
+        self
+    }
+}
+
+fn within<T: PartialOrd + ToString>(
+    key: &'static str,
+    value: T,
+    low: T,
+    high: T,
+    expected: &'static str,
+) -> Result<(), InvalidConfig> {
+    if (low..=high).contains(&value) { Ok(()) } else { Err(out_of_range(key, value, expected)) }
+}
+
+fn out_of_range(key: &'static str, value: impl ToString, expected: &'static str) -> InvalidConfig {
+    InvalidConfig::OutOfRange { key, value: value.to_string(), expected }
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
+/// `"0660"`: as everybody writes permission bits; a TOML number would be read as decimal.
+fn octal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let refused = |_| serde::de::Error::custom(format!("{text:?} is not a mode in octal, such as \"0660\""));
+    u32::from_str_radix(&text, 8).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, Path::new("daemon.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_gives_the_defaults() {
+        assert_eq!(parse(""), Ok(Config::default()));
+        assert_eq!(Config::default().check().map_err(|e| e.to_string()), Ok(()));
+    }
+
+    #[test]
+    fn the_shipped_example_is_understood_and_says_the_defaults() {
+        let shipped = include_str!("../../../packaging/daemon.toml");
+        assert_eq!(parse(shipped), Ok(Config::default()));
+    }
+
+    #[test]
+    fn every_example_line_that_is_commented_out_is_understood_too() {
+        let uncommented: String = include_str!("../../../packaging/daemon.toml")
+            .lines()
+            .map(|line| line.strip_prefix("#:").unwrap_or(line).to_owned() + "\n")
+            .collect();
+        let config = parse(&uncommented).expect("packaging/daemon.toml shows only keys that exist");
+        assert_eq!(config.limits.users.get(&1000), Some(&Share::from_ppm(500_000)));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_known_ones() {
+        let refusal = parse("[limits]\ncapacity = 0.8\nmax_aplications = 3\n").unwrap_err();
+        for part in ["daemon.toml", "line 3", "max_aplications", "max_applications"] {
+            assert!(refusal.contains(part), "{refusal} does not name {part}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_its_line_and_what_would_be_understood() {
+        for (text, parts) in [
+            ("[control]\nbudget = \"2\"\n", ["line 2", "40ms"]),
+            ("[api]\nmode = \"rw\"\n", ["line 2", "0660"]),
+            ("[limits]\ncapacity = -1\n", ["line 2", "0 and 4096"]),
+            ("[control]\nbudget = \"30ms\"\n", ["30 ms", "20 ms"]),
+            ("[limits.levels]\n11 = 0.5\n", ["11", "9 (first)"]),
+            ("[api]\nmax_connections = 0\n", ["api.max_connections is 0", "1 to 10000"]),
+        ] {
+            let refusal = parse(text).unwrap_err();
+            assert!(parts.iter().all(|part| refusal.contains(part)), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn the_probed_capacity_stands_in_for_one_not_configured() {
+        let probed = Share::from_ppm(1_800_000);
+        assert_eq!(Config::default().supervisor_limits(probed).capacity, probed);
+        let config = parse("[limits]\ncapacity = 0.8\n").unwrap();
+        assert_eq!(config.supervisor_limits(probed).capacity, Share::from_ppm(800_000));
+    }
+
+    #[test]
+    fn no_control_budget_means_no_control_reservation() {
+        let config = parse("[control]\nbudget = \"0ms\"\n").unwrap();
+        assert_eq!(config.control_reservation().map_err(|e| e.to_string()), Ok(None));
+    }
+}

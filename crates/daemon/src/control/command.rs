@@ -1,0 +1,100 @@
+//! What the API asks of the control thread, and the way there: a bounded queue and an eventfd.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use qfabric_shm::SharedRing;
+use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
+use qfabric_types::{AppId, Contract};
+use tokio::sync::oneshot;
+
+use super::counters::Counters;
+use super::rings::RingCounters;
+use super::sources::wake;
+use crate::auth::{Peer, Target};
+use crate::problem;
+
+/// Requests that may wait. Each is a millisecond at worst; more waiting would only be answered too late.
+pub(crate) const WAITING: usize = 64;
+
+/// Where an answer goes. Nobody listening any more is no error.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// A request, its credentials already looked up.
+pub(crate) enum Command {
+    Join { peer: Peer, target: Target, request: Box<ApplicationRequest>, reply: Reply<Application> },
+    Change { peer: Peer, app: AppId, contract: Box<Contract>, reply: Reply<Application> },
+    Leave { peer: Peer, app: AppId, reply: Reply<()> },
+    Show { app: AppId, reply: Reply<Application> },
+    Status { reply: Reply<HostStatus> },
+    Report { reply: Reply<Box<Report>> },
+    TakeRing { peer: Peer, app: AppId, ring: NewRing, reply: Reply<()> },
+    Stop { reply: Reply<()> },
+}
+
+/// A fresh ring for an application.
+pub(crate) struct NewRing {
+    pub memory: SharedRing,
+    pub wake: OwnedFd,
+    pub lease: OwnedFd,
+}
+
+/// Everything that is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub status: HostStatus,
+    pub rings: Vec<(AppId, RingCounters)>,
+    pub counters: Counters,
+    pub notes_dropped: u64,
+}
+
+/// The API's end of the queue.
+#[derive(Clone)]
+pub(crate) struct Requests {
+    queue: SyncSender<Command>,
+    wake: Arc<OwnedFd>,
+}
+
+/// Both ends; `wake` is what the control thread waits for.
+pub(crate) fn requests(wake: Arc<OwnedFd>) -> (Requests, Receiver<Command>) {
+    let (queue, receiver) = sync_channel(WAITING);
+    (Requests { queue, wake }, receiver)
+}
+
+impl Requests {
+    /// Asks, and waits for the answer. A full queue is refused at once.
+    pub async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.send(command(reply))?;
+        answer.await.unwrap_or_else(|_| Err(problem::stopping()))
+    }
+
+    fn send(&self, command: Command) -> Result<(), Problem> {
+        self.queue.try_send(command).map_err(|refused| match refused {
+            TrySendError::Full(_) => problem::busy(WAITING),
+            TrySendError::Disconnected(_) => problem::stopping(),
+        })?;
+        wake(&*self.wake);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::sources::wake_descriptor;
+
+    #[test]
+    fn a_full_queue_is_refused_at_once_and_a_closed_one_says_so() {
+        let (requests, receiver) = requests(Arc::new(wake_descriptor().unwrap()));
+        let status = || {
+            let (reply, _) = oneshot::channel();
+            requests.send(Command::Status { reply })
+        };
+        assert!((0..WAITING).all(|_| status().is_ok()));
+        assert_eq!(status().unwrap_err().code, "busy");
+        drop(receiver);
+        assert_eq!(status().unwrap_err().code, "stopping");
+    }
+}

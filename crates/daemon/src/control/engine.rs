@@ -1,0 +1,250 @@
+//! The loop: look at everything, let the host decide, carry it out, promise the next look, sleep.
+//!
+//! ```text
+//! sleep ──> requests (≤ 16) ──> ends of processes and leases ──> rings (≤ batch each) ──> observer
+//!   ^                                                                                       │
+//!   └── until the earliest of: host, rings, observer, graces <── promises <── tick, settings┘
+//! ```
+//! Each arrow is bounded, so one turn is; nothing in it blocks. With one turn every ring is drained, so that
+//! many applications near in time cost one wake-up.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use qfabric_host::Input;
+use qfabric_linux::clock;
+use qfabric_linux::observe::Observer;
+use qfabric_types::ring::JobEvent;
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::apps::Apps;
+use super::command::Command;
+use super::core::Core;
+use super::notes::Note;
+use super::rings::{Ring, Round};
+use super::sources::{Source, Sources};
+use crate::config::{Config, Reclaim};
+
+/// Requests taken per turn; the rest at the next, at once.
+const REQUESTS_PER_TURN: usize = 16;
+/// Looks at one ring per turn: the record that woke us, and what comes while it is handled.
+const ROUNDS: usize = 3;
+
+/// What of the configuration the loop needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub jobs_per_look: usize,
+    pub lease_grace: Nanos,
+    pub max_threads: usize,
+    pub max_per_user: usize,
+    pub reclaim: Reclaim,
+}
+
+impl Bounds {
+    pub fn of(config: &Config) -> Self {
+        Bounds {
+            jobs_per_look: config.control.jobs_per_look,
+            lease_grace: config.control.lease_grace,
+            max_threads: config.limits.max_threads,
+            max_per_user: config.limits.max_applications_per_user,
+            reclaim: config.contracts.reclaim,
+        }
+    }
+}
+
+/// Everything the control thread owns.
+pub(crate) struct Engine {
+    pub(super) core: Core,
+    pub(super) apps: Apps,
+    pub(super) sources: Sources,
+    pub(super) observer: Box<dyn Observer>,
+    /// When the observer is asked next; `NEVER` while nobody is observed.
+    pub(super) observe_at: Instant,
+    pub(super) bounds: Bounds,
+    pub(super) requests_made: u64,
+    commands: Receiver<Command>,
+    batch: Vec<JobEvent>,
+    /// Something was left over by a bound: do not sleep.
+    pub(super) more: bool,
+    pub(super) stopping: bool,
+}
+
+impl Engine {
+    pub fn new(
+        core: Core,
+        observer: Box<dyn Observer>,
+        bounds: Bounds,
+        commands: Receiver<Command>,
+        wake: &Arc<OwnedFd>,
+    ) -> io::Result<Self> {
+        let sources = Sources::new()?;
+        sources.add(&**wake, Source::Request)?;
+        Ok(Engine {
+            core,
+            apps: Apps::default(),
+            sources,
+            observer,
+            observe_at: Instant::NEVER,
+            bounds,
+            requests_made: 0,
+            commands,
+            batch: Vec::with_capacity(bounds.jobs_per_look),
+            more: false,
+            stopping: false,
+        })
+    }
+
+    /// Runs until asked to stop; then everything is put back.
+    pub fn run(mut self) {
+        while !self.stopping {
+            let now = clock::now();
+            self.turn(now);
+            self.core.counters.wakeups += 1;
+            let after = clock::now();
+            self.core.counters.handling.count(after.since(now));
+            self.sleep(after);
+        }
+    }
+
+    fn turn(&mut self, now: Instant) {
+        self.more = false;
+        self.take_commands(now);
+        self.hear_ends(now);
+        self.end_graces(now);
+        self.serve_rings(now);
+        if now >= self.observe_at {
+            self.observe(now);
+        }
+        if self.core.host.next_wakeup().is_some_and(|due| due <= now) {
+            self.core.handle(Input::Tick, now);
+        }
+        self.promise_looks(now);
+        self.leave_empty(now);
+    }
+
+    fn sleep(&mut self, now: Instant) {
+        match self.more {
+            true => self.sources.glance(),
+            false => self.sources.wait(self.next_turn(), now),
+        }
+    }
+
+    /// The earliest moment at which something is to be done without anybody asking.
+    fn next_turn(&self) -> Option<Instant> {
+        let of_app = |app: &super::apps::App| {
+            let ring = app.ring.as_ref().and_then(Ring::next_look);
+            [ring, app.leaves_at, app.births.next_turn()].into_iter().flatten().min()
+        };
+        let apps = self.apps.by_id.values().filter_map(of_app).min();
+        let observer = (self.observe_at != Instant::NEVER).then_some(self.observe_at);
+        [self.core.host.next_wakeup(), apps, observer].into_iter().flatten().min()
+    }
+
+    fn take_commands(&mut self, now: Instant) {
+        for _ in 0..REQUESTS_PER_TURN {
+            let Ok(command) = self.commands.try_recv() else { return };
+            self.core.counters.requests += 1;
+            self.obey(command, now);
+        }
+        self.more = true;
+    }
+
+    fn hear_ends(&mut self, now: Instant) {
+        let mut i = 0;
+        while let Some(source) = self.sources.happened(i) {
+            i += 1;
+            match source {
+                Source::Request => {}
+                Source::Ring(app) => self.woken_by(app),
+                Source::Exit(app) => self.process_ended(app, now),
+                Source::Lease(app) => self.lease_ended(app, now),
+            }
+        }
+    }
+
+    fn woken_by(&mut self, id: AppId) {
+        let Some(ring) = self.apps.by_id.get_mut(&id).and_then(|app| app.ring.as_mut()) else { return };
+        if ring.woken() {
+            // A descriptor that is registered can be changed; otherwise it goes on waking us, bounded by the
+            // control thread's own reservation.
+            let _ = self.sources.silence(&ring.wake, Source::Ring(id), true);
+            self.core.notes.tell(Note::Silenced { app: id });
+        }
+    }
+
+    fn process_ended(&mut self, id: AppId, now: Instant) {
+        let Some(app) = self.apps.by_id.get(&id) else { return };
+        self.core.notes.tell(Note::ProcessEnded { app: id, pid: app.pid });
+        self.leave(id, now);
+    }
+
+    /// The application goes on for the grace, so that a client that lost its connection may come back.
+    fn lease_ended(&mut self, id: AppId, now: Instant) {
+        let Some(app) = self.apps.by_id.get_mut(&id) else { return };
+        let Some(ring) = app.ring.take() else { return };
+        self.sources.remove(&ring.wake);
+        self.sources.remove(&ring.lease);
+        app.leaves_at = Some(now + self.bounds.lease_grace);
+        self.core.notes.tell(Note::RingClosed { app: id });
+    }
+
+    fn end_graces(&mut self, now: Instant) {
+        let over = |(id, app): (&AppId, &super::apps::App)| app.leaves_at.filter(|at| *at <= now).map(|_| *id);
+        while let Some(id) = self.apps.by_id.iter().find_map(over) {
+            self.leave(id, now);
+        }
+    }
+
+    /// An application with a thread of its own leaves with it. A program stays until its process ends: it may
+    /// be between two threads (exec).
+    fn leave_empty(&mut self, now: Instant) {
+        while let Some(id) = self.core.empty.pop() {
+            if self.apps.by_id.get(&id).is_some_and(|app| !app.is_program()) {
+                self.leave(id, now);
+            }
+        }
+    }
+
+    /// Feeds what the rings hold to the host.
+    fn serve_rings(&mut self, now: Instant) {
+        let Engine { apps, core, batch, bounds, sources, more, .. } = self;
+        for (id, app) in &mut apps.by_id {
+            let Some(ring) = &mut app.ring else { continue };
+            if ring.turn(now) {
+                // As in `woken_by`.
+                let _ = sources.silence(&ring.wake, Source::Ring(*id), false);
+            }
+            *more |= serve(*id, ring, core, batch, bounds.jobs_per_look, now);
+        }
+    }
+
+    /// Decisions about one application change others' grants, and time alone changes looks: so all are shown
+    /// and promised again at the end of a turn.
+    fn promise_looks(&mut self, now: Instant) {
+        let Engine { apps, core, batch, bounds, more, .. } = self;
+        for (id, app) in &mut apps.by_id {
+            let Some(ring) = &mut app.ring else { continue };
+            if let Some(grant) = core.host.grant(*id) {
+                ring.publish(grant);
+            }
+            *more |= serve(*id, ring, core, batch, bounds.jobs_per_look, now);
+        }
+    }
+}
+
+/// Looks at one ring until nothing is left and the promise stands; whether something is left all the same.
+fn serve(id: AppId, ring: &mut Ring, core: &mut Core, batch: &mut Vec<JobEvent>, room: usize, now: Instant) -> bool {
+    for _ in 0..ROUNDS {
+        let taken = ring.take(batch, room);
+        for event in batch.drain(..) {
+            core.handle(Input::Job { app: id, event }, now);
+        }
+        if ring.promise(core.host.look_at(id), taken, now) == Round::Settled {
+            return false;
+        }
+    }
+    core.counters.looks_cut_short += 1;
+    true
+}

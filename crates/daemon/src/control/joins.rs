@@ -1,0 +1,256 @@
+//! Coming and going: what the API's requests do to the engine.
+
+use qfabric_host::Input;
+use qfabric_types::api::{Application, ApplicationRequest, Covers, Problem};
+use qfabric_types::{AppId, Contract, Instant, JobSource, ThreadId};
+
+use super::apps::App;
+use super::command::{Command, NewRing, Report};
+use super::engine::Engine;
+use super::notes::Note;
+use super::rings::Ring;
+use super::sources::Source;
+use crate::auth::{Peer, Target};
+use crate::config::Reclaim;
+use crate::problem;
+
+impl Engine {
+    pub(super) fn obey(&mut self, command: Command, now: Instant) {
+        // An answer nobody waits for any more is dropped, except that of a join: that application would be
+        // nobody's.
+        match command {
+            Command::Join { peer, target, request, reply } => {
+                let answer = self.join(peer, target, *request, now);
+                if let Err(Ok(application)) = reply.send(answer) {
+                    self.leave(application.id, now);
+                }
+            }
+            Command::Change { peer, app, contract, reply } => {
+                let _ = reply.send(self.change(peer, app, *contract, now));
+            }
+            Command::Leave { peer, app, reply } => {
+                let _ = reply.send(self.check_owner(peer, app).map(|()| self.leave(app, now)));
+            }
+            Command::Show { app, reply } => {
+                let _ = reply.send(self.show(app));
+            }
+            Command::Status { reply } => {
+                let _ = reply.send(Ok(self.core.host.status()));
+            }
+            Command::Report { reply } => {
+                let _ = reply.send(Ok(Box::new(self.report())));
+            }
+            Command::TakeRing { peer, app, ring, reply } => {
+                let _ = reply.send(self.take_ring(peer, app, ring));
+            }
+            Command::Stop { reply } => {
+                self.stop(now);
+                let _ = reply.send(Ok(()));
+            }
+        }
+    }
+
+    fn join(
+        &mut self,
+        peer: Peer,
+        target: Target,
+        request: ApplicationRequest,
+        now: Instant,
+    ) -> Result<Application, Problem> {
+        let ApplicationRequest { pid, covers, mut contract } = request;
+        contract.check().map_err(|why| problem::invalid_contract(&why))?;
+        self.decide_reclaim(&mut contract);
+        self.apps.check_free(pid, covers)?;
+        self.check_places(peer, target.owner.uid)?;
+        let mut app = App::new(target, covers, &contract);
+        let threads = self.begin_observing(&mut app, covers)?;
+        let name = contract.name.clone();
+        self.requests_made += 1;
+        let input = Input::Join {
+            request: self.requests_made,
+            pid,
+            owner: app.owner,
+            covers,
+            threads: threads.clone(),
+            contract,
+        };
+        let handed_over = self.hand_over(&threads, now);
+        match self.core.ask(input, now) {
+            Ok(id) => self.admitted(id, app, threads, name, now),
+            Err(problem) => {
+                self.stop_observing(&app);
+                self.hand_back(handed_over, now);
+                Err(problem)
+            }
+        }
+    }
+
+    fn decide_reclaim(&self, contract: &mut Contract) {
+        match self.bounds.reclaim {
+            Reclaim::AsAsked => {}
+            Reclaim::Always => contract.reclaim = true,
+            Reclaim::Never => contract.reclaim = false,
+        }
+    }
+
+    fn check_places(&self, peer: Peer, uid: u32) -> Result<(), Problem> {
+        let limit = self.bounds.max_per_user;
+        match peer.owner.uid != 0 && self.apps.count_of(uid) >= limit {
+            true => Err(problem::too_many_of_user(uid, limit)),
+            false => Ok(()),
+        }
+    }
+
+    /// Attaches the observer where one is needed; answers the threads to begin with.
+    fn begin_observing(&mut self, app: &mut App, covers: Covers) -> Result<Vec<ThreadId>, Problem> {
+        match covers {
+            Covers::Program => self.observe_program(app),
+            Covers::Thread(thread) => {
+                if app.jobs != JobSource::Marked {
+                    self.observe_thread(app, thread)?;
+                }
+                Ok(vec![thread])
+            }
+        }
+    }
+
+    /// Threads that another contract covers so far, and that this one takes: they are gone from there.
+    fn hand_over(&mut self, threads: &[ThreadId], now: Instant) -> Vec<(AppId, ThreadId)> {
+        let covered = |thread: &ThreadId| self.apps.of_thread(*thread).map(|app| (app, *thread));
+        let taken: Vec<_> = threads.iter().filter_map(covered).collect();
+        for (app, thread) in &taken {
+            self.core.hand_over(*app, *thread, now);
+        }
+        taken
+    }
+
+    fn hand_back(&mut self, taken: Vec<(AppId, ThreadId)>, now: Instant) {
+        for (app, thread) in taken {
+            self.core.handle(Input::ThreadBorn { app, thread }, now);
+        }
+    }
+
+    /// The host has promised; what the kernel says is part of the answer. Where it refused every thread for
+    /// good, the promise is worth nothing and is taken back.
+    fn admitted(
+        &mut self,
+        id: AppId,
+        app: App,
+        threads: Vec<ThreadId>,
+        name: String,
+        now: Instant,
+    ) -> Result<Application, Problem> {
+        let pid = app.pid;
+        if let Err(error) = self.sources.add(&app.watch, Source::Exit(id)) {
+            self.core.notes.tell(Note::NotWaited { app: id, error: error.to_string() });
+        }
+        for thread in &threads {
+            self.apps.cover(*thread, id);
+        }
+        self.apps.by_id.insert(id, app);
+        self.plan_observing(now);
+        let refused = |thread: &ThreadId| self.core.failures.iter().find(|failure| failure.thread() == *thread);
+        if !threads.is_empty() && threads.iter().all(|thread| refused(thread).is_some()) {
+            let why = problem::mechanism(&self.core.failures[0]);
+            self.leave(id, now);
+            return Err(why);
+        }
+        self.core.notes.tell(Note::Joined { app: id, pid, name });
+        self.show(id)
+    }
+
+    fn change(&mut self, peer: Peer, id: AppId, mut contract: Contract, now: Instant) -> Result<Application, Problem> {
+        self.check_owner(peer, id)?;
+        contract.check().map_err(|why| problem::invalid_contract(&why))?;
+        self.decide_reclaim(&mut contract);
+        self.observe_if_needed(id, contract.jobs)?;
+        self.requests_made += 1;
+        let input = Input::Change { request: self.requests_made, app: id, contract: contract.clone() };
+        self.core.ask(input, now)?;
+        if let Some(app) = self.apps.by_id.get_mut(&id) {
+            app.change(&contract);
+        }
+        self.plan_observing(now);
+        self.show(id)
+    }
+
+    /// A contract changed away from marks needs its thread observed from now on.
+    fn observe_if_needed(&mut self, id: AppId, jobs: JobSource) -> Result<(), Problem> {
+        let Some(mut app) = self.apps.by_id.remove(&id) else { return Ok(()) };
+        let result = match app.covers {
+            Covers::Thread(thread) if jobs != JobSource::Marked && app.observed.is_empty() => {
+                self.observe_thread(&mut app, thread)
+            }
+            _ => Ok(()),
+        };
+        self.apps.by_id.insert(id, app);
+        result
+    }
+
+    fn check_owner(&self, peer: Peer, id: AppId) -> Result<(), Problem> {
+        let app = self.apps.by_id.get(&id).ok_or_else(|| problem::not_found(id))?;
+        match peer.may_touch(app.owner) {
+            true => Ok(()),
+            false => Err(problem::not_your_application(id, app.owner.uid, peer.owner.uid)),
+        }
+    }
+
+    fn show(&self, id: AppId) -> Result<Application, Problem> {
+        self.core.host.application(id).ok_or_else(|| problem::not_found(id))
+    }
+
+    fn report(&self) -> Report {
+        let rings = self.apps.by_id.iter().filter_map(|(id, app)| Some((*id, app.ring.as_ref()?.counters())));
+        Report {
+            status: self.core.host.status(),
+            rings: rings.collect(),
+            counters: self.core.counters,
+            notes_dropped: self.core.notes.dropped,
+        }
+    }
+
+    fn take_ring(&mut self, peer: Peer, id: AppId, ring: NewRing) -> Result<(), Problem> {
+        self.check_owner(peer, id)?;
+        let app = self.apps.by_id.get_mut(&id).ok_or_else(|| problem::not_found(id))?;
+        if peer.pid != app.pid {
+            return Err(problem::not_your_ring(id, app.pid, peer.pid));
+        }
+        if app.ring.is_some() {
+            return Err(problem::already_held(id));
+        }
+        let NewRing { memory, wake, lease } = ring;
+        let waited =
+            self.sources.add(&wake, Source::Ring(id)).and_then(|()| self.sources.add(&lease, Source::Lease(id)));
+        waited.map_err(|error| problem::internal(format!("cannot wait for the ring: {error}")))?;
+        app.ring = Some(Ring::new(memory, wake, lease, app.period));
+        app.leaves_at = None;
+        self.core.notes.tell(Note::RingTaken { app: id });
+        Ok(())
+    }
+
+    /// Puts the threads of an application back and forgets it. One that is not there has left already.
+    pub(super) fn leave(&mut self, id: AppId, now: Instant) {
+        self.core.handle(Input::Leave { app: id }, now);
+        let Some((app, back)) = self.apps.remove(id) else { return };
+        self.sources.remove(&app.watch);
+        if let Some(ring) = &app.ring {
+            // The application may hold the eventfd open: closing our copy does not end our waiting for it.
+            self.sources.remove(&ring.wake);
+            self.sources.remove(&ring.lease);
+        }
+        self.stop_observing(&app);
+        if let Some((program, thread)) = back {
+            self.apps.cover(thread, program);
+            self.core.handle(Input::ThreadBorn { app: program, thread }, now);
+        }
+        self.plan_observing(now);
+    }
+
+    fn stop(&mut self, now: Instant) {
+        while let Some(id) = self.apps.by_id.keys().next().copied() {
+            self.leave(id, now);
+        }
+        self.core.restore_all();
+        self.stopping = true;
+    }
+}

@@ -1,0 +1,25 @@
+//! The control thread: the only one that talks to the host, the mechanism, the rings and the observer.
+//!
+//! It runs under a reservation of its own, so that it is never starved by what it schedules, and never waits
+//! for anything but its sources.
+
+mod apps;
+mod births;
+mod command;
+mod core;
+mod counters;
+mod engine;
+mod flood;
+mod joins;
+mod notes;
+mod observing;
+mod rings;
+mod sources;
+mod thread;
+
+pub(crate) use command::{Command, NewRing, Report, Requests};
+pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
+pub(crate) use notes::{Note, log};
+pub(crate) use rings::RingCounters;
+pub(crate) use sources::wake_descriptor;
+pub(crate) use thread::{Control, StartError, start};

@@ -1,0 +1,129 @@
+//! What the control thread has to tell, without ever writing a log line itself: writing may block.
+//!
+//! Notes travel through a bounded queue to the API thread, which logs them. One that finds the queue full is
+//! dropped and counted.
+
+use qfabric_host::HostEvent;
+use qfabric_linux::ApplyError;
+use qfabric_types::{AppId, ThreadId};
+use tokio::sync::mpsc;
+
+/// Notes that may wait. A burst of refusals for every thread of a large program fits.
+pub(crate) const WAITING: usize = 512;
+
+/// Something worth a log line.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Note {
+    /// The host says so.
+    Host(HostEvent),
+    /// The mechanism refused.
+    NotApplied(ApplyError),
+    /// An application was admitted.
+    Joined { app: AppId, pid: i32, name: String },
+    /// An application took its ring.
+    RingTaken { app: AppId },
+    /// An application's ring connection closed.
+    RingClosed { app: AppId },
+    /// The process of an application ended.
+    ProcessEnded { app: AppId, pid: i32 },
+    /// An application's wake-up calls were more than it can mean.
+    Silenced { app: AppId },
+    /// New threads came faster than they are attached; the thread stays under the normal scheduler.
+    BirthsDropped { app: AppId, thread: ThreadId },
+    /// The kernel dropped records of context switches.
+    RecordsLost { count: u64 },
+    /// A new process or thread could not be observed.
+    NotObserved { pid: i32, error: String },
+    /// A descriptor could not be waited for.
+    NotWaited { app: AppId, error: String },
+}
+
+/// The control thread's end.
+pub(crate) struct Notes {
+    queue: mpsc::Sender<Note>,
+    pub dropped: u64,
+}
+
+impl Notes {
+    /// Both ends.
+    pub fn new() -> (Notes, mpsc::Receiver<Note>) {
+        let (queue, receiver) = mpsc::channel(WAITING);
+        (Notes { queue, dropped: 0 }, receiver)
+    }
+
+    /// Never blocks.
+    pub fn tell(&mut self, note: Note) {
+        self.dropped += u64::from(self.queue.try_send(note).is_err());
+    }
+}
+
+/// Writes a note to the log.
+pub(crate) fn log(note: Note) {
+    match note {
+        Note::Host(event) => log_event(event),
+        Note::NotApplied(error) => tracing::warn!(thread = error.thread().0, errno = error.errno(), "{error}"),
+        Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
+        Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),
+        Note::RingClosed { app } => tracing::debug!(app = app.0, "ring connection closed"),
+        Note::ProcessEnded { app, pid } => tracing::info!(app = app.0, pid, "process ended"),
+        Note::Silenced { app } => {
+            tracing::warn!(
+                app = app.0,
+                "wakes the daemon more often than it can have jobs; not listened to for a while"
+            )
+        }
+        Note::BirthsDropped { app, thread } => {
+            tracing::warn!(app = app.0, thread = thread.0, "threads appear faster than they are attached; left out")
+        }
+        Note::RecordsLost { count } => tracing::warn!(count, "the kernel dropped records of context switches"),
+        Note::NotObserved { pid, error } => tracing::info!(pid, error, "a child process is not covered"),
+        Note::NotWaited { app, error } => tracing::warn!(app = app.0, error, "cannot wait for a descriptor"),
+    }
+}
+
+fn log_event(event: HostEvent) {
+    match event {
+        HostEvent::Saturated { app, wanted, granted } => {
+            tracing::debug!(app = app.0, %wanted, %granted, "gets less than it wants")
+        }
+        HostEvent::Satisfied { app, granted } => tracing::debug!(app = app.0, %granted, "gets what it wants"),
+        HostEvent::TooManyThreads { app, thread, limit } => {
+            tracing::warn!(app = app.0, thread = thread.0, limit, "more threads than one application may reserve for")
+        }
+        HostEvent::Denied { app, thread, errno } => {
+            tracing::warn!(app = app.0, thread = thread.0, errno, "thread left under the normal scheduler")
+        }
+        HostEvent::Busy { app, thread, attempts } => {
+            tracing::debug!(app = app.0, thread = thread.0, attempts, "the kernel has no room yet")
+        }
+        HostEvent::Empty { app } => tracing::debug!(app = app.0, "no thread left"),
+        HostEvent::Left { app } => tracing::info!(app = app.0, "left, its threads are put back"),
+        HostEvent::GuaranteesCut { capacity, guaranteed } => {
+            tracing::warn!(%capacity, %guaranteed, "the capacity fell below what is guaranteed")
+        }
+        HostEvent::Ignored { count } => tracing::warn!(count, "an input made no sense and was ignored"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_that_finds_the_queue_full_is_counted() {
+        let (mut notes, mut receiver) = Notes::new();
+        for _ in 0..WAITING + 3 {
+            notes.tell(Note::RecordsLost { count: 1 });
+        }
+        assert_eq!(notes.dropped, 3);
+        assert_eq!(receiver.try_recv(), Ok(Note::RecordsLost { count: 1 }));
+    }
+
+    #[test]
+    fn nobody_listening_is_no_reason_to_block() {
+        let (mut notes, receiver) = Notes::new();
+        drop(receiver);
+        notes.tell(Note::RingTaken { app: AppId(1) });
+        assert_eq!(notes.dropped, 1);
+    }
+}

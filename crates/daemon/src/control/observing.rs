@@ -1,0 +1,180 @@
+//! Programs that do not speak of themselves: attaching the observer, and turning what it saw into inputs.
+
+use qfabric_host::Input;
+use qfabric_linux::observe::Observation;
+use qfabric_linux::threads;
+use qfabric_types::api::Problem;
+use qfabric_types::{AppId, Instant, JobSource, Nanos, ThreadId};
+
+use super::apps::{App, Apps};
+use super::births::Birth;
+use super::core::Core;
+use super::engine::Engine;
+use super::notes::Note;
+use crate::problem;
+
+/// The observer is asked this often at most and at least, while somebody is observed.
+const INTERVAL: (Nanos, Nanos) = (Nanos::from_millis(2), Nanos::from_millis(50));
+/// Child processes of a program that exist at its joining and are covered too; later ones are without bound.
+const MOST_CHILDREN: usize = 64;
+
+impl Engine {
+    /// Observes a process and its children; answers their threads that this contract may cover.
+    pub(super) fn observe_program(&mut self, app: &mut App) -> Result<Vec<ThreadId>, Problem> {
+        let own = self.observer.attach(app.pid).map_err(|error| problem::unwatchable(app.pid, &error))?;
+        app.observed.push(app.pid);
+        let takes = |thread: &ThreadId| self.apps.of_thread(*thread).is_none_or(|id| self.is_program(id));
+        let mut covered: Vec<_> = own.into_iter().filter(takes).collect();
+        for child in threads::descendants(app.pid).into_iter().take(MOST_CHILDREN) {
+            match self.observer.attach(child) {
+                Ok(children) => {
+                    app.observed.push(child);
+                    covered.extend(children.into_iter().filter(|thread| self.apps.is_free(*thread)));
+                }
+                // Most often it has ended meanwhile, and needs no cover.
+                Err(error) => self.core.notes.tell(Note::NotObserved { pid: child, error: error.to_string() }),
+            }
+        }
+        covered.truncate(self.bounds.max_threads);
+        Ok(covered)
+    }
+
+    /// Observes one thread alone, unless its program is observed anyway.
+    pub(super) fn observe_thread(&mut self, app: &mut App, thread: ThreadId) -> Result<(), Problem> {
+        if self.apps.program(app.pid).is_some() {
+            return Ok(());
+        }
+        self.observer.attach_thread(thread).map_err(|error| problem::unwatchable(thread.0, &error))?;
+        app.observed.push(thread.0);
+        Ok(())
+    }
+
+    pub(super) fn stop_observing(&mut self, app: &App) {
+        for id in &app.observed {
+            self.observer.detach(*id);
+        }
+    }
+
+    fn is_program(&self, id: AppId) -> bool {
+        self.apps.by_id.get(&id).is_some_and(App::is_program)
+    }
+
+    /// Twice per period of the fastest observed application: a new thread is under reservation within one.
+    pub(super) fn plan_observing(&mut self, now: Instant) {
+        let observed = |app: &&App| !app.observed.is_empty();
+        let fastest = self.apps.by_id.values().filter(observed).map(|app| app.period).min();
+        let interval = |period: Nanos| Nanos::new(period.get() / 2).clamp(INTERVAL.0, INTERVAL.1);
+        self.observe_at = fastest.map_or(Instant::NEVER, |period| now + interval(period));
+    }
+
+    /// Asks the observer what happened and tells the host.
+    pub(super) fn observe(&mut self, now: Instant) {
+        let Engine { observer, apps, core, .. } = self;
+        let mut changed = None;
+        let polled = observer.poll(&mut |observation| {
+            if let Some(app) = tell(apps, core, observation, now) {
+                changed = Some(app);
+            }
+        });
+        observer.cut(&mut |observation| drop(tell(apps, core, observation, now)));
+        core.counters.observations += polled.observations as u64;
+        self.more |= polled.more;
+        if polled.lost > 0 {
+            self.records_lost(polled.lost, now);
+        }
+        if let Some(app) = changed {
+            self.recount(app, now);
+        }
+        self.attach_due(now);
+        self.plan_observing(now);
+    }
+
+    /// Births and ends may be among what was lost: every program is counted again.
+    fn records_lost(&mut self, count: u64, now: Instant) {
+        self.core.counters.observations_lost += count;
+        self.core.notes.tell(Note::RecordsLost { count });
+        let programs: Vec<_> = self.apps.by_id.iter().filter(|(_, app)| app.is_program()).map(|(id, _)| *id).collect();
+        for id in programs {
+            self.recount(id, now);
+        }
+    }
+
+    /// Compares the threads covered with those that are there.
+    fn recount(&mut self, id: AppId, now: Instant) {
+        let Some(app) = self.apps.by_id.get(&id).filter(|app| app.is_program()) else { return };
+        let processes = std::iter::once(app.pid).chain(threads::descendants(app.pid)).take(MOST_CHILDREN + 1);
+        let there: Vec<ThreadId> = processes.filter_map(|pid| threads::list(pid).ok()).flatten().collect();
+        let gone: Vec<_> = self.apps.threads_of(id).filter(|thread| !there.contains(thread)).collect();
+        for thread in gone {
+            self.apps.uncover(thread);
+            self.core.handle(Input::ThreadGone { app: id, thread }, now);
+        }
+        for thread in there.into_iter().take(self.bounds.max_threads) {
+            if self.apps.is_free(thread) {
+                born(&mut self.apps, &mut self.core, id, thread, now);
+            }
+        }
+    }
+
+    /// Attaches threads that had to wait for their turn.
+    fn attach_due(&mut self, now: Instant) {
+        let Engine { apps, core, .. } = self;
+        let waiting: Vec<_> =
+            apps.by_id.iter().filter(|(_, app)| app.births.next_turn().is_some()).map(|(id, _)| *id).collect();
+        for id in waiting {
+            while let Some(thread) = apps.by_id.get_mut(&id).and_then(|app| app.births.due(now)) {
+                core.handle(Input::ThreadBorn { app: id, thread }, now);
+            }
+        }
+    }
+}
+
+/// Turns one observation into an input; answers the program that is to be counted again.
+fn tell(apps: &mut Apps, core: &mut Core, observation: Observation, now: Instant) -> Option<AppId> {
+    match observation {
+        Observation::Ran { tid, from, to, used, slept } => {
+            let app = apps.of_thread(tid)?;
+            if apps.by_id.get(&app)?.jobs != JobSource::Marked {
+                core.handle(Input::Ran { app, thread: tid, from, to, used, slept }, now);
+            }
+        }
+        Observation::Born { tid, parent, .. } => {
+            let app = covering_program(apps, parent)?;
+            if apps.is_free(tid) {
+                born(apps, core, app, tid, now);
+            }
+        }
+        Observation::Gone { tid } => {
+            let app = apps.uncover(tid)?;
+            if let Some(app) = apps.by_id.get_mut(&app) {
+                app.births.gone(tid);
+            }
+            core.handle(Input::ThreadGone { app, thread: tid }, now);
+        }
+        Observation::Exec { tid } => return covering_program(apps, tid),
+    }
+    None
+}
+
+/// A thread under a contract of its own still has its children in its program's.
+fn covering_program(apps: &Apps, thread: ThreadId) -> Option<AppId> {
+    let id = apps.of_thread(thread)?;
+    let app = apps.by_id.get(&id)?;
+    if app.is_program() { Some(id) } else { apps.program(app.pid) }
+}
+
+fn born(apps: &mut Apps, core: &mut Core, id: AppId, thread: ThreadId, now: Instant) {
+    let Some(app) = apps.by_id.get_mut(&id) else { return };
+    let birth = app.births.born(thread, now);
+    match birth {
+        Birth::Now => core.handle(Input::ThreadBorn { app: id, thread }, now),
+        Birth::Later => core.counters.births_deferred += 1,
+        Birth::Never => {
+            core.counters.births_dropped += 1;
+            core.notes.tell(Note::BirthsDropped { app: id, thread });
+        }
+    }
+    if birth != Birth::Never {
+        apps.cover(thread, id);
+    }
+}

@@ -1,0 +1,144 @@
+//! Starting the control thread: its reservation, the room that is left, the journal, the host.
+//!
+//! Order matters. Its own reservation comes first, so that the probed capacity is what is left for others; the
+//! journal was put back before that (see [`crate::startup`]), so that what a killed daemon left is not in the
+//! way. If the service is killed, threads keep their last reservation: budgets go on being replenished, and with
+//! nobody shrinking them nobody is throttled below what was last decided. The next start puts them back.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use qfabric_host::{Host, HostConfig};
+use qfabric_linux::journal::Journal;
+use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
+use qfabric_linux::{ApplyError, Deadline, Mechanism, capacity, memory, observe};
+use qfabric_types::{Reservation, Share, ThreadId};
+use tokio::sync::{mpsc, oneshot};
+
+use super::command::{Command, Requests, requests};
+use super::core::Core;
+use super::engine::{Bounds, Engine};
+use super::notes::{Note, Notes};
+use super::sources::wake_descriptor;
+use crate::config::{Config, InvalidConfig};
+
+/// The calling thread, as the kernel's interface says it.
+const SELF: ThreadId = ThreadId(0);
+
+/// A running control thread.
+pub(crate) struct Control {
+    pub requests: Requests,
+    pub notes: mpsc::Receiver<Note>,
+    /// Ends when the thread does, for whatever reason.
+    pub ended: oneshot::Receiver<()>,
+    pub thread: JoinHandle<()>,
+    pub ready: Ready,
+}
+
+/// What the control thread found out at its start.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ready {
+    /// What may be promised.
+    pub capacity: Share,
+    /// What kernel and observer are used.
+    pub mechanism: &'static str,
+    pub observer: &'static str,
+    /// The thread's own policy; where it is not the reservation that was configured, why.
+    pub policy: String,
+}
+
+/// The control thread cannot start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("cannot start the control thread: {0}")]
+    Thread(#[from] io::Error),
+    #[error("cannot find out how much may be reserved: {0}")]
+    Probe(#[from] ApplyError),
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    #[error("the control thread ended while it started")]
+    Ended,
+}
+
+/// Starts the thread and waits until it is ready.
+pub(crate) fn start(config: &Config, journal: Journal) -> Result<Control, StartError> {
+    let wake = Arc::new(wake_descriptor()?);
+    let (requests, commands) = requests(wake.clone());
+    let (notes, receiver) = Notes::new();
+    let (tell_end, ended) = oneshot::channel();
+    let (tell_ready, ready) = sync_channel(1);
+    let config = config.clone();
+    let thread = std::thread::Builder::new().name("qf-control".to_owned()).spawn(move || {
+        let parts = Parts { config, journal, notes, commands, wake };
+        live(parts, &tell_ready);
+        // Nobody waits for the end of a service that is being dropped.
+        let _ = tell_end.send(());
+    })?;
+    let ready = ready.recv().map_err(|_| StartError::Ended)??;
+    Ok(Control { requests, notes: receiver, ended, thread, ready })
+}
+
+struct Parts {
+    config: Config,
+    journal: Journal,
+    notes: Notes,
+    commands: Receiver<Command>,
+    wake: Arc<OwnedFd>,
+}
+
+fn live(parts: Parts, tell: &SyncSender<Result<Ready, StartError>>) {
+    // The starter waits for this; where it is gone, there is nobody to run for.
+    match prepare(parts) {
+        Ok((engine, ready)) => {
+            if tell.send(Ok(ready)).is_ok() {
+                engine.run();
+            }
+        }
+        Err(error) => drop(tell.send(Err(error))),
+    }
+}
+
+fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
+    let Parts { config, journal, notes, commands, wake } = parts;
+    let policy = reserve_for_ourselves(config.control_reservation()?);
+    memory::prefault_stack();
+    let capacity = match config.limits.capacity {
+        Some(configured) => configured,
+        None => capacity::probe()?,
+    };
+    let mechanism = Deadline::with_journal(journal);
+    let name = mechanism.name();
+    let host = Host::new(HostConfig {
+        limits: config.supervisor_limits(capacity),
+        max_applications: config.limits.max_applications,
+        max_threads: config.limits.max_threads,
+        mechanism: name.to_owned(),
+        ..HostConfig::default()
+    });
+    let observer = observe::open();
+    let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy };
+    let core = Core::new(host, Box::new(mechanism), notes);
+    Ok((Engine::new(core, observer, Bounds::of(&config), commands, &wake)?, ready))
+}
+
+/// A reservation that may use what others leave over: under a burst it is not throttled while a CPU idles.
+/// Without it, SCHED_FIFO keeps the thread before everything that is not reserved; without that, it runs like
+/// anybody else.
+fn reserve_for_ourselves(reservation: Option<Reservation>) -> String {
+    let Some(reservation) = reservation else { return "SCHED_OTHER, as configured".to_owned() };
+    let (budget, period) = (reservation.budget(), reservation.period());
+    let refused = match SchedAttr::deadline(reservation, true).give(SELF) {
+        Ok(()) => return format!("SCHED_DEADLINE, {budget} in {period}"),
+        Err(error) => error,
+    };
+    let fifo = SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(1) };
+    match fifo.give(SELF) {
+        Ok(()) => format!("SCHED_FIFO 1, since {budget} in {period} was refused: {refused}"),
+        Err(error) => {
+            format!("SCHED_OTHER, since {budget} in {period} was refused: {refused}, and SCHED_FIFO: {error}")
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Logs on standard error, for people or for programs.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Log, LogFormat};
+
+/// Overrides the configured filter.
+const FILTER_VARIABLE: &str = "QFABRIC_LOG";
+
+/// Starts logging. Where a program that embeds the service logs already, that goes on.
+pub(crate) fn start(log: &Log) {
+    let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| log.filter.clone());
+    let (filter, nonsense) = match EnvFilter::try_new(&filter) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new("info"), Some((filter, error))),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // An error says that logging was started before.
+    let _ = match log.format {
+        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    if let Some((filter, error)) = nonsense {
+        tracing::warn!(filter, %error, "log.filter is not understood; using \"info\"");
+    }
+}

@@ -1,0 +1,243 @@
+//! `/metrics`: every number once, with its name, unit and meaning, from one report of the control thread.
+//!
+//! Nothing is registered and nothing is counted here: a scrape asks the control thread for a copy of its
+//! counters, so that the hot path counts in plain words and never meets a lock.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use qfabric_types::api::{Application, HostStatus};
+
+use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
+
+/// What a scraper is told the answer is.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// One number: its name (unit last), its meaning, and where it is found.
+struct Metric<T> {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&T) -> Value,
+}
+
+/// A number as it is shown.
+#[derive(Clone, Copy)]
+enum Value {
+    Counter(u64),
+    Gauge(f64),
+}
+
+const fn of<T>(name: &'static str, help: &'static str, value: fn(&T) -> Value) -> Metric<T> {
+    Metric { name, help, value }
+}
+
+use Value::{Counter, Gauge};
+
+const STATUS: [Metric<HostStatus>; 4] = [
+    of("capacity_cpus", "CPUs that may be promised", |s| Gauge(s.capacity.as_f64())),
+    of("guaranteed_cpus", "CPUs guaranteed to classes A and B", |s| Gauge(s.guaranteed.as_f64())),
+    of("granted_cpus", "CPUs granted now", |s| Gauge(s.granted.as_f64())),
+    of("applications", "applications under contract", |s| Gauge(s.applications.len() as f64)),
+];
+
+const CONTROL: [Metric<Counters>; 14] = [
+    of("control_wakeups", "times the control thread woke up", |c| Counter(c.wakeups)),
+    of("control_requests", "requests of the API to the control thread", |c| Counter(c.requests)),
+    of("settings_applied", "settings the kernel carried out", |c| Counter(c.applied)),
+    of("settings_busy", "settings the kernel had no room for at that moment", |c| Counter(c.busy)),
+    of("settings_gone", "settings for threads that were gone", |c| Counter(c.gone)),
+    of("settings_denied", "settings the kernel refused for good", |c| Counter(c.denied)),
+    of("threads_left_out", "threads beyond the bound of their application", |c| Counter(c.threads_left_out)),
+    of("births_deferred", "new threads that waited for their turn", |c| Counter(c.births_deferred)),
+    of("births_dropped", "new threads left under the normal scheduler", |c| Counter(c.births_dropped)),
+    of("observations", "records of context switches read", |c| Counter(c.observations)),
+    of("observations_lost", "records of context switches the kernel dropped", |c| Counter(c.observations_lost)),
+    of("looks_cut_short", "looks at a ring ended by their bound", |c| Counter(c.looks_cut_short)),
+    of("outputs_left", "drains of the host ended by their bound", |c| Counter(c.outputs_left)),
+    of("inputs_ignored", "inputs the host could make no sense of", |c| Counter(c.inputs_ignored)),
+];
+
+const APPLICATION: [Metric<Application>; 9] = [
+    of("app_guaranteed_cpus", "CPUs guaranteed to the application", |a| Gauge(a.guaranteed.as_f64())),
+    of("app_wanted_cpus", "CPUs its controller wants", |a| Gauge(a.wanted.as_f64())),
+    of("app_granted_cpus", "CPUs it is granted", |a| Gauge(a.granted.as_f64())),
+    of("app_used_cpus", "CPUs its jobs used over the time they had", |a| Gauge(a.used.as_f64())),
+    of("app_threads", "its threads under reservation", |a| Gauge(reserved(a) as f64)),
+    of("app_jobs", "jobs it ended", |a| Counter(a.quality.jobs)),
+    of("app_misses", "jobs that ended after their deadline", |a| Counter(a.quality.misses)),
+    of("app_error_mean_ratio", "mean scheduling error over the period", |a| Gauge(a.quality.mean_error)),
+    of("app_in_target_ratio", "jobs whose error lay in the target interval", |a| Gauge(a.quality.in_target)),
+];
+
+const RING: [Metric<RingCounters>; 6] = [
+    of("ring_records", "records taken from its ring", |r| Counter(r.taken)),
+    of("ring_rejected", "records that made no sense", |r| Counter(r.rejected)),
+    of("ring_flooded", "records beyond what its contract can mean, thrown away", |r| Counter(r.flooded)),
+    of("ring_dropped", "records it dropped for want of room, by its own account", |r| Counter(r.dropped)),
+    of("ring_wakeups", "wake-up calls it made", |r| Counter(r.wakes)),
+    of("ring_silenced", "times its wake-up calls were not listened to for a while", |r| Counter(r.silenced)),
+];
+
+fn reserved(application: &Application) -> usize {
+    application.threads.iter().filter(|thread| thread.reservation.is_some()).count()
+}
+
+/// The report in the text format that Prometheus reads.
+pub(crate) fn text(report: Report) -> String {
+    let mut registry = Registry::with_prefix("qfabric");
+    registry.register_collector(Box::new(Shown(report)));
+    let mut out = String::with_capacity(16 << 10);
+    text::encode(&mut out, &registry).expect("writing into a string does not fail");
+    out
+}
+
+#[derive(Debug)]
+struct Shown(Report);
+
+impl Collector for Shown {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Report { status, rings, counters, notes_dropped } = &self.0;
+        STATUS.iter().try_for_each(|metric| one(&mut encoder, metric, status))?;
+        CONTROL.iter().try_for_each(|metric| one(&mut encoder, metric, counters))?;
+        let dropped = of("notes_dropped", "log lines dropped because they came too fast", |n: &u64| Counter(*n));
+        one(&mut encoder, &dropped, notes_dropped)?;
+        handling(&mut encoder, counters)?;
+        let labels = |app: &Application| labels(app);
+        for metric in &APPLICATION {
+            let rows = status.applications.iter().map(|app| (labels(app), (metric.value)(app)));
+            family(&mut encoder, metric.name, metric.help, rows)?;
+        }
+        for metric in &RING {
+            let named = |(id, ring)| Some((labels(status.applications.iter().find(|a| a.id == id)?), ring));
+            let rows = rings.iter().copied().filter_map(named).map(|(labels, ring)| (labels, (metric.value)(&ring)));
+            family(&mut encoder, metric.name, metric.help, rows)?;
+        }
+        Ok(())
+    }
+}
+
+type Labels = [(&'static str, String); 4];
+
+/// Two applications may have the same name; the number tells them apart.
+fn labels(app: &Application) -> Labels {
+    let name = escaped(&app.contract.name);
+    [("app", app.id.to_string()), ("name", name), ("pid", app.pid.to_string()), ("uid", app.owner.uid.to_string())]
+}
+
+/// The library writes label values as they are; a name comes from outside and may hold a quotation mark. Line
+/// breaks a contract cannot have.
+fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+fn kind(value: Value) -> MetricType {
+    match value {
+        Counter(_) => MetricType::Counter,
+        Gauge(_) => MetricType::Gauge,
+    }
+}
+
+fn write(value: Value, encoder: MetricEncoder<'_>) -> fmt::Result {
+    match value {
+        Counter(count) => ConstCounter::new(count).encode(encoder),
+        Gauge(level) => ConstGauge::new(level).encode(encoder),
+    }
+}
+
+fn one<T>(encoder: &mut DescriptorEncoder<'_>, metric: &Metric<T>, of: &T) -> fmt::Result {
+    let value = (metric.value)(of);
+    write(value, encoder.encode_descriptor(metric.name, metric.help, None, kind(value))?)
+}
+
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl Iterator<Item = (Labels, Value)>,
+) -> fmt::Result {
+    let mut rows = rows.peekable();
+    let Some((_, first)) = rows.peek() else { return Ok(()) };
+    let mut metric = encoder.encode_descriptor(name, help, None, kind(*first))?;
+    rows.try_for_each(|(labels, value)| write(value, metric.encode_family(&labels)?))
+}
+
+fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Result {
+    let ends = HANDLING_BUCKETS_NS.iter().map(|ns| *ns as f64 / 1e9).chain([f64::INFINITY]);
+    let buckets: Vec<_> = ends.zip(counters.handling.buckets).collect();
+    let count = counters.handling.buckets.iter().sum();
+    let help = "time from a wake-up to the next sleep";
+    let mut metric =
+        encoder.encode_descriptor("control_handling", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+    metric.encode_histogram::<NoLabelSet>(counters.handling.sum.as_secs_f64(), count, &buckets, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::{AppId, Contract, Nanos, Owner, Share};
+
+    fn application(id: u64) -> Application {
+        Application {
+            id: AppId(id),
+            pid: 42,
+            owner: Owner { uid: 1000, gid: 100 },
+            contract: Contract::new("play\"er", Nanos::from_millis(40)),
+            guaranteed: Share::ZERO,
+            wanted: Share::from_ppm(250_000),
+            granted: Share::from_ppm(200_000),
+            threads: Vec::new(),
+            quality: qfabric_types::Quality { jobs: 7, misses: 2, ..Default::default() },
+            used: Share::ZERO,
+        }
+    }
+
+    fn report() -> Report {
+        let mut counters = Counters { wakeups: 3, ..Counters::default() };
+        counters.handling.count(Nanos::new(2_000));
+        let status = HostStatus {
+            version: "1".into(),
+            mechanism: "deadline".into(),
+            capacity: Share::from_ppm(1_800_000),
+            guaranteed: Share::ZERO,
+            granted: Share::ZERO,
+            applications: vec![application(1), application(2)],
+        };
+        let ring = RingCounters { rejected: 5, ..RingCounters::default() };
+        Report { status, rings: vec![(AppId(2), ring), (AppId(3), ring)], counters, notes_dropped: 4 }
+    }
+
+    #[test]
+    fn a_scrape_names_applications_rings_and_what_was_lost() {
+        let text = text(report());
+        for line in [
+            "qfabric_capacity_cpus 1.8",
+            "qfabric_control_wakeups_total 3",
+            "qfabric_notes_dropped_total 4",
+            "qfabric_control_handling_seconds_count 1",
+            "qfabric_control_handling_seconds_bucket{le=\"4e-6\"} 1",
+            "qfabric_app_misses_total{app=\"1\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 2",
+            "qfabric_app_wanted_cpus{app=\"2\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 0.25",
+            "qfabric_ring_rejected_total{app=\"2\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 5",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("app=\"3\""), "a ring without application has no row");
+    }
+
+    #[test]
+    fn every_metric_is_described_once() {
+        let text = text(report());
+        let mut described: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        let all = described.len();
+        described.sort();
+        described.dedup();
+        assert_eq!(described.len(), all);
+        assert_eq!(all, STATUS.len() + CONTROL.len() + 2 + APPLICATION.len() + RING.len());
+    }
+}

@@ -1,0 +1,55 @@
+//! Telling systemd how the service stands: one datagram to the socket named in `$NOTIFY_SOCKET`. Outside
+//! systemd there is no such socket, and nothing happens.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+
+/// The service serves.
+pub(crate) const READY: &str = "READY=1";
+/// The service puts everything back.
+pub(crate) const STOPPING: &str = "STOPPING=1";
+
+/// Sends `state`, where somebody wants to know. A failure is logged: systemd will tell it more loudly.
+pub(crate) fn notify(state: &str) {
+    if let Some(path) = std::env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = send(Path::new(&path), state)
+    {
+        tracing::warn!(%error, state, "cannot tell systemd");
+    }
+}
+
+/// A path that begins with `@` names a socket that is in no file system.
+fn send(path: &Path, state: &str) -> io::Result<()> {
+    let address = match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(path)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_arrives_as_one_datagram() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        send(&path, READY).unwrap();
+        let mut buffer = [0; 32];
+        let length = socket.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"READY=1");
+    }
+
+    #[test]
+    fn nobody_there_is_an_error_and_no_hang() {
+        assert!(send(Path::new("/nonexistent/notify"), READY).is_err());
+        assert!(send(Path::new("@qfabric-nobody"), READY).is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! `GET /v1/openapi.json`: what this API takes and answers, from the types that it takes and answers with.
+
+use utoipa::OpenApi;
+
+use crate::api::routes;
+
+/// The description, as JSON.
+pub(crate) fn document() -> String {
+    Described::openapi().to_json().expect("the description is plain data")
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Q-Fabric local API",
+        description = "HTTP over the Unix socket qfabric.sock; peer credentials decide. Times in nanoseconds, \
+                       shares in CPUs. Every refusal is a Problem and has changed nothing.",
+    ),
+    paths(
+        routes::join,
+        routes::list,
+        routes::show,
+        routes::change,
+        routes::leave,
+        routes::status,
+        routes::measure,
+        routes::describe
+    )
+)]
+struct Described;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Contract;
+    use serde_json::Value;
+
+    fn described() -> Value {
+        serde_json::from_str(&document()).unwrap()
+    }
+
+    #[test]
+    fn every_path_served_is_described() {
+        let paths = described()["paths"].clone();
+        for (path, methods) in [
+            ("/v1/applications", &["get", "post"][..]),
+            ("/v1/applications/{id}", &["get", "patch", "delete"]),
+            ("/v1/status", &["get"]),
+            ("/metrics", &["get"]),
+            ("/v1/openapi.json", &["get"]),
+        ] {
+            assert!(methods.iter().all(|method| paths[path][method].is_object()), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_schema_referred_to_is_there() {
+        let text = document();
+        let schemas = described()["components"]["schemas"].clone();
+        for reference in text.split("#/components/schemas/").skip(1) {
+            let name = reference.split('"').next().unwrap();
+            assert!(schemas[name].is_object(), "{name} is referred to but not described");
+        }
+    }
+
+    /// The description is of what is really sent: same names, and the types as JSON has them.
+    #[test]
+    fn the_contract_described_is_the_contract_sent() {
+        let sent = serde_json::to_value(Contract::default()).unwrap();
+        let described = described()["components"]["schemas"]["Contract"]["properties"].clone();
+        let names =
+            |value: &Value| value.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(names(&sent), names(&described));
+        for (name, value) in sent.as_object().unwrap() {
+            let kind = described[name]["type"].as_str();
+            let fits = match value {
+                Value::String(_) => kind == Some("string"),
+                Value::Bool(_) => kind == Some("boolean"),
+                Value::Number(n) if n.is_u64() => matches!(kind, Some("integer" | "number")),
+                Value::Number(_) => kind == Some("number"),
+                _ => true,
+            };
+            assert!(fits || described[name]["$ref"].is_string(), "{name}: sent {value}, described {}", described[name]);
+        }
+    }
+}

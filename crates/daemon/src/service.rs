@@ -1,0 +1,117 @@
+//! The service put together: control thread, API thread, and how both end.
+//!
+//! ```text
+//! prepared ──> control ready ──> sockets bound ──> serving ──(signal, or dropped)──> stopping ──> put back
+//!                                                     └──(control thread ends by itself)──> error
+//! ```
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::api::{self, Sockets};
+use crate::config::Config;
+use crate::control::{self, Command, Control};
+use crate::startup::{self, DaemonError, Place};
+
+/// Everything made ready, nothing served yet.
+pub(crate) struct Service {
+    control: Control,
+    sockets: Sockets,
+    places: usize,
+    timeout: Duration,
+    /// Held to the end: the next service on this folder starts after everything was put back.
+    _lock: File,
+}
+
+impl Service {
+    /// Makes everything ready. After this the sockets exist, and callers wait until [`Service::serve`].
+    pub fn prepare(config: &Config) -> Result<Service, DaemonError> {
+        let Place { directory, lock, journal } = startup::prepare(config)?;
+        let control = control::start(config, journal)?;
+        let ready = &control.ready;
+        let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
+        tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
+        let timeout = Duration::from_nanos(config.api.timeout.get());
+        let sockets = api::bind(config, &directory)?;
+        Ok(Service { control, sockets, places: config.api.max_connections, timeout, _lock: lock })
+    }
+
+    /// Where callers find it.
+    pub fn socket(&self) -> PathBuf {
+        self.sockets.http_path.clone()
+    }
+
+    /// Serves until `stop` resolves; then puts everything back. An error says that the service ended by itself.
+    pub fn serve(self, stop: impl Future<Output = ()>, ready: impl FnOnce()) -> Result<(), DaemonError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
+        let Service { control, mut sockets, places, timeout, _lock } = self;
+        let Control { requests, notes, ended, thread, .. } = control;
+        let router = api::router(requests.clone(), timeout);
+        let http = sockets.http.take().expect("bound in prepare, taken once");
+        let rings = sockets.rings.take().expect("bound in prepare, taken once");
+        let outcome = runtime.block_on(async {
+            let serving = [
+                tokio::spawn(api::serve_http(http, router, places, timeout)),
+                tokio::spawn(api::serve_rings(rings, requests.clone(), places, timeout)),
+            ];
+            tokio::spawn(log_notes(notes));
+            ready();
+            let outcome = wait(stop, ended, serving).await;
+            // Nobody new comes in while everything is put back.
+            drop(sockets);
+            // An error says that the control thread is gone, and has put everything back itself.
+            let _ = tokio::time::timeout(timeout, requests.ask(|reply| Command::Stop { reply })).await;
+            outcome
+        });
+        if thread.join().is_err() {
+            return Err(DaemonError::Engine("the control thread failed; everything was put back".to_owned()));
+        }
+        outcome
+    }
+}
+
+type Serving = tokio::task::JoinHandle<std::io::Result<()>>;
+
+async fn wait(
+    stop: impl Future<Output = ()>,
+    ended: oneshot::Receiver<()>,
+    [http, rings]: [Serving; 2],
+) -> Result<(), DaemonError> {
+    let failed = |what: &str| Err(DaemonError::Engine(format!("{what} ended by itself")));
+    let (http, rings) = (Aborted(http), Aborted(rings));
+    let outcome = tokio::select! {
+        () = stop => Ok(()),
+        _ = ended => failed("the control thread"),
+        () = http.ended() => failed("the API's socket"),
+        () = rings.ended() => failed("the rings' socket"),
+    };
+    tracing::info!("stopping: every thread is put back");
+    outcome
+}
+
+/// A task that does not outlive its owner.
+struct Aborted(Serving);
+
+impl Aborted {
+    async fn ended(&self) {
+        while !self.0.is_finished() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn log_notes(mut notes: tokio::sync::mpsc::Receiver<control::Note>) {
+    while let Some(note) = notes.recv().await {
+        control::log(note);
+    }
+}

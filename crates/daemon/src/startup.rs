@@ -1,0 +1,151 @@
+//! Before anything is promised: the folder, the only service in it, what a killed one left, capabilities, memory.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use qfabric_linux::journal::{self, Journal, JournalError};
+use qfabric_linux::{capability, memory};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+
+use crate::config::{Config, InvalidConfig};
+use crate::control::StartError;
+
+/// The service cannot start. Nothing was promised, and nothing is left changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration cannot be meant.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    /// Reservations need a capability that this process has not. It refuses to run rather than to promise what
+    /// it cannot hold.
+    #[error(
+        "CAP_SYS_NICE is missing, so no reservation can be given; start it as root or by its systemd unit, \
+         or once: setcap cap_sys_nice,cap_perfmon,cap_ipc_lock,cap_sys_ptrace+ep {}", program.display()
+    )]
+    NoCapability {
+        /// This program.
+        program: PathBuf,
+    },
+    /// Another service runs on the same folder.
+    #[error("a service is running on {} already; use it, stop it, or set api.directory", directory.display())]
+    Running {
+        /// The folder.
+        directory: PathBuf,
+    },
+    /// The folder or a socket in it cannot be made or used.
+    #[error("{}: {source}; check its owner and permissions, or set api.directory", path.display())]
+    Path {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The group of the sockets does not exist.
+    #[error("api.group: there is no group {group:?}; create it (groupadd --system {group}) or leave it out")]
+    NoGroup {
+        /// What was configured.
+        group: String,
+    },
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The control thread or the API's runtime cannot start, or ended by itself.
+    #[error("{0}")]
+    Engine(String),
+}
+
+impl From<StartError> for DaemonError {
+    fn from(error: StartError) -> Self {
+        DaemonError::Engine(error.to_string())
+    }
+}
+
+/// A folder that belongs to this service alone, put back as it was before any service ran.
+pub(crate) struct Place {
+    pub directory: PathBuf,
+    /// Held as long as the service runs; the kernel lets go of it, however the process ends.
+    pub lock: File,
+    pub journal: Journal,
+}
+
+/// Makes the place ready, and the process fit.
+pub(crate) fn prepare(config: &Config) -> Result<Place, DaemonError> {
+    config.check()?;
+    check_capability()?;
+    let directory = config.directory()?;
+    make_directory(&directory)?;
+    let lock = lock(&directory)?;
+    restore(&directory)?;
+    let journal = Journal::open(&directory)?;
+    if config.control.lock_memory
+        && let Err(error) = memory::lock_all()
+    {
+        tracing::warn!(%error, "memory is not locked: decisions may wait for a disk; raise LimitMEMLOCK");
+    }
+    Ok(Place { directory, lock, journal })
+}
+
+fn check_capability() -> Result<(), DaemonError> {
+    if capability::held(CapabilitySet::SYS_NICE) {
+        return Ok(());
+    }
+    let program = std::env::current_exe().unwrap_or_else(|_| "/usr/bin/qfabric".into());
+    Err(DaemonError::NoCapability { program })
+}
+
+/// Everybody may enter: the sockets' own modes decide who may ask. The journal's own mode keeps it private.
+fn make_directory(directory: &Path) -> Result<(), DaemonError> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
+    made.map_err(|source| DaemonError::Path { path: directory.to_owned(), source })
+}
+
+fn lock(directory: &Path) -> Result<File, DaemonError> {
+    let path = directory.join("daemon.lock");
+    let opened = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&path);
+    let file = opened.map_err(|source| DaemonError::Path { path: path.clone(), source })?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(DaemonError::Running { directory: directory.to_owned() }),
+        Err(error) => Err(DaemonError::Path { path, source: error.into() }),
+    }
+}
+
+/// Puts back what a service that was killed here left.
+fn restore(directory: &Path) -> Result<(), DaemonError> {
+    let restored = journal::restore(directory)?;
+    let (threads, settings) = (restored.threads, restored.settings);
+    if threads + settings > 0 {
+        tracing::warn!(threads, settings, "a former service was killed here: what it had changed is put back");
+    }
+    for failure in &restored.failed {
+        tracing::error!("not put back: {failure}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_service_on_the_same_folder_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = lock(dir.path()).unwrap();
+        let refusal = lock(dir.path()).unwrap_err().to_string();
+        assert!(refusal.contains(dir.path().to_str().unwrap()) && refusal.contains("api.directory"), "{refusal}");
+        drop(first);
+        lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_missing_capability_is_named_with_the_command_that_gives_it() {
+        let text = DaemonError::NoCapability { program: "/opt/qfabric".into() }.to_string();
+        for part in ["CAP_SYS_NICE", "setcap", "systemd", "/opt/qfabric"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
