@@ -7,6 +7,7 @@
 
 use nalgebra::{DMatrix, DVector};
 
+use super::window::Recent;
 use super::{Interval, Predictor};
 
 /// `ol:n,N`.
@@ -26,28 +27,6 @@ struct Fit {
     rms_ns: f64,
 }
 
-/// The last `n` samples, oldest first, always in one piece: each is written twice, `n` apart.
-#[derive(Clone, Debug)]
-struct Recent {
-    twice: Vec<f64>,
-    next: usize,
-}
-
-impl Recent {
-    fn new(n: usize) -> Self {
-        Recent { twice: vec![0.0; 2 * n], next: 0 }
-    }
-    fn push(&mut self, sample: f64) {
-        let n = self.twice.len() / 2;
-        self.twice[self.next] = sample;
-        self.twice[self.next + n] = sample;
-        self.next = (self.next + 1) % n;
-    }
-    fn oldest_first(&self) -> &[f64] {
-        &self.twice[self.next..self.next + self.twice.len() / 2]
-    }
-}
-
 impl LeastSquares {
     /// `taps` (at least 1) from `training` jobs (more than `taps`), `rho` root mean squares to each side.
     pub fn new(taps: usize, training: usize, rho: f64) -> Self {
@@ -57,7 +36,7 @@ impl LeastSquares {
     }
 
     fn taps(&self) -> usize {
-        self.recent.twice.len() / 2
+        self.recent.len()
     }
 }
 
@@ -150,14 +129,6 @@ mod tests {
             for (tap, expected) in fit.taps.iter().zip(direct.iter()) {
                 prop_assert!((tap - expected).abs() < 1e-6, "{tap} is not {expected}");
             }
-        }
-
-        #[test]
-        fn the_last_samples_are_always_in_one_piece(samples in prop::collection::vec(0u32..99, 7..50)) {
-            let mut recent = Recent::new(7);
-            samples.iter().for_each(|&s| recent.push(f64::from(s)));
-            let expected: Vec<f64> = samples[samples.len() - 7..].iter().map(|&s| f64::from(s)).collect();
-            prop_assert_eq!(recent.oldest_first(), expected.as_slice());
         }
     }
 }

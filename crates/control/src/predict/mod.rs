@@ -94,7 +94,7 @@ mod tests {
     fn a_constant_cost_is_predicted_exactly() {
         for text in ["ma:12", "mma:3,4", "ol:4,20", "pct:10,90", "hint:7"] {
             let mut predictor = predictor(text.parse().unwrap(), 1.0);
-            for _ in 0..100 {
+            for _ in 0..1_000 {
                 predictor.observe(7e6, Some(1_000.0));
             }
             let costs = predictor.predict(Some(1_000.0)).unwrap();

@@ -1,4 +1,4 @@
-//! Mean and population variance of the last `n` samples in O(1) each. Samples in nanoseconds.
+//! The last `n` samples; their mean and population variance in O(1) each. Samples in nanoseconds.
 //! Approach: Welford's sums, slid by one sample at a time. Sliding alone would gather rounding errors for
 //! ever; so a second pair of sums is built from the samples since the buffer last wrapped, and takes over
 //! at the next wrap: no sum is ever older than `2n` samples, and no job pays for the rebuild.
@@ -80,6 +80,38 @@ impl Window {
     }
 }
 
+/// The last `n` samples, oldest first, always in one piece: each is written twice, `n` apart.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    twice: Vec<f64>,
+    next: usize,
+}
+
+impl Recent {
+    /// Zeros, for `n >= 1` samples.
+    pub fn new(n: usize) -> Self {
+        Recent { twice: vec![0.0; 2 * n.max(1)], next: 0 }
+    }
+
+    /// Takes a sample in, and the oldest out.
+    pub fn push(&mut self, sample: f64) {
+        let n = self.len();
+        self.twice[self.next] = sample;
+        self.twice[self.next + n] = sample;
+        self.next = (self.next + 1) % n;
+    }
+
+    /// All `n` of them; zeros stand for those not yet seen.
+    pub fn oldest_first(&self) -> &[f64] {
+        &self.twice[self.next..self.next + self.len()]
+    }
+
+    /// n.
+    pub fn len(&self) -> usize {
+        self.twice.len() / 2
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +149,14 @@ mod tests {
                 prop_assert!((window.sd() - sd).abs() <= 1e-3, "{} is not {}", window.sd(), sd);
                 prop_assert_eq!(window.is_full(), k + 1 >= n);
             }
+        }
+
+        #[test]
+        fn the_last_samples_are_always_in_one_piece(samples in prop::collection::vec(0u32..99, 7..50)) {
+            let mut recent = Recent::new(7);
+            samples.iter().for_each(|&s| recent.push(f64::from(s)));
+            let expected: Vec<f64> = samples[samples.len() - 7..].iter().map(|&s| f64::from(s)).collect();
+            prop_assert_eq!(recent.oldest_first(), expected.as_slice());
         }
     }
 }

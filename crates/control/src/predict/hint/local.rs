@@ -1,0 +1,143 @@
+//! Regression of costs on hints near one hint: the logarithm of one on the logarithm of the other.
+//!
+//! Why logarithms: bytes and decoding times span a decade, their errors are relative, and a law `c ~ hint^b`
+//! carries over from one kind of frame to the next better than a line. Why local: I, P and B frames follow
+//! different laws, and their sizes tell them apart, so samples count by the nearness of their hints. Why a
+//! prior on the slope: among samples of one size the slope is not seen at all, and a wild one ruins the next
+//! frame of another size; with none to be seen, `b` stays at one half.
+
+use crate::predict::window::Recent;
+
+/// Distance of logarithms at which a sample counts a quarter: a third more or less.
+const NEAR: f64 = 0.3;
+/// The slope expected before any is seen, and how many (weighted) samples at distance 1 outweigh it.
+const PRIOR: (f64, f64) = (0.5, 0.1);
+/// Slopes beyond this are noise.
+const STEEPEST: f64 = 1.5;
+/// Hints are never carried further than this (a factor of 7) beyond those seen.
+const FARTHEST: f64 = 2.0;
+/// Samples further off than this when they came count less, in proportion: a spike teaches little.
+const SURPRISE: f64 = 0.2;
+/// Recency: a sample halves its weight in this part of the window.
+const HALF_LIFE: f64 = 0.4;
+
+/// The last `n` pairs of hint and cost.
+#[derive(Clone, Debug)]
+pub struct Local {
+    hints: Recent,
+    costs: Recent,
+    trust: Recent,
+    recency: Vec<f64>,
+    seen: usize,
+}
+
+impl Local {
+    /// Over `n` samples.
+    pub fn new(n: usize) -> Self {
+        let half_life = (HALF_LIFE * n as f64).max(1.0);
+        let recency = (0..n).map(|oldness| 0.5f64.powf((n - 1 - oldness) as f64 / half_life)).collect();
+        Local { hints: Recent::new(n), costs: Recent::new(n), trust: Recent::new(n), recency, seen: 0 }
+    }
+
+    /// Samples seen, up to the whole window.
+    pub fn samples(&self) -> usize {
+        self.seen.min(self.recency.len())
+    }
+
+    /// A job with logarithms `hint` and `cost`, which was predicted `residual` too low (0: not predicted).
+    pub fn push(&mut self, hint: f64, cost: f64, residual: f64) {
+        self.hints.push(hint);
+        self.costs.push(cost);
+        self.trust.push((SURPRISE / residual.abs()).min(1.0));
+        self.seen = self.seen.saturating_add(1);
+    }
+
+    /// The logarithm of the cost to expect at logarithm `hint`. Needs one sample at least.
+    pub fn at(&self, hint: f64) -> f64 {
+        let sums = self.sums(hint);
+        let (mean_x, mean_y) = (sums.x / sums.w, sums.y / sums.w);
+        let sxx = (sums.xx - sums.x * mean_x).max(0.0);
+        let sxy = sums.xy - sums.x * mean_y;
+        let (prior, ridge) = PRIOR;
+        let slope = ((sxy + prior * ridge) / (sxx + ridge)).clamp(-STEEPEST, STEEPEST);
+        mean_y - slope * mean_x.clamp(-FARTHEST, FARTHEST)
+    }
+
+    /// Weighted sums with `x` counted from `hint`. Samples not yet seen have no trust and so no weight.
+    fn sums(&self, hint: f64) -> Sums {
+        let samples = self.hints.oldest_first().iter().zip(self.costs.oldest_first());
+        let weights = self.trust.oldest_first().iter().zip(&self.recency);
+        let mut sums = Sums::default();
+        for ((x, y), (trust, recency)) in samples.zip(weights) {
+            let x = x - hint;
+            let near = 1.0 / (1.0 + (x / NEAR) * (x / NEAR));
+            sums.add(trust * recency * near * near, x, *y);
+        }
+        sums
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    w: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+}
+
+impl Sums {
+    fn add(&mut self, w: f64, x: f64, y: f64) {
+        self.w += w;
+        self.x += w * x;
+        self.y += w * y;
+        self.xx += w * x * x;
+        self.xy += w * x * y;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learned(pairs: impl IntoIterator<Item = (f64, f64)>) -> Local {
+        let mut local = Local::new(24);
+        pairs.into_iter().for_each(|(hint, cost): (f64, f64)| local.push(hint.ln(), cost.ln(), 0.0));
+        local
+    }
+
+    #[test]
+    fn two_kinds_of_jobs_keep_their_own_laws() {
+        // Small ones cost 100 per byte, large ones 20.
+        let small = (0..16).map(|i| (1e4 + 100.0 * f64::from(i), (1e4 + 100.0 * f64::from(i)) * 100.0));
+        let large = (0..8).map(|i| (2e5 + 1e3 * f64::from(i), (2e5 + 1e3 * f64::from(i)) * 20.0));
+        let local = learned(small.chain(large));
+        for (hint, cost) in [(1.05e4, 1.05e6), (2.04e5, 4.08e6)] {
+            let expected = local.at(f64::ln(hint)).exp();
+            assert!((expected / cost - 1.0).abs() < 0.03, "{hint}: {expected} is not {cost}");
+        }
+    }
+
+    #[test]
+    fn one_sample_is_carried_over_by_half_its_logarithm() {
+        let local = learned([(1e4, 1e6)]);
+        assert!((local.at(f64::ln(4e4)).exp() / 2e6 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn absurd_hints_stay_within_reach_of_what_was_seen() {
+        let local = learned((0..24).map(|i| (1e4 + f64::from(i), 1e6)));
+        for hint in [f64::MIN_POSITIVE, 1e-9, 1e300, f64::MAX] {
+            let expected = local.at(hint.ln()).exp();
+            assert!((1e5..1e7).contains(&expected), "{hint}: {expected}");
+        }
+    }
+
+    #[test]
+    fn a_surprising_sample_teaches_less() {
+        let (mut calm, mut wary) = (learned([(1e4, 1e6); 8]), learned([(1e4, 1e6); 8]));
+        calm.push(1e4f64.ln(), 4e6f64.ln(), 0.0);
+        wary.push(1e4f64.ln(), 4e6f64.ln(), 4f64.ln());
+        assert!(wary.at(1e4f64.ln()) < calm.at(1e4f64.ln()));
+    }
+}

@@ -1,0 +1,194 @@
+//! hint:n – from what the application knows of a job before it runs, such as the bytes of a frame. O(n) per
+//! job. Costs in nanoseconds, inside as logarithms; a hint is any number above 0 that goes with the cost.
+//! Source: AQuoSA 2009, §4.3.2, which only points at it; the method is this project's own.
+//!
+//! ```text
+//!  hint ──> local regression over the last n jobs ──┐
+//!                                                   + ──> centre ──> centre·(1 ± ρ·w)
+//!  residuals that repeat (lags 1 to 16) ────────────┘
+//! ```
+//! `w` is three times the mean deviation of late, at most 0.13: on a machine shared with others costs repeat
+//! to within an eighth, and a wider interval is paid for by every job while it saves few. Three, because the
+//! deviations have long tails. A job without a hint (or with one of 0 or less) is predicted by MA[n].
+
+mod local;
+mod pattern;
+
+use std::cell::Cell;
+
+use local::Local;
+use pattern::{LAGS, Pattern};
+
+use super::{Interval, MovingAverage, Predictor};
+
+/// Mean deviations to each side, and the widest half-width, both for ρ = 1.
+const WIDTH: (f64, f64) = (3.0, 0.13);
+/// Weight of the newest deviation, and the largest that is counted.
+const DEVIATION: (f64, f64) = (0.05, 0.2);
+/// Samples with hints needed before hints are used.
+const ENOUGH: usize = 3;
+
+/// `hint:n`.
+#[derive(Clone, Debug)]
+pub struct Hint {
+    rho: f64,
+    plain: MovingAverage,
+    local: Local,
+    pattern: Pattern,
+    correction: f64,
+    deviation: f64,
+    /// The last hint asked about and what the regression said: the job that follows is usually that one.
+    asked: Cell<(f64, f64)>,
+}
+
+impl Hint {
+    /// Over the last `n` jobs, at least 2; `rho` stretches the interval.
+    pub fn new(n: usize, rho: f64) -> Self {
+        let n = n.max(2);
+        Hint {
+            rho,
+            plain: MovingAverage::new(n, rho),
+            local: Local::new(n),
+            pattern: Pattern::default(),
+            correction: 0.0,
+            deviation: WIDTH.1 / WIDTH.0,
+            asked: Cell::new((f64::NAN, 0.0)),
+        }
+    }
+
+    /// The logarithm of the cost to expect, from the hint alone.
+    fn regress(&self, hint: f64) -> f64 {
+        let (asked, said) = self.asked.get();
+        if asked == hint {
+            return said;
+        }
+        let said = self.local.at(hint.ln());
+        self.asked.set((hint, said));
+        said
+    }
+
+    /// What is learned from a job that had a hint.
+    fn learn(&mut self, cost_ns: f64, hint: f64) {
+        let cost = cost_ns.max(1.0).ln();
+        let mut surprise = 0.0;
+        if self.local.samples() >= ENOUGH {
+            let residual = cost - self.regress(hint);
+            surprise = residual - self.correction;
+            let (gain, largest) = DEVIATION;
+            self.deviation += gain * (surprise.abs().min(largest) - self.deviation);
+            self.follow(residual);
+        }
+        self.local.push(hint.ln(), cost, surprise);
+        self.asked.set((f64::NAN, 0.0));
+    }
+
+    fn follow(&mut self, residual: f64) {
+        self.pattern.push(residual);
+        self.correction = self.pattern.correction();
+    }
+}
+
+fn usable(hint: Option<f64>) -> Option<f64> {
+    hint.filter(|hint| hint.is_finite() && *hint > 0.0)
+}
+
+impl Predictor for Hint {
+    fn observe(&mut self, cost_ns: f64, hint: Option<f64>) {
+        self.plain.observe(cost_ns, None);
+        match usable(hint) {
+            Some(hint) => self.learn(cost_ns, hint),
+            None => self.follow(0.0),
+        }
+    }
+
+    fn predict(&self, hint: Option<f64>) -> Option<Interval> {
+        let plain = self.plain.predict(None)?;
+        let Some(hint) = usable(hint).filter(|_| self.local.samples() >= ENOUGH) else { return Some(plain) };
+        let centre = (self.regress(hint) + self.correction).exp();
+        let width = (WIDTH.0 * self.deviation).min(WIDTH.1);
+        Some(Interval::around(centre, self.rho * width * centre))
+    }
+
+    fn skip(&mut self, jobs: u64) {
+        (0..jobs.min(LAGS as u64)).for_each(|_| self.follow(0.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// I every 12th, P every 3rd, else B, each with its own law and sizes that vary by a tenth.
+    fn frames(jobs: u32) -> impl Iterator<Item = (f64, f64)> {
+        (0..jobs).map(|k| {
+            let wobble = 1.0 + 0.1 * f64::from(k * 7919 % 101) / 101.0;
+            let (bytes, ns_per_byte) = match k % 12 {
+                0 => (2e5, 80.0),
+                k if k % 3 == 0 => (6e4, 150.0),
+                _ => (2e4, 250.0),
+            };
+            (bytes * wobble, bytes * wobble * ns_per_byte)
+        })
+    }
+
+    #[test]
+    fn three_kinds_of_frames_are_told_apart_by_their_bytes() {
+        let mut hint = Hint::new(24, 1.0);
+        for (k, (bytes, cost)) in frames(400).enumerate() {
+            if k > 100 {
+                let costs = hint.predict(Some(bytes)).unwrap();
+                assert!((costs.centre() / cost - 1.0).abs() < 0.06, "frame {k}: {costs:?}, {cost}");
+            }
+            hint.observe(cost, Some(bytes));
+        }
+    }
+
+    #[test]
+    fn a_constant_hint_is_no_worse_than_none() {
+        let mut hint = Hint::new(12, 1.0);
+        for k in 0..200u32 {
+            hint.observe(8e6 + 1e4 * f64::from(k % 5), Some(1.0));
+        }
+        let costs = hint.predict(Some(1.0)).unwrap();
+        assert!(costs.contains(8.02e6) && costs.high - costs.low < 1e6, "{costs:?}");
+    }
+
+    #[test]
+    fn without_a_hint_it_is_the_moving_average() {
+        let (mut hint, mut ma) = (Hint::new(6, 1.0), MovingAverage::new(6, 1.0));
+        for (k, (bytes, cost)) in frames(60).enumerate() {
+            hint.observe(cost, (k % 2 == 0).then_some(bytes));
+            ma.observe(cost, None);
+            for nothing in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
+                assert_eq!(hint.predict(nothing), ma.predict(None));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hint_never_seen_before_is_answered_with_sense() {
+        let mut hint = Hint::new(24, 1.0);
+        frames(40).for_each(|(bytes, cost)| hint.observe(cost, Some(bytes)));
+        for bytes in [1.0, 1e3, 1e6, 1e12] {
+            let costs = hint.predict(Some(bytes)).unwrap();
+            assert!(costs.high > 1e5 && costs.high < 4e8, "{bytes}: {costs:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_the_interval_is_one(
+            jobs in prop::collection::vec((0.0f64..1e12, prop::option::of(-1e9f64..1e300)), 30..80),
+            rho in 0.0f64..5.0,
+        ) {
+            let mut hint = Hint::new(8, rho);
+            for (cost, known) in jobs {
+                if let Some(costs) = hint.predict(known) {
+                    prop_assert!(costs.low >= 0.0 && costs.low <= costs.high && costs.high.is_finite());
+                }
+                hint.observe(cost, known);
+            }
+        }
+    }
+}
