@@ -29,9 +29,9 @@ impl Embedded {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let serve = move || {
-            let stop = async { drop(stopped.await) };
-            // Nobody waits any more where the starter has given up.
-            service.serve(stop, || drop(tell.send(())))
+            // A dropped sender says the same as a message; where the starter has given up, nobody is told.
+            let stop = async { stopped.await.unwrap_or(()) };
+            service.serve(stop, || tell.send(()).unwrap_or(()))
         };
         let spawned = std::thread::Builder::new().name("qf-api".to_owned()).spawn(serve);
         let thread = spawned.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;

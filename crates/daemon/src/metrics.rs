@@ -125,14 +125,8 @@ type Labels = [(&'static str, String); 4];
 
 /// Two applications may have the same name; the number tells them apart.
 fn labels(app: &Application) -> Labels {
-    let name = escaped(&app.contract.name);
+    let name = app.contract.name.clone();
     [("app", app.id.to_string()), ("name", name), ("pid", app.pid.to_string()), ("uid", app.owner.uid.to_string())]
-}
-
-/// The library writes label values as they are; a name comes from outside and may hold a quotation mark. Line
-/// breaks a contract cannot have.
-fn escaped(name: &str) -> String {
-    name.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 fn kind(value: Value) -> MetricType {
@@ -219,7 +213,7 @@ mod tests {
             "qfabric_control_wakeups_total 3",
             "qfabric_notes_dropped_total 4",
             "qfabric_control_handling_seconds_count 1",
-            "qfabric_control_handling_seconds_bucket{le=\"4e-6\"} 1",
+            "qfabric_control_handling_seconds_bucket{le=\"0.000004\"} 1",
             "qfabric_app_misses_total{app=\"1\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 2",
             "qfabric_app_wanted_cpus{app=\"2\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 0.25",
             "qfabric_ring_rejected_total{app=\"2\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 5",

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -44,7 +44,7 @@ impl ToSchema for PredictorSpec {
 
 impl PartialSchema for Reservation {
     fn schema() -> RefOr<Schema> {
-        let time = || Object::from(simple(Type::Integer).minimum(Some(0)).build());
+        let time = || simple(Type::Integer).minimum(Some(0)).build();
         let pair = simple(Type::Object).property("budget_ns", time()).property("period_ns", time());
         let pair = pair.required("budget_ns").required("period_ns");
         done(pair.description(Some("So much CPU time in every period")))

@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub counters: Counters,
     /// Applications that have no thread left.
     pub empty: Vec<AppId>,
+    /// Applications a setting was carried out for since this was last emptied.
+    pub changed: Vec<AppId>,
     /// What the mechanism refused for good since this was last cleared.
     pub failures: Vec<ApplyError>,
     answer: Option<Answer>,
@@ -41,6 +43,7 @@ impl Core {
             notes,
             counters: Counters::default(),
             empty: Vec::with_capacity(REMEMBERED),
+            changed: Vec::with_capacity(REMEMBERED),
             failures: Vec::new(),
             answer: None,
         }
@@ -97,6 +100,11 @@ impl Core {
             Err(error) => self.failed(error),
         };
         self.counters.count(outcome);
+        if let Some(app) = self.host.covering(thread)
+            && self.changed.len() < REMEMBERED
+        {
+            self.changed.push(app);
+        }
         self.host.handle(Input::Applied { thread, outcome }, now);
     }
 

@@ -1,9 +1,9 @@
 //! The loop: look at everything, let the host decide, carry it out, promise the next look, sleep.
 //!
 //! ```text
-//! sleep ──> requests (≤ 16) ──> ends of processes and leases ──> rings (≤ batch each) ──> observer
-//!   ^                                                                                       │
-//!   └── until the earliest of: host, rings, observer, graces <── promises <── tick, settings┘
+//! sleep ──> requests (≤ 16) ──> ends of processes and leases ──> observer ──> rings (≤ batch each) ──> tick
+//!   ^                                                                                                  │
+//!   └── until the earliest of: host, rings, observer, births, graces <── promises, grants, settings <──┘
 //! ```
 //! Each arrow is bounded, so one turn is; nothing in it blocks. With one turn every ring is drained, so that
 //! many applications near in time cost one wake-up.
@@ -113,14 +113,15 @@ impl Engine {
         self.take_commands(now);
         self.hear_ends(now);
         self.end_graces(now);
-        self.serve_rings(now);
         if now >= self.observe_at {
             self.observe(now);
         }
+        self.serve_rings(now);
+        // After the rings: a job that is over but not yet read would pass for a late one.
         if self.core.host.next_wakeup().is_some_and(|due| due <= now) {
             self.core.handle(Input::Tick, now);
+            self.serve_rings(now);
         }
-        self.promise_looks(now);
         self.leave_empty(now);
     }
 
@@ -207,44 +208,53 @@ impl Engine {
         }
     }
 
-    /// Feeds what the rings hold to the host.
+    /// Feeds what the rings hold to the host, until they are empty and every promise stands. A ring that holds
+    /// nothing costs one look at its head; it is promised and shown again only where something changed.
     fn serve_rings(&mut self, now: Instant) {
-        let Engine { apps, core, batch, bounds, sources, more, .. } = self;
+        for _ in 0..ROUNDS {
+            self.mark_changed();
+            if !self.serve_once(now) {
+                return;
+            }
+        }
+        self.core.counters.looks_cut_short += 1;
+        self.more = true;
+    }
+
+    fn mark_changed(&mut self) {
+        while let Some(id) = self.core.changed.pop() {
+            if let Some(ring) = self.apps.by_id.get_mut(&id).and_then(|app| app.ring.as_mut()) {
+                ring.changed = true;
+            }
+        }
+    }
+
+    /// One round over all rings; whether another is needed.
+    fn serve_once(&mut self, now: Instant) -> bool {
+        let Engine { apps, core, batch, bounds, sources, .. } = self;
+        let mut again = false;
         for (id, app) in &mut apps.by_id {
             let Some(ring) = &mut app.ring else { continue };
             if ring.turn(now) {
                 // As in `woken_by`.
                 let _ = sources.silence(&ring.wake, Source::Ring(*id), false);
             }
-            *more |= serve(*id, ring, core, batch, bounds.jobs_per_look, now);
-        }
-    }
-
-    /// Decisions about one application change others' grants, and time alone changes looks: so all are shown
-    /// and promised again at the end of a turn.
-    fn promise_looks(&mut self, now: Instant) {
-        let Engine { apps, core, batch, bounds, more, .. } = self;
-        for (id, app) in &mut apps.by_id {
-            let Some(ring) = &mut app.ring else { continue };
-            if let Some(grant) = core.host.grant(*id) {
-                ring.publish(grant);
+            let taken = ring.take(batch, bounds.jobs_per_look);
+            for event in batch.drain(..) {
+                core.handle(Input::Job { app: *id, event }, now);
             }
-            *more |= serve(*id, ring, core, batch, bounds.jobs_per_look, now);
+            if taken > 0 || ring.needs_promise(now) {
+                again |= show(*id, ring, core, taken, now) == Round::Again;
+            }
         }
+        again || !core.changed.is_empty()
     }
 }
 
-/// Looks at one ring until nothing is left and the promise stands; whether something is left all the same.
-fn serve(id: AppId, ring: &mut Ring, core: &mut Core, batch: &mut Vec<JobEvent>, room: usize, now: Instant) -> bool {
-    for _ in 0..ROUNDS {
-        let taken = ring.take(batch, room);
-        for event in batch.drain(..) {
-            core.handle(Input::Job { app: id, event }, now);
-        }
-        if ring.promise(core.host.look_at(id), taken, now) == Round::Settled {
-            return false;
-        }
+/// Shows the application what is in force and promises the next look.
+fn show(id: AppId, ring: &mut Ring, core: &Core, taken: usize, now: Instant) -> Round {
+    if let Some(grant) = core.host.grant(id) {
+        ring.publish(grant);
     }
-    core.counters.looks_cut_short += 1;
-    true
+    ring.promise(core.host.look_at(id), taken, now)
 }

@@ -70,19 +70,17 @@ impl Engine {
     /// Asks the observer what happened and tells the host.
     pub(super) fn observe(&mut self, now: Instant) {
         let Engine { observer, apps, core, .. } = self;
-        let mut changed = None;
-        let polled = observer.poll(&mut |observation| {
-            if let Some(app) = tell(apps, core, observation, now) {
-                changed = Some(app);
-            }
-        });
-        observer.cut(&mut |observation| drop(tell(apps, core, observation, now)));
+        let mut became_others = Vec::new();
+        let mut hear = |observation| became_others.extend(tell(apps, core, observation, now));
+        let polled = observer.poll(&mut hear);
+        observer.cut(&mut hear);
         core.counters.observations += polled.observations as u64;
         self.more |= polled.more;
         if polled.lost > 0 {
             self.records_lost(polled.lost, now);
         }
-        if let Some(app) = changed {
+        became_others.dedup();
+        for app in became_others {
             self.recount(app, now);
         }
         self.attach_due(now);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!          ┌────────────── again, at most ROUNDS times ──────────────┐
-//! take ≤ batch records ─> feed the host ─> promise the next look ─> anything new, or promise changed?
+//! take ≤ batch records ─> feed the host ─> promise the next look ─> anything new, or promise moved?
 //!                                                                    └── no ──> sleep
 //! ```
 //! The look after the promise is what makes the promise safe: a record that came between the last take and
@@ -43,6 +43,8 @@ pub(crate) struct Ring {
     pub lease: OwnedFd,
     consumer: Consumer,
     flood: Flood,
+    /// What is in force changed since it was last shown.
+    pub changed: bool,
     promised: Instant,
     silent: bool,
     counters: RingCounters,
@@ -65,6 +67,7 @@ impl Ring {
             lease,
             consumer: Consumer::default(),
             flood: Flood::new(period),
+            changed: true,
             promised: Instant::ZERO,
             silent: false,
             counters: RingCounters::default(),
@@ -89,19 +92,25 @@ impl Ring {
         looked_at
     }
 
+    /// Whether the promise is due, or what is in force is to be shown.
+    pub fn needs_promise(&self, now: Instant) -> bool {
+        self.changed || (self.promised != Instant::ZERO && self.promised <= now)
+    }
+
     /// Promises the next look at `moment`, unless it is promised already; one that is past promises nothing.
     pub fn promise(&mut self, moment: Instant, taken: usize, now: Instant) -> Round {
         let moment = if moment > now { moment } else { Instant::ZERO };
-        let changed = moment != self.promised;
-        if changed {
+        let moved = moment != self.promised;
+        if moved {
             self.memory.promise_look(moment);
             self.promised = moment;
         }
-        if changed || taken > 0 { Round::Again } else { Round::Settled }
+        if moved || taken > 0 { Round::Again } else { Round::Settled }
     }
 
     /// Shows the application what is in force.
-    pub fn publish(&self, grant: Grant) {
+    pub fn publish(&mut self, grant: Grant) {
+        self.changed = false;
         self.memory.publish(grant);
     }
 
@@ -170,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_promise_asks_for_another_look_and_a_kept_one_does_not() {
+    fn a_moved_promise_asks_for_another_look_and_a_kept_one_does_not() {
         let (mut ours, theirs) = ring();
         let (now, later) = (Instant::new(10), Instant::new(20));
         assert_eq!(ours.promise(later, 0, now), Round::Again);
