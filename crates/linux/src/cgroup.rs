@@ -91,7 +91,7 @@ fn group_in(text: &str, controller: &str) -> Option<String> {
 /// there is one, else all that are online and not isolated.
 pub fn root_domain(pid: i32) -> CpuList {
     let group = Mounts::here().group_of(pid, "");
-    let partition = group.as_deref().and_then(|g| partition_of(g));
+    let partition = group.as_deref().and_then(partition_of);
     partition.unwrap_or_else(|| {
         let isolated = CpuList::read("/sys/devices/system/cpu/isolated").unwrap_or_default();
         CpuList::online().without(&isolated)

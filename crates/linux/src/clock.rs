@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn the_clocks_run_forward() {
         let (then, cpu) = (now(), thread_cpu());
-        std::hint::black_box((0..100_000u64).fold(0, |a, b| a ^ b * b));
+        std::hint::black_box((0..100_000u64).fold(0, |a, b| a ^ (b * b)));
         assert!(now() > then && thread_cpu() > cpu);
     }
 

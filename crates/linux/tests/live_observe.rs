@@ -150,9 +150,9 @@ fn a_program_with_threads_is_attached_with_all_of_them() {
     let later = Worker::sleeping();
     let mut told = Vec::new();
     until(&mut observer, &mut told, |told| {
-        told.iter().any(|o| matches!(o, Observation::Born { tid, .. } if *tid == later.thread))
+        let born = told.iter().any(|o| matches!(o, Observation::Born { tid, .. } if *tid == later.thread));
+        born && told.iter().any(|o| matches!(o, Observation::Ran { tid, .. } if *tid == workers[9].thread))
     });
-    assert!(told.iter().any(|o| matches!(o, Observation::Ran { tid, .. } if *tid == workers[9].thread)));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // memory shared with the kernel
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +51,7 @@ impl Ring {
 
     /// Takes note of what the kernel has written by now.
     pub(super) fn look(&mut self) {
-        self.head = self.position(|page| unsafe { &raw const (*page).data_head }).load(Ordering::Acquire);
+        self.head = self.position(offset_of!(perf_event_mmap_page, data_head)).load(Ordering::Acquire);
         if self.head.wrapping_sub(self.tail) > self.size {
             self.tail = self.head; // cannot be: the kernel never overwrites what is unread
         }
@@ -80,7 +81,7 @@ impl Ring {
 
     /// Hands what has been read back to the kernel.
     pub(super) fn release(&mut self) {
-        self.position(|page| unsafe { &raw const (*page).data_tail }).store(self.tail, Ordering::Release);
+        self.position(offset_of!(perf_event_mmap_page, data_tail)).store(self.tail, Ordering::Release);
     }
 
     fn copy(&self, from: u64, to: &mut [u8]) {
@@ -95,10 +96,10 @@ impl Ring {
         }
     }
 
-    fn position(&self, field: impl Fn(*const perf_event_mmap_page) -> *const u64) -> &AtomicU64 {
+    fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the first page of the mapping is a perf_event_mmap_page; both positions in it are aligned
         // u64 that the kernel and this side access atomically, for as long as the mapping lives.
-        unsafe { AtomicU64::from_ptr(field(self.start.as_ptr().cast()).cast_mut()) }
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 }
 
