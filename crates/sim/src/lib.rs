@@ -1,3 +1,5 @@
 //! qfabric-sim
 
 pub mod control_loop;
+pub mod video;
+pub mod world;

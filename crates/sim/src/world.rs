@@ -1,0 +1,311 @@
+//! A made-up computer under a real [`Host`]: modelled CPUs and reservations, players, best-effort hogs, and a
+//! virtual clock that jumps from event to event. The only sensor is the end of jobs, as with a ring.
+//!
+//! Every player releases a job per period, whether the last one has ended or not; jobs wait for each other.
+//! Ends go into the player's ring. The daemon wakes when the host wants to, or when a player's job ends after
+//! the moment the host promised to look at its ring; it then reads all rings. Settings are refused as Linux
+//! refuses them. A daemon that dies leaves the reservations as they are, until its successor puts all back.
+
+use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
+use qfabric_sched::{Finished, Machine, MachineConfig, Mode, TaskId};
+use qfabric_types::api::Covers;
+use qfabric_types::ring::JobEvent;
+use qfabric_types::{
+    AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, Quality, QualityMeter, Reservation, Setting, Share,
+    ThreadId, quantized_error,
+};
+
+use crate::video::StreamJob;
+
+/// How a player is scheduled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Policy {
+    /// Like the hogs.
+    BestEffort,
+    /// One reservation for ever.
+    Static(Reservation, Mode),
+    /// Q-Fabric, under this contract.
+    Fabric(Contract),
+}
+
+/// One periodic program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Player {
+    /// T.
+    pub period: Nanos,
+    /// P, in which the errors of all policies are measured alike.
+    pub server_period: Nanos,
+    /// Release of the first job.
+    pub start: Instant,
+    /// Its jobs; it ends after the last one.
+    pub jobs: Vec<StreamJob>,
+    /// How it is scheduled.
+    pub policy: Policy,
+}
+
+/// Conditions of a run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The CPUs.
+    pub machine: MachineConfig,
+    /// What the host may hand out, and to whom.
+    pub limits: Limits,
+    /// Who runs.
+    pub players: Vec<Player>,
+    /// When the run ends.
+    pub until: Instant,
+    /// When the daemon is killed, if it is, and when its successor has put everything back.
+    pub death: Option<(Instant, Instant)>,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    /// One row per player.
+    pub rows: Vec<Quality>,
+    /// Mean over time of all that was reserved, in CPUs.
+    pub reserved: f64,
+    /// The most that was ever reserved.
+    pub most_reserved: Share,
+    /// Settings carried out, and refused for want of room.
+    pub settings: u64,
+    /// See `settings`.
+    pub refused: u64,
+    /// Times the daemon woke.
+    pub wakeups: u64,
+    /// What the host told.
+    pub events: Vec<HostEvent>,
+}
+
+impl Outcomes {
+    /// Misses over jobs, all players together.
+    pub fn misses(&self) -> f64 {
+        let (misses, jobs) = self.rows.iter().fold((0, 0), |(m, j), row| (m + row.misses, j + row.jobs));
+        misses as f64 / (jobs as f64).max(1.0)
+    }
+    /// Fraction of jobs in their target interval, all players together.
+    pub fn in_target(&self) -> f64 {
+        let jobs: u64 = self.rows.iter().map(|row| row.jobs).sum();
+        self.rows.iter().map(|row| row.in_target * row.jobs as f64).sum::<f64>() / (jobs as f64).max(1.0)
+    }
+}
+
+struct Running {
+    player: Player,
+    task: TaskId,
+    app: Option<AppId>,
+    released: usize,
+    ended: u64,
+    /// Records the daemon has not read.
+    ring: Vec<JobRecord>,
+    meter: QualityMeter,
+}
+
+/// The run itself.
+pub struct World {
+    machine: Machine,
+    host: Option<Host>,
+    running: Vec<Running>,
+    death: Option<(Instant, Instant)>,
+    until: Instant,
+    outcomes: Outcomes,
+    reserved_ns: f64,
+    measured: Instant,
+}
+
+const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
+
+impl World {
+    /// Everybody is there, nobody has begun.
+    pub fn new(scenario: Scenario) -> Self {
+        let config = HostConfig { limits: scenario.limits, mechanism: "sim".into(), ..HostConfig::default() };
+        let mut world = World {
+            machine: Machine::new(scenario.machine),
+            host: Some(Host::new(config)),
+            running: Vec::new(),
+            death: scenario.death,
+            until: scenario.until,
+            outcomes: Outcomes::default(),
+            reserved_ns: 0.0,
+            measured: Instant::ZERO,
+        };
+        for player in scenario.players {
+            world.start(player);
+        }
+        world
+    }
+
+    /// Runs the scenario to its end.
+    pub fn run(mut self) -> Outcomes {
+        while self.machine.now() < self.until {
+            let next = self.next_event();
+            match self.machine.run_until(next) {
+                Some(finished) => self.ended(finished),
+                None => self.at_event(),
+            }
+            self.measure();
+        }
+        let elapsed_ns = self.until.get().max(1) as f64;
+        self.outcomes.reserved = self.reserved_ns / elapsed_ns;
+        self.outcomes.rows = self.running.iter().map(|r| r.meter.quality("")).collect();
+        self.outcomes
+    }
+
+    fn start(&mut self, player: Player) {
+        let task = self.machine.spawn();
+        let (early, late) = match &player.policy {
+            Policy::Fabric(contract) => (contract.early, contract.late),
+            _ => (0.2, 0.0),
+        };
+        let meter = QualityMeter::new(player.period, early, late);
+        let join = match &player.policy {
+            Policy::BestEffort => None,
+            Policy::Static(reservation, mode) => {
+                let admitted = self.machine.reserve(task, Some((*reservation, *mode)));
+                self.outcomes.refused += u64::from(admitted.is_err());
+                None
+            }
+            Policy::Fabric(contract) => Some(join(task, contract)),
+        };
+        self.running.push(Running { player, task, app: None, released: 0, ended: 0, ring: Vec::new(), meter });
+        if let Some(join) = join {
+            self.tell(join);
+        }
+    }
+
+    fn next_event(&self) -> Instant {
+        let releases = self.running.iter().map(Running::next_release).min().unwrap_or(Instant::NEVER);
+        let wakeup = self.host.as_ref().and_then(Host::next_wakeup).unwrap_or(Instant::NEVER);
+        let death = match self.death {
+            Some((killed, _)) if self.host.is_some() => killed,
+            Some((_, restored)) => restored,
+            None => Instant::NEVER,
+        };
+        releases.min(wakeup).min(death).min(self.until).max(self.machine.now())
+    }
+
+    fn at_event(&mut self) {
+        let now = self.machine.now();
+        match self.death {
+            Some((killed, _)) if killed <= now && self.host.is_some() => self.host = None,
+            Some((_, restored)) if restored <= now => self.restore(),
+            _ => (),
+        }
+        if self.host.as_ref().and_then(Host::next_wakeup).is_some_and(|due| due <= now) {
+            self.wake();
+        }
+        for running in &mut self.running {
+            if running.next_release() <= now {
+                self.machine.release(running.task, running.player.jobs[running.released].cost);
+                running.released += 1;
+            }
+        }
+    }
+
+    /// The next daemon finds the journal and puts everybody back.
+    fn restore(&mut self) {
+        self.death = None;
+        for running in &self.running {
+            let restored = self.machine.reserve(running.task, None);
+            debug_assert!(restored.is_ok(), "giving up needs no room");
+        }
+    }
+
+    fn ended(&mut self, finished: Finished) {
+        let share = self.machine.server(finished.task).map_or(0.0, |server| server.share().as_f64());
+        let running = &mut self.running[finished.task.0];
+        let record = running.end(finished, share);
+        let Some(app) = running.app else { return };
+        running.ring.push(record);
+        let look = self.host.as_ref().map(|host| host.look_at(app));
+        if look.is_some_and(|look| finished.finish >= look) {
+            self.wake();
+        }
+    }
+
+    /// The daemon reads every ring, and does what the host says.
+    fn wake(&mut self) {
+        self.outcomes.wakeups += 1;
+        self.tell(Input::Tick);
+        for index in 0..self.running.len() {
+            let Some(app) = self.running[index].app else { continue };
+            for record in std::mem::take(&mut self.running[index].ring) {
+                self.tell(Input::Job { app, event: JobEvent::End(record) });
+            }
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        let now = self.machine.now();
+        let Some(mut host) = self.host.take() else { return };
+        host.handle(input, now);
+        while let Some(output) = host.poll() {
+            match output {
+                Output::Set(setting) => {
+                    let outcome = self.apply(setting);
+                    host.handle(Input::Applied { thread: setting.thread, outcome }, now);
+                }
+                Output::Admitted { request, app } => self.running[request as usize].app = Some(app),
+                Output::Event(event) => self.outcomes.events.push(event),
+                Output::Changed { .. } | Output::Refused { .. } => (),
+            }
+        }
+        self.host = Some(host);
+    }
+
+    fn apply(&mut self, setting: Setting) -> Outcome {
+        self.measure();
+        let mode = if setting.reclaim { Mode::Reclaim } else { Mode::Hard };
+        let task = TaskId(setting.thread.0 as usize);
+        match self.machine.reserve(task, setting.reservation.map(|reservation| (reservation, mode))) {
+            Ok(()) => {
+                self.outcomes.settings += 1;
+                Outcome::Done
+            }
+            Err(_) => {
+                self.outcomes.refused += 1;
+                Outcome::Busy
+            }
+        }
+    }
+
+    /// Adds what was reserved since last measured.
+    fn measure(&mut self) {
+        let (now, reserved) = (self.machine.now(), self.machine.reserved());
+        self.reserved_ns += reserved.as_f64() * now.since(self.measured).as_f64();
+        self.measured = now;
+        self.outcomes.most_reserved = self.outcomes.most_reserved.max(reserved);
+    }
+}
+
+impl Running {
+    fn next_release(&self) -> Instant {
+        if self.released >= self.player.jobs.len() {
+            return Instant::NEVER;
+        }
+        self.player.start + self.player.period.saturating_mul(self.released as u64)
+    }
+
+    /// Counts a job that ended and writes its record.
+    fn end(&mut self, finished: Finished, share: f64) -> JobRecord {
+        let k = self.ended;
+        self.ended += 1;
+        let deadline = finished.release + self.player.period;
+        let error = quantized_error(finished.finish, deadline, self.player.server_period);
+        self.meter.count(error as f64, share, finished.finish > deadline, Some(finished.finish));
+        let next = self.player.jobs.get(k as usize + 1).map_or(Foresight::Nothing, |job| Foresight::Hint(job.hint));
+        JobRecord { k, release: finished.release, finish: finished.finish, cost: finished.cost, next }
+    }
+}
+
+fn join(task: TaskId, contract: &Contract) -> Input {
+    let thread = ThreadId(task.0 as i32);
+    Input::Join {
+        request: task.0 as u64,
+        pid: thread.0,
+        owner: OWNER,
+        covers: Covers::Thread(thread),
+        threads: vec![thread],
+        contract: contract.clone(),
+    }
+}
