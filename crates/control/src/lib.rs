@@ -9,13 +9,17 @@
 //! the clear form of design.md §6. `L = T/P` server periods per job, `ε` the scheduling error, `Q` the budget.
 #![forbid(unsafe_code)]
 
+mod consumption;
 pub mod law;
 pub mod model;
 pub mod predict;
+pub mod reach;
 pub mod replay;
 mod target;
 mod task;
+pub mod trial;
 
+pub use consumption::ConsumptionController;
 pub use predict::{Interval, Predictor, predictor};
 pub use target::Target;
 pub use task::TaskController;

@@ -1,0 +1,194 @@
+//! The controller of a thread of which nothing is known but what it consumes. Times in [`Nanos`].
+//! Approach: once per window the budget follows a high percentile of the consumption per server period.
+//! A thread that was throttled wanted more than it got, and consumption cannot say how much: the budget grows
+//! by a factor until the throttling ends. It shrinks slowly, since a stretch of idleness says little.
+//! Source: the idea is LFS++'s (legacy feedback scheduling, AQuoSA's successor); the law is this project's own.
+//!
+//! ```text
+//!   Growing ──no throttling──> Following ──throttled or saturated──> Growing
+//!   each window: Growing Q·1.5    Following max(percentile·1.15, Q·0.9)
+//! ```
+
+use qfabric_types::{Contract, MIN_BUDGET, Nanos, Reservation};
+
+/// Windows remembered: one second of a 40 ms window.
+const WINDOWS: usize = 25;
+/// Part of the windows whose consumption the budget must cover.
+const COVERED: f64 = 0.95;
+/// Budget over that consumption.
+const MARGIN: f64 = 1.15;
+/// Growth per throttled window: from a hundredth of a CPU to all of it in a dozen windows.
+const GROWTH: f64 = 1.5;
+/// What a budget keeps per window while it shrinks: halved in seven windows.
+const DECAY: f64 = 0.9;
+/// Consumption above this part of the grant counts as throttled: enforcement at the tick is coarse.
+const SATURATED: f64 = 0.95;
+/// Never below this part of the server period: what wakes up must be able to show what it wants.
+const FLOOR: f64 = 0.01;
+
+/// Decides the budget per server period from consumption alone.
+#[derive(Clone, Debug)]
+pub struct ConsumptionController {
+    server_period: Nanos,
+    max_budget: Nanos,
+    budget_ns: f64,
+    /// Consumption per server period in each of the last windows, oldest overwritten first.
+    consumed: [f64; WINDOWS],
+    next: usize,
+    seen: usize,
+}
+
+impl ConsumptionController {
+    /// For a checked contract; starts with all it may have.
+    pub fn new(contract: &Contract) -> Self {
+        let max_budget = contract.max_budget().max(MIN_BUDGET);
+        ConsumptionController {
+            server_period: contract.server_period,
+            max_budget,
+            budget_ns: max_budget.as_f64(),
+            consumed: [0.0; WINDOWS],
+            next: 0,
+            seen: 0,
+        }
+    }
+
+    /// The thread used `used` in a window of length `window`, under `granted` (if anything), and was or was
+    /// not held back. Returns the next budget per server period.
+    pub fn on_window(&mut self, used: Nanos, window: Nanos, granted: Option<Reservation>, throttled: bool) -> Nanos {
+        if window == Nanos::ZERO {
+            return self.budget();
+        }
+        let per_period_ns = used.as_f64() / window.as_f64() * self.server_period.as_f64();
+        self.remember(per_period_ns);
+        let held_back = throttled || granted.is_some_and(|grant| saturated(used, window, grant));
+        let wanted_ns = self.covering() * MARGIN;
+        self.budget_ns = if held_back {
+            wanted_ns.max(granted_ns(granted, self.server_period).unwrap_or(self.budget_ns) * GROWTH)
+        } else {
+            wanted_ns.max(self.budget_ns * DECAY)
+        };
+        self.budget_ns = self.budget_ns.clamp(self.floor_ns(), self.max_budget.as_f64());
+        self.budget()
+    }
+
+    /// Q per server period, as last decided.
+    pub fn budget(&self) -> Nanos {
+        Nanos::from_f64(self.budget_ns.ceil()).clamp(MIN_BUDGET, self.max_budget)
+    }
+
+    /// The contract changed. What was seen stays.
+    pub fn on_change(&mut self, contract: &Contract) {
+        let scale = contract.server_period.as_f64() / self.server_period.as_f64();
+        self.consumed.iter_mut().for_each(|ns| *ns *= scale);
+        self.server_period = contract.server_period;
+        self.max_budget = contract.max_budget().max(MIN_BUDGET);
+        self.budget_ns = (self.budget_ns * scale).clamp(self.floor_ns(), self.max_budget.as_f64());
+    }
+
+    fn floor_ns(&self) -> f64 {
+        (FLOOR * self.server_period.as_f64()).clamp(MIN_BUDGET.as_f64(), self.max_budget.as_f64())
+    }
+
+    fn remember(&mut self, per_period_ns: f64) {
+        self.consumed[self.next] = per_period_ns;
+        self.next = (self.next + 1) % WINDOWS;
+        self.seen = (self.seen + 1).min(WINDOWS);
+    }
+
+    /// The consumption that [`COVERED`] of the remembered windows did not exceed.
+    fn covering(&self) -> f64 {
+        let mut sorted = self.consumed;
+        let sorted = &mut sorted[..self.seen];
+        sorted.sort_unstable_by(f64::total_cmp);
+        let rank = (COVERED * self.seen as f64).ceil() as usize;
+        sorted[rank.clamp(1, self.seen) - 1]
+    }
+}
+
+fn saturated(used: Nanos, window: Nanos, grant: Reservation) -> bool {
+    used.as_f64() / window.as_f64() >= SATURATED * grant.budget().as_f64() / grant.period().as_f64()
+}
+
+/// What was granted, per server period of this contract.
+fn granted_ns(granted: Option<Reservation>, server_period: Nanos) -> Option<f64> {
+    granted.map(|grant| grant.budget().as_f64() / grant.period().as_f64() * server_period.as_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use qfabric_types::Share;
+
+    const WINDOW: Nanos = Nanos::from_millis(40);
+    const P: Nanos = Nanos::from_millis(10);
+
+    fn contract() -> Contract {
+        let mut contract = Contract::new("test", WINDOW);
+        contract.max_bandwidth = Share::from_ppm(800_000);
+        contract
+    }
+
+    /// A thread that wants `want` of a CPU, under the budget it gets.
+    fn window(controller: &mut ConsumptionController, want: f64) -> f64 {
+        let budget = controller.budget();
+        let share = budget.as_f64() / P.as_f64();
+        let used = Nanos::from_f64(want.min(share) * WINDOW.as_f64());
+        let grant = Reservation::new(budget, P).unwrap();
+        controller.on_window(used, WINDOW, Some(grant), want > share).as_f64() / P.as_f64()
+    }
+
+    fn windows(controller: &mut ConsumptionController, n: usize, want: f64) {
+        for _ in 0..n {
+            window(controller, want);
+        }
+    }
+
+    #[test]
+    fn the_budget_settles_a_margin_above_what_is_used() {
+        let mut controller = ConsumptionController::new(&contract());
+        let shares: Vec<f64> = (0..60).map(|_| window(&mut controller, 0.2)).collect();
+        assert!((shares[59] - 0.23).abs() < 0.001, "{shares:?}");
+        assert!(shares.windows(2).all(|pair| pair[1] <= pair[0] + 1e-9), "no overshoot: {shares:?}");
+    }
+
+    #[test]
+    fn a_thread_that_wakes_up_gets_what_it_wants_within_a_dozen_windows() {
+        let mut controller = ConsumptionController::new(&contract());
+        windows(&mut controller, 100, 0.0);
+        assert!((controller.budget().as_f64() / P.as_f64() - FLOOR).abs() < 1e-6);
+        let windows = (0..50).take_while(|_| window(&mut controller, 0.5) < 0.5).count();
+        assert!(windows <= 12, "{windows}");
+    }
+
+    #[test]
+    fn one_idle_window_takes_nothing_away() {
+        let mut controller = ConsumptionController::new(&contract());
+        windows(&mut controller, 60, 0.3);
+        let before = controller.budget();
+        window(&mut controller, 0.0);
+        assert_eq!(controller.budget(), before);
+    }
+
+    #[test]
+    fn without_a_reservation_the_consumption_alone_speaks() {
+        let mut controller = ConsumptionController::new(&contract());
+        for _ in 0..60 {
+            controller.on_window(Nanos::from_millis(12), WINDOW, None, false);
+        }
+        assert_eq!(controller.budget(), Nanos::new(3_450_000));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_reported_the_budget_is_one_the_kernel_accepts(
+            reports in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 1..80),
+        ) {
+            let mut controller = ConsumptionController::new(&contract());
+            for (used, window, throttled) in reports {
+                let budget = controller.on_window(Nanos::new(used), Nanos::new(window), None, throttled);
+                prop_assert!((MIN_BUDGET..=Nanos::from_millis(8)).contains(&budget));
+            }
+        }
+    }
+}

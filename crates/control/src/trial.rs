@@ -1,0 +1,261 @@
+//! Trial execution: from the jobs a program ran once, the parameters of its contract. Times in nanoseconds.
+//! Approach: run the closed loop on the trace with every predictor there is, take the one that keeps the
+//! target interval most often for the bandwidth it costs; read maximum and guaranteed bandwidth off Theorems 2 and 3.
+//! Source: AQuoSA 2009, §6.1 («a trial execution of 1000 samples showed…»); QualMan's probing.
+
+use qfabric_types::{Class, Contract, Instant, Nanos, PredictorSpec, Profile, Share};
+
+use crate::reach::{DEVIATION_PERIODS, RECOVERY_JOBS, Reach, guaranteed};
+use crate::replay::{Score, Setup};
+use crate::{Target, predictor};
+
+/// Fewer jobs than this say nothing worth a contract.
+pub const LEAST_JOBS: usize = 24;
+/// A point of p is worth so much of the mean demand: predictors are ranked by `p − PRICE·(bandwidth/demand)`.
+const PRICE: f64 = 0.5;
+/// Patterns worth trying as lanes: groups of pictures of usual length.
+const LANES: [usize; 4] = [3, 12, 15, 30];
+/// Jobs up to this quantile shall be able to end in time (Theorem 2's `Q̄ > H/L`); longer ones are recovered from.
+const LONG: f64 = 0.99;
+/// Headroom of the suggested maximum over what the trial needed: another run is never the same.
+const HEADROOM: f64 = 1.2;
+
+/// What a trial execution suggests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suggestion {
+    /// The predictor that did best.
+    pub predictor: PredictorSpec,
+    /// What it achieved on the trial's jobs under the suggested maximum.
+    pub score: Score,
+    /// Q̄/P: enough for all but the longest hundredth of the jobs, and to recover from a deviation of one period
+    /// within ten jobs, with headroom.
+    pub max_bandwidth: Share,
+    /// What class A would be guaranteed.
+    pub class_a: Share,
+    /// What class B would be guaranteed.
+    pub class_b: Share,
+    /// Whether Theorem 2 holds for all but the worst twentieth of the jobs: the predictor is sharp enough.
+    pub attainable: bool,
+    /// All predictors tried, best first.
+    pub tried: Vec<(PredictorSpec, Score)>,
+}
+
+/// The trial was too short. Nothing can be suggested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the trial saw {jobs} jobs; run it for at least {LEAST_JOBS}")]
+pub struct TooShort {
+    /// Jobs in the profile.
+    pub jobs: usize,
+}
+
+impl Suggestion {
+    /// `contract` with what is suggested filled in, and `profile` for its warm start.
+    pub fn applied_to(&self, contract: &Contract, profile: &Profile) -> Contract {
+        Contract {
+            predictor: self.predictor,
+            max_bandwidth: self.max_bandwidth,
+            profile: Some(profile.clone()),
+            ..contract.clone()
+        }
+    }
+}
+
+/// What the jobs of `profile` suggest for `contract`, of which period, target interval, ρ and choice are kept.
+pub fn suggest(profile: &Profile, contract: &Contract) -> Result<Suggestion, TooShort> {
+    if profile.costs.len() < LEAST_JOBS {
+        return Err(TooShort { jobs: profile.costs.len() });
+    }
+    let max_bandwidth = maximum(profile, contract);
+    let bounded = Contract { max_bandwidth, profile: Some(profile.clone()), guaranteed: None, ..contract.clone() };
+    let tried = ranked(profile, &bounded);
+    let (predictor, score) = tried[0];
+    let class = |class| guaranteed(&Contract { class, ..bounded.clone() }).unwrap_or_default();
+    let (class_a, class_b) = (class(Class::A), class(Class::B));
+    let attainable = sharp_enough(profile, &bounded, predictor);
+    Ok(Suggestion { predictor, score, max_bandwidth, class_a, class_b, attainable, tried })
+}
+
+fn maximum(profile: &Profile, contract: &Contract) -> Share {
+    let costs: Vec<f64> = profile.costs.iter().map(|cost| cost.as_f64().max(1.0)).collect();
+    let target = Target::of(contract).on_lattice();
+    let reach = Reach::new(&costs, target);
+    let deviation = DEVIATION_PERIODS * target.periods_per_job();
+    let least_ns = reach.least_reachable_in_ns(RECOVERY_JOBS, deviation).unwrap_or(f64::INFINITY);
+    let long_ns = quantile(costs.clone(), LONG).unwrap_or(0.0) / target.periods_per_job();
+    let cpus = (least_ns.max(long_ns) * HEADROOM / target.server_period_ns()).min(1.0);
+    Share::from_f64(cpus).min(contract.max_bandwidth)
+}
+
+/// Every candidate that had jobs left after its warm-up, best first.
+fn ranked(profile: &Profile, contract: &Contract) -> Vec<(PredictorSpec, Score)> {
+    let mut tried: Vec<(PredictorSpec, Score)> = candidates(profile)
+        .into_iter()
+        .map(|predictor| (predictor, Score::of(&setup(contract, predictor), trace(profile))))
+        .filter(|(_, score)| score.jobs > 0)
+        .collect();
+    tried.sort_by(|a, b| worth(&b.1).total_cmp(&worth(&a.1)));
+    tried
+}
+
+fn worth(score: &Score) -> f64 {
+    score.in_target - PRICE * score.mean_bandwidth / score.mean_demand.max(f64::MIN_POSITIVE)
+}
+
+/// Those that leave at least half of the profile to be judged by; MA[3] always does.
+fn candidates(profile: &Profile) -> Vec<PredictorSpec> {
+    let jobs = profile.costs.len();
+    let mut specs = vec![PredictorSpec::MovingAverage { n: 3 }, PredictorSpec::MovingAverage { n: 12 }];
+    specs.push(PredictorSpec::Percentile { n: 12, percent: 90 });
+    specs.extend(LANES.map(|lanes| PredictorSpec::Interleaved { n: 3, lanes }));
+    specs.extend([(15, 180), (45, 120)].map(|(taps, training)| PredictorSpec::LeastSquares { taps, training }));
+    if profile.hints.len() == jobs {
+        specs.extend([12, 24].map(|n| PredictorSpec::Hint { n }));
+    }
+    specs.retain(|spec| warm_up(*spec) * 2 <= jobs);
+    specs
+}
+
+/// Jobs before the predictor's first word.
+fn warm_up(spec: PredictorSpec) -> usize {
+    match spec {
+        PredictorSpec::MovingAverage { n } | PredictorSpec::Percentile { n, .. } | PredictorSpec::Hint { n } => n,
+        PredictorSpec::Interleaved { n, lanes } => n * lanes,
+        PredictorSpec::LeastSquares { training, .. } => training,
+    }
+}
+
+fn setup(contract: &Contract, predictor: PredictorSpec) -> Setup {
+    Setup {
+        period: contract.period,
+        server_period: contract.server_period,
+        predictor,
+        rho: contract.rho,
+        choice: contract.choice,
+        early: contract.early,
+        late: contract.late,
+        max_bandwidth: contract.max_bandwidth.as_f64().min(1.0),
+    }
+}
+
+fn trace(profile: &Profile) -> impl Iterator<Item = (f64, Option<f64>)> {
+    profile.costs.iter().enumerate().map(|(k, cost)| (cost.as_f64().max(1.0), profile.hints.get(k).copied()))
+}
+
+/// Theorem 2 with the 5 % point of `h_k/H_k` for α and the 95 % point of `H_k` for H.
+fn sharp_enough(profile: &Profile, contract: &Contract, spec: PredictorSpec) -> bool {
+    let mut predictor = predictor(spec, contract.rho);
+    let (mut alphas, mut highs) = (Vec::new(), Vec::new());
+    for (cost_ns, hint) in trace(profile) {
+        if let Some(costs) = predictor.predict(hint) {
+            alphas.push(costs.low / costs.high.max(f64::MIN_POSITIVE));
+            highs.push(costs.high);
+        }
+        predictor.observe(cost_ns, hint);
+    }
+    let target = Target::of(contract).on_lattice();
+    let max_budget_ns = contract.max_bandwidth.as_f64() * target.server_period_ns();
+    let (Some(alpha), Some(high)) = (quantile(alphas, 0.05), quantile(highs, 0.95)) else { return false };
+    target.is_invariant(alpha, high, max_budget_ns)
+}
+
+fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let at = (q * values.len().saturating_sub(1) as f64).round() as usize;
+    values.get(at).copied()
+}
+
+/// The period of a program whose jobs began at `starts`: the median distance, snapped to a rate in use where
+/// one lies within 2 %. `None` with fewer than [`LEAST_JOBS`] distances, or without a period to be seen
+/// (a quarter of the distances is more than a fifth off).
+pub fn period_of(starts: &[Instant]) -> Option<Nanos> {
+    let distances: Vec<f64> = starts.windows(2).map(|pair| pair[1].since(pair[0]).as_f64()).collect();
+    if distances.len() < LEAST_JOBS {
+        return None;
+    }
+    let median = quantile(distances.clone(), 0.5)?;
+    let regular = distances.iter().filter(|distance| (*distance - median).abs() <= 0.2 * median).count();
+    let period_ns = snapped(median);
+    (median > 0.0 && regular * 4 >= distances.len() * 3).then(|| Nanos::from_f64(period_ns))
+}
+
+/// Rates people use, per second.
+const RATES: [f64; 12] = [10.0, 15.0, 20.0, 24.0, 25.0, 30.0, 48.0, 50.0, 60.0, 75.0, 100.0, 120.0];
+
+fn snapped(period_ns: f64) -> f64 {
+    let rate = RATES.iter().map(|rate| 1e9 / rate).find(|ns| (ns - period_ns).abs() <= 0.02 * ns);
+    rate.unwrap_or(period_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contract() -> Contract {
+        let mut contract = Contract::new("test", Nanos::from_millis(40));
+        contract.server_period = Nanos::new(2_500_000);
+        contract
+    }
+
+    /// A pattern of twelve with a wobble of 2 %.
+    fn pictures(jobs: u64) -> Profile {
+        let cost = |k: u64| match k % 12 {
+            0 => 16_000_000,
+            k if k % 3 == 0 => 9_000_000,
+            _ => 5_000_000,
+        };
+        Profile { costs: (0..jobs).map(|k| Nanos::new(cost(k) + k * 7919 % 100_000)).collect(), hints: vec![] }
+    }
+
+    #[test]
+    fn a_pattern_of_twelve_is_recognised() {
+        let suggestion = suggest(&pictures(300), &Contract { rho: 3.0, ..contract() }).unwrap();
+        assert_eq!(suggestion.predictor.to_string(), "mma:3,12");
+        assert!(suggestion.score.in_target > 0.95 && suggestion.attainable, "{suggestion:?}");
+        assert!(suggestion.class_a >= suggestion.class_b && suggestion.max_bandwidth >= suggestion.class_b);
+        assert!((0.15..0.6).contains(&suggestion.max_bandwidth.as_f64()), "{suggestion:?}");
+    }
+
+    #[test]
+    fn hints_win_where_there_is_no_pattern() {
+        let mut profile = pictures(300);
+        // The same pictures in an order that no period explains.
+        profile.costs = (0..300).map(|k| profile.costs[k * k * 7 % 300]).collect();
+        profile.hints = profile.costs.iter().map(|cost| cost.as_f64() / 100.0).collect();
+        let suggestion = suggest(&profile, &contract()).unwrap();
+        assert!(matches!(suggestion.predictor, PredictorSpec::Hint { .. }), "{:?}", suggestion.tried);
+    }
+
+    #[test]
+    fn the_suggestion_is_a_contract_that_can_be_asked_for() {
+        let profile = pictures(100);
+        let applied = suggest(&profile, &contract()).unwrap().applied_to(&contract(), &profile);
+        assert_eq!(applied.check(), Ok(()));
+        assert_eq!(applied.profile, Some(profile));
+    }
+
+    #[test]
+    fn a_trial_too_short_says_how_long_it_should_be() {
+        let refusal = suggest(&pictures(5), &contract()).unwrap_err().to_string();
+        assert!(refusal.contains('5') && refusal.contains("24"), "{refusal}");
+    }
+
+    #[test]
+    fn jobs_that_take_more_than_there_is_are_not_attainable() {
+        let costs = vec![Nanos::from_millis(60); 100];
+        let suggestion = suggest(&Profile { costs, hints: vec![] }, &contract()).unwrap();
+        assert!(!suggestion.attainable);
+        assert_eq!(suggestion.max_bandwidth, contract().max_bandwidth);
+    }
+
+    #[test]
+    fn the_period_is_read_from_activations() {
+        let every = |ns: u64, wobble: u64| -> Vec<Instant> {
+            (0..50).map(|k| Instant::new(1_000 + k * ns + k * 7919 % (wobble + 1))).collect()
+        };
+        assert_eq!(period_of(&every(40_010_000, 300_000)), Some(Nanos::from_millis(40)));
+        assert_eq!(period_of(&every(7_000_000, 0)), Some(Nanos::from_millis(7)));
+        assert_eq!(period_of(&every(40_000_000, 0)[..10]), None);
+        let bursts: Vec<Instant> = (0..60).map(|k| Instant::new(k / 3 * 90_000_000 + k % 3 * 1_000_000)).collect();
+        assert_eq!(period_of(&bursts), None);
+    }
+}
