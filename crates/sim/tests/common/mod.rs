@@ -1,0 +1,95 @@
+//! Six players on two CPUs near capacity, whose load shifts half-way; and result tables stored as text.
+#![allow(dead_code)]
+
+use qfabric_host::Limits;
+use qfabric_sched::{MachineConfig, Mode};
+use qfabric_sim::video::Video;
+use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, World};
+use qfabric_types::{Contract, Instant, JobSource, Nanos, Reservation, Share};
+
+pub const T: Nanos = Nanos::from_millis(40);
+/// Capacity of two CPUs of which 90 % may be reserved.
+pub const CAPACITY: Share = Share::from_ppm(1_800_000);
+/// Every result is the mean over these seeds.
+pub const SEEDS: [u64; 3] = [0, 1, 2];
+
+/// A column of the comparison: how every player is scheduled.
+pub type Scheduled<'a> = &'a dyn Fn(Nanos) -> Policy;
+
+/// All there is, in equal shares, for ever.
+pub fn equal_shares(p: Nanos, mode: Mode) -> Policy {
+    let budget = Share::from_ppm(CAPACITY.ppm() / 6).budget_in(p);
+    Policy::Static(Reservation::new(budget, p).unwrap(), mode)
+}
+
+/// A contract as the demo's players have it.
+pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaim: bool) -> Contract {
+    let mut contract = Contract::new("player", T);
+    (contract.jobs, contract.server_period) = (JobSource::Marked, p);
+    (contract.predictor, contract.rho) = (predictor.parse().unwrap(), rho);
+    (contract.early, contract.max_bandwidth, contract.reclaim) = (0.25, Share::from_ppm(900_000), reclaim);
+    contract
+}
+
+/// Half of the players begin light (16 % of a CPU) and become heavy (32 %), the other half the reverse:
+/// 80 % of the capacity on average, all of it and more when heavy frames coincide.
+pub fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: u64) -> Scenario {
+    let shift = Instant::new(seconds * 500_000_000);
+    let player = |i: u64| {
+        let (mean, mean_after) = if i % 2 == 0 { (0.16, 0.32) } else { (0.32, 0.16) };
+        let start = Instant::new(1_000_000 + i * 6_700_000);
+        let video = Video { period: T, mean, mean_after, shift, noise: 0.12 };
+        let jobs = video.jobs(seconds as usize * 25 - 2, start, seed, i);
+        Player { period: T, server_period: p, start, jobs, policy: policy(p) }
+    };
+    Scenario {
+        machine: MachineConfig { cpus: 2, hogs: 12, bound: Share::from_ppm(900_000), tick },
+        limits: Limits::of_capacity(CAPACITY),
+        players: (0..6).map(player).collect(),
+        until: Instant::new(seconds * 1_000_000_000),
+        death: None,
+    }
+}
+
+/// One row of a table, the mean over [`SEEDS`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    pub misses: f64,
+    pub in_target: f64,
+    pub reserved: f64,
+    pub settings_per_job: f64,
+}
+
+pub fn measure(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64) -> Row {
+    let mut row = Row::default();
+    let part = 1.0 / SEEDS.len() as f64;
+    for seed in SEEDS {
+        let outcomes = World::new(load_shift(policy, p, tick, seconds, seed)).run();
+        check(&outcomes, seed);
+        let jobs: u64 = outcomes.rows.iter().map(|row| row.jobs).sum();
+        row.misses += part * outcomes.misses();
+        row.in_target += part * outcomes.in_target();
+        row.reserved += part * outcomes.reserved;
+        row.settings_per_job += part * outcomes.settings as f64 / jobs as f64;
+    }
+    row
+}
+
+/// What must hold in every run.
+fn check(outcomes: &Outcomes, seed: u64) {
+    assert!(outcomes.most_reserved <= CAPACITY, "seed {seed}: {} was reserved", outcomes.most_reserved);
+    assert_eq!(outcomes.refused, 0, "seed {seed}: the kernel had to refuse what the host thought fits");
+}
+
+/// Compares with the stored table, or stores it where `QFABRIC_GRIDS=write` says so.
+pub fn compare_with_stored(name: &str, table: &str) {
+    let path = format!("{}/tests/grids/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var("QFABRIC_GRIDS").as_deref() == Ok("write") {
+        std::fs::write(&path, table).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        stored, table,
+        "{path} says otherwise; if the new numbers are meant, run again with QFABRIC_GRIDS=write"
+    );
+}
