@@ -13,6 +13,7 @@ mod hog;
 mod log;
 mod marks;
 mod options;
+mod pace;
 mod play;
 mod trace;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &options::Options) -> anyhow::Result<()> {
+    ffmpeg_next::util::log::set_level(ffmpeg_next::util::log::Level::Fatal);
     if options.die_with_parent {
         hog::die_with_parent()?;
     }

@@ -1,28 +1,84 @@
 //! What the player tells Q-Fabric of its jobs, and what it is told.
+//!
+//! The bytes of a frame are known before it is decoded and go with what decoding costs: they are the hint,
+//! said at the end of the job before, early enough to change the budget.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use qfabric_client::{Client, Session};
 use qfabric_types::ring::Grant;
-use qfabric_types::{JobRecord, Nanos};
+use qfabric_types::{Contract, Foresight, Instant, JobSource, Nanos};
 
 use crate::options::ContractOptions;
+use crate::{pace, trace};
 
-/// A session with the daemon, or nothing at all.
+/// A session with the daemon, or pacing on its own.
 pub enum Marks {
-    /// No contract was asked for.
-    None,
+    /// Without a contract.
+    Alone {
+        /// T.
+        period: Nanos,
+    },
+    /// Under a contract.
+    Session(Box<Session>),
 }
 
 impl Marks {
     /// Asks for the contract where one is wanted.
-    pub fn start(_options: &ContractOptions, _period: Nanos, _first_bytes: usize) -> Result<Marks> {
-        Ok(Marks::None)
+    pub fn start(options: &ContractOptions, period: Nanos) -> Result<Marks> {
+        if !options.qfabric {
+            return Ok(Marks::Alone { period });
+        }
+        let client = match &options.socket {
+            Some(path) => Client::connect_to(path),
+            None => Client::connect(),
+        }
+        .context("no daemon answers; start one with `qfabric daemon`")?;
+        let session = Session::start(&client, contract(options, period)?).context("no contract")?;
+        Ok(Marks::Session(Box::new(session)))
     }
 
-    /// A job begins. Returns the grant in force.
-    pub fn begin(&mut self, _k: u64) -> Grant {
-        Grant::default()
+    /// Waits for the release of job `k`, whose packet has `bytes`.
+    pub fn wait(&mut self, k: u64, start: Instant, bytes: usize) {
+        match self {
+            Marks::Alone { period } => pace::sleep_until(start + period.saturating_mul(k)),
+            Marks::Session(session) if k == 0 => {
+                pace::sleep_until(start);
+                session.begin(Foresight::Hint(bytes as f64));
+            }
+            Marks::Session(session) => drop(session.wait_for_next_job()),
+        }
+    }
+
+    /// What is granted now.
+    pub fn grant(&self) -> Grant {
+        match self {
+            Marks::Alone { .. } => Grant::default(),
+            Marks::Session(session) => session.grant(),
+        }
     }
 
     /// A job has ended; the next one decodes `next_bytes`.
-    pub fn end(&mut self, _job: &JobRecord, _next_bytes: usize) {}
+    pub fn end(&mut self, next_bytes: usize) {
+        if let Marks::Session(session) = self {
+            session.end_cycle(Foresight::Hint(next_bytes as f64));
+        }
+    }
+}
+
+fn contract(options: &ContractOptions, period: Nanos) -> Result<Contract> {
+    let standard = Contract::new(&options.name, period);
+    Ok(Contract {
+        class: options.class,
+        server_period: options.server_period.unwrap_or(standard.server_period),
+        jobs: JobSource::Marked,
+        predictor: options.predictor,
+        choice: options.choose,
+        rho: options.rho,
+        early: options.early,
+        late: options.late,
+        max_bandwidth: options.max_bandwidth,
+        reclaim: !options.hard,
+        profile: options.profile.as_deref().map(trace::read).transpose()?,
+        ..standard
+    })
 }

@@ -12,14 +12,13 @@ use std::io::{BufRead, Write};
 use anyhow::{Context, Result};
 use qfabric_types::{Instant, JobRecord, Nanos};
 use rustix::process::setpriority_process;
-use rustix::thread::clock_nanosleep_absolute;
-use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::clip::Clip;
 use crate::decoder::Stream;
 use crate::log::{self, JobLine};
 use crate::marks::Marks;
 use crate::options::{Options, Policy};
+use crate::pace::{cpu_time, now};
 
 /// Time between `start` given by ourselves and the first release: enough to go to sleep.
 const HEAD_START: Nanos = Nanos::from_millis(20);
@@ -35,7 +34,7 @@ pub fn play(options: &Options) -> Result<()> {
     let mut playing =
         Playing { streams: Streams { first, second, shift_at: options.shift_at }, period, lines: Vec::new() };
     playing.lines.reserve_exact(jobs);
-    let mut marks = Marks::start(&options.contract, period, playing.streams.at(0).next_bytes())?;
+    let mut marks = Marks::start(&options.contract, period)?;
     let start = if options.wait { wait_for_start()? } else { now() + HEAD_START };
     let stop = start + period.saturating_mul(jobs as u64) + Nanos::from_f64(options.grace * 1e9);
     playing.run(start, stop, jobs as u64, &mut marks)?;
@@ -76,12 +75,11 @@ struct Playing<'a> {
 impl Playing<'_> {
     fn run(&mut self, start: Instant, stop: Instant, jobs: u64, marks: &mut Marks) -> Result<()> {
         for k in 0..jobs {
-            let release = start + self.period.saturating_mul(k);
-            sleep_until(release);
+            marks.wait(k, start, self.streams.at(k).next_bytes());
             if now() >= stop {
                 break;
             }
-            let line = self.job(k, release, marks)?;
+            let line = self.job(k, start + self.period.saturating_mul(k), marks)?;
             self.lines.push(line);
         }
         Ok(())
@@ -89,34 +87,14 @@ impl Playing<'_> {
 
     fn job(&mut self, k: u64, release: Instant, marks: &mut Marks) -> Result<JobLine> {
         let stream = self.streams.at(k);
-        let (bytes, kind) = (stream.next_bytes(), stream.next_kind());
-        let grant = marks.begin(k);
+        let (bytes, kind, grant) = (stream.next_bytes(), stream.next_kind(), marks.grant());
         let before = cpu_time();
         stream.decode()?;
         let (cost, finish) = (cpu_time() - before, now());
+        marks.end(self.streams.at(k + 1).next_bytes());
         let job = JobRecord { k, release, finish, cost, next: Default::default() };
-        marks.end(&job, self.streams.at(k + 1).next_bytes());
         Ok(JobLine { job, bytes, kind, budget_ns: grant.budget, server_period_ns: grant.period })
     }
-}
-
-/// CPU time of this thread.
-pub fn cpu_time() -> Nanos {
-    nanos(clock_gettime(ClockId::ThreadCPUTime))
-}
-
-fn now() -> Instant {
-    Instant::new(nanos(clock_gettime(ClockId::Monotonic)).get())
-}
-
-fn nanos(t: Timespec) -> Nanos {
-    Nanos::new(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
-}
-
-fn sleep_until(moment: Instant) {
-    let (tv_sec, tv_nsec) = ((moment.get() / 1_000_000_000) as i64, (moment.get() % 1_000_000_000) as _);
-    // Interrupted by a signal: sleep on, the moment is absolute.
-    while clock_nanosleep_absolute(ClockId::Monotonic, &Timespec { tv_sec, tv_nsec }).is_err() {}
 }
 
 fn wait_for_start() -> Result<Instant> {

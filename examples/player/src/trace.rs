@@ -9,6 +9,7 @@ use qfabric_types::{Nanos, Profile};
 use crate::clip::Clip;
 use crate::decoder::Stream;
 use crate::options::Options;
+use crate::pace::cpu_time;
 use crate::play;
 
 /// Decodes the clip once from `--start-at` on, after a first pass of its beginning that warms caches and
@@ -19,9 +20,9 @@ pub fn write(options: &Options, path: &Path) -> Result<()> {
     let mut stream = Stream::open(&clip, options.start_at)?;
     let mut text = String::new();
     for _ in 0..clip.len() {
-        let (bytes, before) = (stream.next_bytes(), play::cpu_time());
+        let (bytes, before) = (stream.next_bytes(), cpu_time());
         stream.decode()?;
-        writeln!(text, "{} {bytes}", (play::cpu_time() - before).get())?;
+        writeln!(text, "{} {bytes}", (cpu_time() - before).get())?;
     }
     if path == Path::new("-") {
         print!("{text}");

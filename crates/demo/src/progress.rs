@@ -1,0 +1,63 @@
+//! Telling whoever waits what is going on.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Somebody who wants to know how far the demo is.
+pub trait Progress {
+    /// A stage begins; it is over when [`Progress::advance`] reaches `length`.
+    fn stage(&mut self, name: &str, length: u64);
+    /// So far in this stage.
+    fn advance(&mut self, position: u64);
+    /// A line that stays.
+    fn note(&mut self, line: &str);
+}
+
+/// Nobody wants to know.
+#[derive(Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn stage(&mut self, _: &str, _: u64) {}
+    fn advance(&mut self, _: u64) {}
+    fn note(&mut self, _: &str) {}
+}
+
+/// A bar on standard error; plain lines where that is no terminal.
+#[derive(Debug)]
+pub struct Terminal {
+    bar: ProgressBar,
+    is_terminal: bool,
+}
+
+impl Default for Terminal {
+    fn default() -> Self {
+        let style = ProgressStyle::with_template("{bar:30.cyan/blue} {percent:>3}% {msg}")
+            .expect("the template is a constant")
+            .progress_chars("━╸─");
+        let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        Terminal { bar: ProgressBar::new(0).with_style(style), is_terminal }
+    }
+}
+
+impl Progress for Terminal {
+    fn stage(&mut self, name: &str, length: u64) {
+        self.bar.set_length(length);
+        self.bar.set_position(0);
+        self.bar.set_message(name.to_owned());
+        if !self.is_terminal {
+            eprintln!("{name}");
+        }
+    }
+    fn advance(&mut self, position: u64) {
+        self.bar.set_position(position);
+    }
+    fn note(&mut self, line: &str) {
+        if self.is_terminal { self.bar.println(line) } else { eprintln!("{line}") }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,267 @@
+//! The plots: probability mass function of ε, ε over time, budget and cost over time; a panel per policy.
+//!
+//! One figure is drawn twice, as PNG and as SVG, by the same code. Letters come with the program: a machine
+//! without fonts draws the same picture.
+
+use std::path::Path;
+use std::sync::Once;
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::{FontStyle, register_font};
+
+use super::{Report, RunPoints};
+
+const FONT: &[u8] = include_bytes!("../../assets/plots.ttf");
+const PANEL: (u32, u32) = (400, 220);
+const COLUMNS: usize = 3;
+const INK: RGBColor = RGBColor(51, 65, 85);
+const GRID: RGBColor = RGBColor(226, 232, 240);
+const TARGET: RGBColor = RGBColor(209, 250, 229);
+const MISS: RGBColor = RGBColor(220, 38, 38);
+const COST: RGBColor = RGBColor(203, 213, 225);
+
+/// What a figure shows of each run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Pmf,
+    Error,
+    Budget,
+}
+
+/// A page of panels.
+pub struct Figure<'a> {
+    /// What a reader is told.
+    pub caption: &'static str,
+    kind: Kind,
+    runs: Vec<&'a RunPoints>,
+}
+
+impl Figure<'_> {
+    fn size(&self) -> (u32, u32) {
+        let columns = self.runs.len().clamp(1, COLUMNS);
+        let lines = self.runs.len().div_ceil(COLUMNS).max(1);
+        (PANEL.0 * columns as u32, PANEL.1 * lines as u32)
+    }
+}
+
+/// Every figure of a report with its name, such as `hogs-pmf`.
+pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
+    let mut figures = Vec::new();
+    for (scenario, _) in super::html::by_scenario(report) {
+        for (name, kind, caption) in [
+            (
+                "pmf",
+                Kind::Pmf,
+                "Probability of each scheduling error ε (in T); shaded: the target interval. The last bar holds everything from 1 T on.",
+            ),
+            (
+                "error",
+                Kind::Error,
+                "Scheduling error ε of the first player, job by job (in T, cut at 2 T); shaded: the target interval.",
+            ),
+            (
+                "budget",
+                Kind::Budget,
+                "What the first player reserved (line) and what each frame cost (bars), in % of one CPU; red: missed deadlines; dashed: the load shift.",
+            ),
+        ] {
+            let runs = report.runs.iter().filter(|run| run.scenario == scenario).collect();
+            figures.push((format!("{scenario}-{name}"), Figure { caption, kind, runs }));
+        }
+    }
+    figures
+}
+
+/// Writes the figure as PNG.
+pub fn png(path: &Path, figure: &Figure) -> Result<()> {
+    let failed = |error: &dyn std::fmt::Display| anyhow!("cannot draw {}: {error}", path.display());
+    let area = BitMapBackend::new(path, figure.size()).into_drawing_area();
+    draw(&area, figure).map_err(|e| failed(&e))?;
+    area.present().map_err(|e| failed(&e))
+}
+
+/// The figure as SVG text.
+pub fn svg(figure: &Figure) -> Result<String> {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, figure.size()).into_drawing_area();
+        draw(&area, figure).map_err(|e| anyhow!("cannot draw: {e}"))?;
+        area.present().map_err(|e| anyhow!("cannot draw: {e}"))?;
+    }
+    Ok(text)
+}
+
+type Area<DB> = DrawingArea<DB, Shift>;
+type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+
+fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
+    static LETTERS: Once = Once::new();
+    // A second registration would change nothing; a font that cannot be read would leave plots without text.
+    LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
+    area.fill(&WHITE)?;
+    let columns = figure.runs.len().clamp(1, COLUMNS);
+    let panels = area.split_evenly((figure.runs.len().div_ceil(COLUMNS).max(1), columns));
+    for (panel, run) in panels.iter().zip(&figure.runs) {
+        match figure.kind {
+            Kind::Pmf => pmf(panel, run)?,
+            Kind::Error => error(panel, run)?,
+            Kind::Budget => budget(panel, run)?,
+        }
+    }
+    Ok(())
+}
+
+/// A colour per family of policies.
+fn colour(policy: &str) -> RGBColor {
+    match policy {
+        p if p.starts_with("Q-Fabric") => RGBColor(13, 116, 206),
+        p if p.starts_with("static") => RGBColor(217, 119, 6),
+        _ => RGBColor(100, 116, 139),
+    }
+}
+
+type Chart<'a, DB> =
+    ChartContext<'a, DB, Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>>;
+
+fn chart<'a, DB: DrawingBackend>(
+    panel: &'a Area<DB>,
+    run: &RunPoints,
+    (x0, x1): (f64, f64),
+    (y0, y1): (f64, f64),
+) -> Result<Chart<'a, DB>, DrawingAreaErrorKind<DB::ErrorType>> {
+    ChartBuilder::on(panel)
+        .caption(&run.policy, ("sans-serif", 15).into_font().color(&INK))
+        .margin(8)
+        .margin_right(16)
+        .x_label_area_size(22)
+        .y_label_area_size(44)
+        .build_cartesian_2d(x0..x1, y0..y1)
+}
+
+fn mesh<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    x: &dyn Fn(&f64) -> String,
+    y: &dyn Fn(&f64) -> String,
+) -> Drawn<DB> {
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(INK.mix(0.5))
+        .label_style(("sans-serif", 11).into_font().color(&INK))
+        .x_labels(6)
+        .y_labels(5)
+        .x_label_formatter(x)
+        .y_label_formatter(y)
+        .draw()
+}
+
+fn pmf<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
+    let bars = gathered(&run.pmf);
+    let top = bars.iter().map(|b| b.1).fold(0.05, f64::max) * 1.08;
+    let mut chart = chart(panel, run, (-1.1, 1.15), (0.0, top))?;
+    let half = step(&run.pmf) * 0.4;
+    shade(&mut chart, (run.target.0 - half, run.target.1 + half), (0.0, top))?;
+    mesh(&mut chart, &|x| if *x >= 1.0 { "≥1".into() } else { format!("{x:.1}") }, &|y| {
+        format!("{:.0} %", y * 100.0)
+    })?;
+    let style = colour(&run.policy).filled();
+    let bar = |&(x, p): &(f64, f64)| Rectangle::new([(x - half, 0.0), (x + half, p)], style);
+    chart.draw_series(bars.iter().map(bar)).map(drop)
+}
+
+/// The same with everything from 1 T on (and up to −1 T) in one bar.
+fn gathered(pmf: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut bars: Vec<(f64, f64)> = Vec::new();
+    for &(error, p) in pmf {
+        let x = error.clamp(-1.0, 1.0);
+        match bars.last_mut() {
+            Some(last) if last.0 == x => last.1 += p,
+            _ => bars.push((x, p)),
+        }
+    }
+    bars
+}
+
+/// The lattice's step, from the closest two errors.
+fn step(pmf: &[(f64, f64)]) -> f64 {
+    let closest = pmf.windows(2).map(|w| w[1].0 - w[0].0).fold(f64::INFINITY, f64::min);
+    if closest.is_finite() { closest.min(0.25) } else { 0.25 }
+}
+
+fn error<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
+    let (x, y) = (jobs(run), (-1.0, 2.0));
+    let mut chart = chart(panel, run, x, y)?;
+    let band = [(x.0, run.target.0), (x.1, run.target.1)];
+    chart.draw_series([Rectangle::new(band, TARGET.filled())])?;
+    mesh(&mut chart, &|x| format!("{x:.0}"), &|y| format!("{y:.1}"))?;
+    shift_line(&mut chart, run, y)?;
+    let line = run.first_player.iter().map(|p| (p.k as f64, p.error.clamp(y.0, y.1)));
+    chart.draw_series(LineSeries::new(line, colour(&run.policy).stroke_width(1))).map(drop)
+}
+
+fn budget<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
+    let tops = run.first_player.iter().flat_map(|p| [p.cost, p.bandwidth]).flatten();
+    let (x, y) = (jobs(run), (0.0, tops.fold(0.2, f64::max) * 1.1));
+    let mut chart = chart(panel, run, x, y)?;
+    mesh(&mut chart, &|x| format!("{x:.0}"), &|y| format!("{:.0} %", y * 100.0))?;
+    shift_line(&mut chart, run, y)?;
+    let costs = run.first_player.iter().filter_map(|p| Some((p.k as f64, p.cost?)));
+    chart.draw_series(costs.map(|(k, c)| Rectangle::new([(k - 0.4, 0.0), (k + 0.4, c)], COST.filled())))?;
+    let granted = run.first_player.iter().filter_map(|p| Some((p.k as f64, p.bandwidth?)));
+    let steps = granted.flat_map(|(k, b)| [(k - 0.5, b), (k + 0.5, b)]);
+    chart.draw_series(LineSeries::new(steps, colour(&run.policy).stroke_width(1)))?;
+    let missed = run.first_player.iter().filter(|p| p.missed);
+    chart.draw_series(missed.map(|p| Circle::new((p.k as f64, y.1 * 0.97), 2, MISS.filled()))).map(drop)
+}
+
+fn jobs(run: &RunPoints) -> (f64, f64) {
+    let first = run.first_player.first().map_or(0, |p| p.k) as f64;
+    let last = run.first_player.last().map_or(1, |p| p.k) as f64;
+    (first - 0.5, last.max(first) + 0.5)
+}
+
+fn shade<DB: DrawingBackend>(chart: &mut Chart<'_, DB>, x: (f64, f64), y: (f64, f64)) -> Drawn<DB> {
+    chart.draw_series([Rectangle::new([(x.0, y.0), (x.1, y.1)], TARGET.filled())]).map(drop)
+}
+
+fn shift_line<DB: DrawingBackend>(chart: &mut Chart<'_, DB>, run: &RunPoints, y: (f64, f64)) -> Drawn<DB> {
+    let Some(k) = run.shift_at else { return Ok(()) };
+    let x = k as f64 - 0.5;
+    chart.draw_series(DashedLineSeries::new([(x, y.0), (x, y.1)], 4, 4, INK.stroke_width(1))).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::report;
+    use super::*;
+
+    #[test]
+    fn what_lies_beyond_one_period_is_gathered_in_one_bar() {
+        assert_eq!(gathered(&[(-0.5, 0.25), (1.0, 0.25), (2.0, 0.25), (7.25, 0.25)]), [(-0.5, 0.25), (1.0, 0.75)]);
+    }
+
+    #[test]
+    fn each_scenario_has_three_figures_with_a_panel_per_policy() {
+        let report = report();
+        let figures = figures(&report);
+        let names: Vec<_> = figures.iter().map(|f| f.0.as_str()).collect();
+        assert_eq!(names, ["hogs-pmf", "hogs-error", "hogs-budget", "shift-pmf", "shift-error", "shift-budget"]);
+        assert_eq!(figures[0].1.size(), (1_200, 220));
+        let text = svg(&figures[0].1).unwrap();
+        assert!(["plain", "Q-Fabric MA[12], GRUB"].iter().all(|policy| text.contains(policy)), "no captions");
+    }
+
+    #[test]
+    fn a_run_without_jobs_is_drawn_empty() {
+        let mut report = report();
+        for run in &mut report.runs {
+            (run.first_player, run.pmf) = (Vec::new(), Vec::new());
+        }
+        for (_, figure) in figures(&report) {
+            svg(&figure).unwrap();
+        }
+    }
+}

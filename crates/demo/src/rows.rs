@@ -1,0 +1,278 @@
+//! From jobs to a row of the table (the columns of AQuoSA's Table II).
+//!
+//! The scheduling error of every policy is the finish time rounded up to the same server period P
+//! ([`quantized_error`]), also for policies that know no P: only so do the columns compare. A job that was
+//! not decoded when the players gave up counts as missed, ending at that moment.
+
+use qfabric_types::{Instant, Nanos, quantized_error};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{PlayerRecord, RunRecord};
+
+/// One policy in one scenario. Errors are fractions of T, bandwidths and demands fractions of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The policy.
+    pub policy: String,
+    /// Jobs counted, of all players.
+    pub jobs: u64,
+    /// Jobs that ended after their deadline, or not at all.
+    pub misses: u64,
+    /// Fraction of jobs with the error inside the target interval.
+    pub in_target: f64,
+    /// Mean of ε/T.
+    pub mean_error: f64,
+    /// Population standard deviation of ε/T.
+    pub sd_error: f64,
+    /// Mean of Q/P per player; none without a reservation.
+    pub mean_bandwidth: Option<f64>,
+    /// Population standard deviation of Q/P.
+    pub sd_bandwidth: Option<f64>,
+    /// 99th percentile of |interval between frames − T|.
+    pub jitter_p99_ns: u64,
+    /// Short name of the scenario.
+    pub scenario: String,
+    /// Players at once.
+    pub players: u64,
+    /// Processes that burned CPU time beside them.
+    pub hogs: u64,
+    /// Fraction of jobs missed.
+    pub miss_ratio: f64,
+    /// Jobs not decoded when the players gave up; among the misses.
+    pub unfinished: u64,
+    /// Mean cost per T and player: what was needed.
+    pub mean_demand: f64,
+    /// The dearest job's cost per T.
+    pub peak_demand: f64,
+    /// Autocorrelation of the costs at a distance of 12 jobs, mean of the players.
+    pub autocorrelation_12: f64,
+    /// What was reserved over what was needed.
+    pub bandwidth_per_demand: Option<f64>,
+    /// Q/P of all players together, mean.
+    pub total_bandwidth: Option<f64>,
+    /// T in ns.
+    pub period_ns: u64,
+    /// P in ns.
+    pub server_period_ns: u64,
+    /// First jobs of each player left out, as warm-up.
+    pub warm_up: u64,
+}
+
+/// One counted job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Number of the job.
+    pub k: u64,
+    /// ε/T.
+    pub error: f64,
+    /// Cost per T; none for a job that was not decoded.
+    pub cost: Option<f64>,
+    /// Q/P it ran under.
+    pub bandwidth: Option<f64>,
+    /// Ended after its deadline.
+    pub missed: bool,
+    /// When it ended.
+    #[serde(skip)]
+    pub finish: Instant,
+}
+
+/// The counted jobs of one player, in order.
+pub fn points(run: &RunRecord, player: &PlayerRecord) -> Vec<Point> {
+    let at = |k: usize| {
+        let line = player.lines.get(k);
+        let deadline = run.start + run.period.saturating_mul(k as u64 + 1);
+        let finish = line.map_or(run.stopped.max(deadline + Nanos::new(1)), |l| l.job.finish);
+        Point {
+            k: k as u64,
+            error: quantized_error(finish, deadline, run.server_period) as f64 / run.period.as_f64(),
+            cost: line.map(|l| l.job.cost.as_f64() / run.period.as_f64()),
+            bandwidth: player.static_bandwidth.or_else(|| line.and_then(|l| l.bandwidth())),
+            missed: finish > deadline,
+            finish,
+        }
+    };
+    (run.warm_up..run.jobs).map(at).collect()
+}
+
+/// The row of one run.
+pub fn row(run: &RunRecord) -> Row {
+    let players: Vec<Vec<Point>> = run.players.iter().map(|p| points(run, p)).collect();
+    let all: Vec<Point> = players.iter().flatten().copied().collect();
+    let errors: Vec<f64> = all.iter().map(|p| p.error).collect();
+    let costs = costs_of(&all);
+    let bandwidths: Vec<f64> = all.iter().filter(|_| run.reserves).filter_map(|p| p.bandwidth).collect();
+    let reserved = (!bandwidths.is_empty()).then(|| mean(&bandwidths));
+    let misses = all.iter().filter(|p| p.missed).count() as u64;
+    Row {
+        policy: run.policy.clone(),
+        jobs: all.len() as u64,
+        misses,
+        in_target: fraction(&errors, |e| e >= -run.early - 1e-6 && e <= run.late + 1e-6),
+        mean_error: mean(&errors),
+        sd_error: sd(&errors),
+        mean_bandwidth: reserved,
+        sd_bandwidth: reserved.map(|_| sd(&bandwidths)),
+        jitter_p99_ns: jitter_p99_ns(&players, run.period),
+        scenario: run.scenario.clone(),
+        players: players.len() as u64,
+        hogs: run.hogs as u64,
+        miss_ratio: misses as f64 / all.len().max(1) as f64,
+        unfinished: (all.len() - costs.len()) as u64,
+        mean_demand: mean(&costs),
+        peak_demand: costs.iter().copied().fold(0.0, f64::max),
+        autocorrelation_12: mean(&players.iter().map(|p| autocorrelation(&costs_of(p), 12)).collect::<Vec<_>>()),
+        bandwidth_per_demand: reserved.map(|b| b / mean(&costs).max(1e-9)),
+        total_bandwidth: reserved.map(|b| b * players.len() as f64),
+        period_ns: run.period.get(),
+        server_period_ns: run.server_period.get(),
+        warm_up: run.warm_up as u64,
+    }
+}
+
+fn costs_of(points: &[Point]) -> Vec<f64> {
+    points.iter().filter_map(|p| p.cost).collect()
+}
+
+/// Mean; 0 of nothing.
+pub fn mean(xs: &[f64]) -> f64 {
+    // Not `sum`, which is −0 of nothing.
+    xs.iter().fold(0.0, |sum, x| sum + x) / xs.len().max(1) as f64
+}
+
+/// Population standard deviation; 0 of nothing.
+pub fn sd(xs: &[f64]) -> f64 {
+    let m = mean(xs);
+    (xs.iter().map(|x| (x - m).powi(2)).sum::<f64>() / xs.len().max(1) as f64).sqrt()
+}
+
+fn fraction(xs: &[f64], holds: impl Fn(f64) -> bool) -> f64 {
+    xs.iter().filter(|&&x| holds(x)).count() as f64 / xs.len().max(1) as f64
+}
+
+/// Autocorrelation of a sequence with itself `lag` places later; 0 of a constant or too short one.
+pub fn autocorrelation(costs: &[f64], lag: usize) -> f64 {
+    let (m, n) = (mean(costs), costs.len());
+    let variance: f64 = costs.iter().map(|c| (c - m).powi(2)).sum();
+    if n <= lag || variance == 0.0 {
+        return 0.0;
+    }
+    (lag..n).map(|i| (costs[i] - m) * (costs[i - lag] - m)).sum::<f64>() / variance
+}
+
+/// The smallest value that 99 of 100 distances of frame intervals from T do not exceed.
+fn jitter_p99_ns(players: &[Vec<Point>], period: Nanos) -> u64 {
+    let distance = |pair: &[Point]| pair[1].finish.since(pair[0].finish).get().abs_diff(period.get());
+    let mut distances: Vec<u64> =
+        players.iter().flat_map(|points| points.windows(2).filter(|w| w[1].cost.is_some()).map(distance)).collect();
+    distances.sort_unstable();
+    let rank = (distances.len() as f64 * 0.99).ceil() as usize;
+    distances.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::record::JobLine;
+    use qfabric_types::JobRecord;
+
+    const T_MS: u64 = 40;
+
+    /// A player whose jobs end the given number of ms after their releases, each costing a quarter of that.
+    pub(crate) fn run(response_ms: &[u64], jobs: usize, budget_ms: f64) -> RunRecord {
+        let line = |(k, &ms): (usize, &u64)| {
+            let release = Instant::new(k as u64 * T_MS * 1_000_000);
+            JobLine {
+                job: JobRecord {
+                    k: k as u64,
+                    release,
+                    finish: release + Nanos::from_millis(ms),
+                    cost: Nanos::from_micros(ms * 250),
+                    next: Default::default(),
+                },
+                bytes: 1,
+                kind: 'I',
+                budget_ns: Nanos::from_f64(budget_ms * 1e6),
+                server_period_ns: Nanos::from_millis(10),
+            }
+        };
+        let lines = response_ms.iter().enumerate().map(line).collect();
+        RunRecord {
+            scenario: "hogs".into(),
+            policy: "test".into(),
+            reserves: budget_ms > 0.0,
+            players: vec![PlayerRecord { lines, static_bandwidth: None }],
+            period: Nanos::from_millis(T_MS),
+            server_period: Nanos::from_millis(10),
+            start: Instant::ZERO,
+            jobs,
+            warm_up: 0,
+            stopped: Instant::new((jobs as u64 * T_MS + 1_000) * 1_000_000),
+            early: 0.25,
+            late: 0.0,
+            hogs: 12,
+            shift_at: None,
+        }
+    }
+
+    #[test]
+    fn a_row_holds_what_the_jobs_did() {
+        let row = row(&run(&[40, 35, 41, 20], 4, 2.5));
+        assert_eq!((row.jobs, row.misses, row.unfinished), (4, 1, 0));
+        // Errors in T: 0, 0 (35 ms rounds up to 40), +1/4, −1/2.
+        assert_eq!(row.in_target, 0.5);
+        assert!((row.mean_error - -0.0625).abs() < 1e-9, "{}", row.mean_error);
+        assert_eq!((row.mean_bandwidth, row.sd_bandwidth), (Some(0.25), Some(0.0)));
+        let demand = (40.0 + 35.0 + 41.0 + 20.0) / 4.0 * 0.25 / 40.0;
+        assert!((row.mean_demand - demand).abs() < 1e-9);
+        assert!((row.bandwidth_per_demand.unwrap() - 0.25 / demand).abs() < 1e-9);
+        assert!((row.peak_demand - 41.0 * 0.25 / 40.0).abs() < 1e-9);
+        assert_eq!(row.jitter_p99_ns, 21_000_000);
+    }
+
+    #[test]
+    fn a_job_that_was_never_decoded_is_a_miss_at_the_end() {
+        let row = row(&run(&[10, 10], 3, 2.5));
+        assert_eq!((row.jobs, row.misses, row.unfinished), (3, 1, 1));
+        // It was due at 120 ms; the players gave up at 1120 ms: 25 periods of 40 ms.
+        assert!((row.mean_error - (-0.75 * 2.0 + 25.0) / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_a_reservation_there_is_no_bandwidth() {
+        let row = row(&run(&[10, 10], 2, 0.0));
+        assert_eq!((row.mean_bandwidth, row.bandwidth_per_demand, row.total_bandwidth), (None, None, None));
+    }
+
+    #[test]
+    fn warm_up_jobs_count_nowhere() {
+        let mut run = run(&[99, 10, 10], 3, 2.5);
+        run.warm_up = 1;
+        let row = row(&run);
+        assert_eq!((row.jobs, row.misses, row.warm_up), (2, 0, 1));
+    }
+
+    #[test]
+    fn a_periodic_cost_is_like_itself_one_period_later() {
+        let ms: Vec<u64> = (0..240).map(|k| if k % 12 == 0 { 36 } else { 12 }).collect();
+        let row = row(&run(&ms, 240, 2.5));
+        assert!(row.autocorrelation_12 > 0.9, "{}", row.autocorrelation_12);
+    }
+
+    #[test]
+    fn a_row_in_json_starts_with_exactly_the_promised_keys() {
+        let json = serde_json::to_string(&Row::default()).unwrap();
+        let promised = [
+            "policy",
+            "jobs",
+            "misses",
+            "in_target",
+            "mean_error",
+            "sd_error",
+            "mean_bandwidth",
+            "sd_bandwidth",
+            "jitter_p99_ns",
+        ];
+        let keys: Vec<_> = json.split('"').skip(1).step_by(2).filter(|k| !k.is_empty()).collect();
+        assert_eq!(keys[..promised.len()], promised);
+    }
+}

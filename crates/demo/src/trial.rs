@@ -1,0 +1,109 @@
+//! Trial execution: what does decoding cost here, before anything is promised?
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::children::{self, Killed, Stop};
+
+/// 25 frames a second.
+pub const PERIOD_NS: f64 = 40e6;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One decoded stream: cost in ns and bytes of each frame.
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Trace {
+    /// CPU time of each frame in ns.
+    pub costs_ns: Vec<f64>,
+    /// Bytes of each frame.
+    pub bytes: Vec<f64>,
+}
+
+impl Trace {
+    /// Mean cost as a share of one CPU at 25 frames a second.
+    pub fn mean_share(&self) -> f64 {
+        self.costs_ns.iter().sum::<f64>() / self.costs_ns.len().max(1) as f64 / PERIOD_NS
+    }
+
+    /// Reads what `qfabric-player --trace` wrote.
+    pub fn parse(text: &str) -> Result<Trace> {
+        let mut trace = Trace::default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace().map(str::parse::<f64>);
+            let (Some(Ok(cost)), Some(Ok(bytes))) = (words.next(), words.next()) else {
+                anyhow::bail!("{line:?} is not a cost and a size")
+            };
+            trace.costs_ns.push(cost);
+            trace.bytes.push(bytes);
+        }
+        ensure!(!trace.costs_ns.is_empty(), "the trace is empty");
+        Ok(trace)
+    }
+}
+
+/// Decodes each clip at full speed, all at once, one player per clip, above best effort (nice −20 where that
+/// is allowed); writes the traces to `outputs`.
+pub fn run(player: &Path, clips: &[PathBuf], outputs: &[PathBuf], stop: &Stop) -> Result<Vec<Trace>> {
+    let mut trials: Vec<Killed> = Vec::new();
+    for (clip, output) in clips.iter().zip(outputs) {
+        let mut command = children::player_command(player);
+        command.arg(clip).arg("--trace").arg(output);
+        if rustix::process::geteuid().is_root() {
+            command.args(["--policy", "nice"]);
+        }
+        trials.push(children::spawn(command)?);
+    }
+    wait_for_all(&mut trials, stop)?;
+    outputs.iter().map(|path| Trace::parse(&read(path)?).with_context(|| path.display().to_string())).collect()
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn wait_for_all(trials: &mut [Killed], stop: &Stop) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    for trial in trials {
+        while !trial.ended("qfabric-player")? {
+            stop.check()?;
+            ensure!(Instant::now() < end, "decoding a clip took longer than {} s", PATIENCE.as_secs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Ok(())
+}
+
+/// Mean share of one CPU that decoding each clip takes at 25 frames a second while every CPU is decoding:
+/// neighbours share caches, memory and often cores, so a clip decoded alone would look too cheap.
+pub fn shares_with_all_cpus_busy(player: &Path, clips: &[PathBuf], stop: &Stop) -> Result<Vec<f64>> {
+    let folder = std::env::temp_dir();
+    let cpus = std::thread::available_parallelism().map_or(2, usize::from).max(clips.len());
+    let copies: Vec<PathBuf> = (0..cpus).map(|i| clips[i % clips.len()].clone()).collect();
+    let output = |i: usize| folder.join(format!("qfabric-trial-{}-{i}.txt", std::process::id()));
+    let outputs: Vec<PathBuf> = (0..cpus).map(output).collect();
+    let traces = run(player, &copies, &outputs, stop);
+    for path in &outputs {
+        std::fs::remove_file(path).ok(); // already gone is as good
+    }
+    let traces = traces?;
+    Ok((0..clips.len()).map(|i| traces[i].mean_share()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_milliseconds_a_frame_are_a_quarter_of_a_cpu() {
+        let trace = Trace::parse("8000000 1\n12000000 2\n").unwrap();
+        assert!((trace.mean_share() - 0.25).abs() < 1e-12);
+        assert_eq!(trace.bytes, [1.0, 2.0]);
+    }
+
+    #[test]
+    fn a_trace_that_is_none_is_refused() {
+        assert!(Trace::parse("").is_err());
+        assert!(Trace::parse("12000000\n").unwrap_err().to_string().contains("12000000"));
+    }
+}
