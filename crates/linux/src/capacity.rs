@@ -6,6 +6,7 @@
 //! accepted, found by halving, until one gets less than a CPU. They never run, so nothing is delayed by them;
 //! then they leave the class and end.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -13,7 +14,8 @@ use qfabric_types::{MIN_BUDGET, Nanos, Reservation, Share, ThreadId};
 
 use crate::cpus::CpuList;
 use crate::mechanism::{ApplyError, Mechanism};
-use crate::{Deadline, clock};
+use crate::sched_attr::{Policy, SchedAttr};
+use crate::{Deadline, clock, threads};
 
 const PERIOD: Nanos = Nanos::from_millis(1);
 /// Halving stops at this much of one CPU per helper: 0.1 %.
@@ -95,9 +97,45 @@ impl Drop for Helper {
     }
 }
 
-/// How long [`probe`] takes here, for `doctor`.
+/// What [`probe`] finds, and how long it took.
 pub fn timed_probe() -> (Result<Share, ApplyError>, Nanos) {
     let start = clock::now();
     let room = probe();
     (room, clock::now().since(start))
+}
+
+/// The threads of this host that hold a reservation now, by whatever means they got it.
+pub fn holders() -> Vec<(ThreadId, Share)> {
+    threads::all().into_iter().filter_map(|thread| Some((thread, held_by(thread)?))).collect()
+}
+
+fn held_by(thread: ThreadId) -> Option<Share> {
+    let attr = SchedAttr::of(thread).ok().filter(|a| a.policy == Policy::DEADLINE && a.period_ns > 0)?;
+    Some(Share::of_budget(Nanos::new(attr.runtime_ns), Nanos::new(attr.period_ns)))
+}
+
+/// What the kernel has booked on the first CPU's root domain, its own servers included; `None` where debugfs
+/// is closed.
+pub fn booked(debugfs: &Path) -> Option<Share> {
+    booked_in(&std::fs::read_to_string(debugfs.join("sched/debug")).ok()?)
+}
+
+/// The kernel counts in units of 2⁻²⁰ CPU.
+fn booked_in(text: &str) -> Option<Share> {
+    let line = text.lines().find(|l| l.contains("dl_bw->total_bw"))?;
+    let units: u64 = line.split_whitespace().last()?.parse().ok()?;
+    Some(Share::from_f64(units as f64 / f64::from(1 << 20)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_booked_is_read_off_the_schedulers_debug_file() {
+        let text = "dl_rq[0]:\n  .dl_bw->bw     : 996147\n  .dl_bw->total_bw    : 104857\n";
+        assert_eq!(booked_in(text).unwrap().to_string(), "0.1 CPU");
+        assert_eq!(booked_in(""), None);
+        assert_eq!(booked_in("  .dl_bw->total_bw : x"), None);
+    }
 }

@@ -128,9 +128,3 @@ pub fn settled_room() -> Share {
     }
     last
 }
-
-/// What the kernel has booked on this root domain, in its own unit of 2⁻²⁰ CPU; `None` where debugfs is closed.
-pub fn booked() -> Option<u64> {
-    let text = std::fs::read_to_string("/sys/kernel/debug/sched/debug").ok()?;
-    text.lines().find(|l| l.contains("dl_bw->total_bw"))?.split_whitespace().last()?.parse().ok()
-}

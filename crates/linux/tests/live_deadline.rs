@@ -208,12 +208,13 @@ fn a_program_that_changed_its_own_policy_is_not_overruled() {
 fn threads_that_leave_in_their_sleep_leave_no_bandwidth_booked() {
     live!();
     let room = settled_room();
-    let booked = qfabric_linux::testing::booked();
+    let booked = || qfabric_linux::capacity::booked(std::path::Path::new(qfabric_linux::hrtick::DEBUGFS));
+    let before = booked();
     for _ in 0..20 {
         let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
         mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
         std::thread::sleep(Duration::from_millis(3));
         mechanism.apply(&none(worker.thread)).unwrap();
     }
-    assert_eq!((settled_room(), qfabric_linux::testing::booked()), (room, booked));
+    assert_eq!((settled_room(), booked()), (room, before));
 }

@@ -1,1 +1,181 @@
+use super::*;
+use crate::testing::Worker;
 
+fn run_folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn touched(tid: i32, start: u64) -> Touched {
+    Touched { tid: ThreadId(tid), start, was: SchedAttr::fair(3), slack_ns: Some(50_000) }
+}
+
+fn write(dir: &Path, text: &str) {
+    options().create(true).open(dir.join(FILE)).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+fn boot_line() -> String {
+    format!("{{\"boot\":\"{}\"}}\n", boot_id())
+}
+
+fn refusal(dir: &Path) -> String {
+    restore(dir).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let run = run_folder();
+    let mut journal = Journal::open(run.path()).unwrap();
+    for tid in [10, 11, 12] {
+        journal.touching(touched(tid, 99)).unwrap();
+    }
+    journal.released(ThreadId(11)).unwrap();
+    let left = read(journal.path(), &journal.file).unwrap().unwrap();
+    assert_eq!(left.threads.into_values().collect::<Vec<_>>(), [touched(10, 99), touched(12, 99)]);
+}
+
+#[test]
+fn no_journal_means_nothing_to_do() {
+    assert_eq!(restore(run_folder().path()).unwrap(), Restored::default());
+}
+
+#[test]
+fn only_one_service_holds_a_journal() {
+    let run = run_folder();
+    let journal = Journal::open(run.path()).unwrap();
+    assert!(matches!(Journal::open(run.path()), Err(JournalError::Held { .. })));
+    assert!(matches!(restore(run.path()), Err(JournalError::Held { .. })));
+    drop(journal);
+    assert!(Journal::open(run.path()).is_ok());
+}
+
+#[test]
+fn a_torn_last_line_is_passed_over() {
+    let run = run_folder();
+    write(run.path(), &format!("{}{{\"released\":7}}\n{{\"thread\":{{\"tid\":99", boot_line()));
+    assert_eq!(restore(run.path()).unwrap(), Restored::default());
+    write(run.path(), "{\"boot");
+    assert_eq!(restore(run.path()).unwrap(), Restored::default());
+}
+
+#[test]
+fn what_an_earlier_boot_left_is_over() {
+    let run = run_folder();
+    write(run.path(), "{\"boot\":\"another\"}\n{\"released\":\"whatever\"}\n");
+    assert_eq!(restore(run.path()).unwrap(), Restored::default());
+    assert!(Journal::open(run.path()).is_ok());
+}
+
+#[test]
+fn a_thread_that_took_over_a_number_is_not_touched() {
+    let run = run_folder();
+    let worker = Worker::sleeping();
+    let mut journal = Journal::open(run.path()).unwrap();
+    let start = threads::start_time(worker.thread).unwrap();
+    journal.touching(touched(worker.thread.0, start + 1)).unwrap();
+    journal.touching(touched(i32::MAX, 5)).unwrap();
+    drop(journal);
+    let restored = restore(run.path()).unwrap();
+    assert_eq!((restored.threads, restored.skipped), (0, 2));
+    assert_eq!(SchedAttr::of(worker.thread).unwrap().nice, 0);
+}
+
+#[test]
+fn a_new_service_does_not_forget_what_the_former_left() {
+    let run = run_folder();
+    let worker = Worker::sleeping();
+    let mut journal = Journal::open(run.path()).unwrap();
+    journal.touching(touched(worker.thread.0, threads::start_time(worker.thread).unwrap())).unwrap();
+    drop(journal);
+    assert!(matches!(Journal::open(run.path()), Err(JournalError::Unsettled { .. })));
+    restore(run.path()).unwrap();
+    assert!(Journal::open(run.path()).is_ok());
+}
+
+#[test]
+fn content_no_service_writes_is_refused_with_its_line() {
+    let thread = |was: &str| format!("{{\"thread\":{{\"tid\":99,\"start\":1,\"was\":{was},\"slack_ns\":null}}}}\n");
+    let attr = |policy: u32, nice: i32, priority: u32| {
+        format!(
+            "{{\"policy\":{policy},\"flags\":0,\"nice\":{nice},\"priority\":{priority},\
+             \"runtime_ns\":0,\"deadline_ns\":0,\"period_ns\":0}}"
+        )
+    };
+    let feature =
+        |root: &str| format!("{{\"feature\":{{\"root\":\"{root}\",\"feature\":\"HRTICK_DL\",\"was_on\":false}}}}\n");
+    let nonsense = [
+        "rubbish\n".to_owned(),
+        "{\"run\":\"rm -rf /\"}\n".to_owned(),
+        boot_line(),
+        thread(&attr(0, -100, 0)),
+        thread(&attr(1, 0, 100)),
+        thread(&attr(77, 0, 0)),
+        thread(&attr(0, 0, 0)).replace(":99", ":1"),
+        thread(&attr(0, 0, 0)).replace("\"start\"", "\"begin\""),
+        feature("relative/path"),
+        feature("/sys/kernel/../../etc"),
+        feature("/sys").replace("HRTICK_DL", "WA_WEIGHT"),
+        "\u{0}\n".to_owned(),
+        format!("{}\n", "[".repeat(100_000)),
+    ];
+    for line in nonsense {
+        let run = run_folder();
+        write(run.path(), &format!("{}{line}", boot_line()));
+        let refused = refusal(run.path());
+        assert!(refused.contains("line 2"), "{line}: {refused}");
+    }
+}
+
+#[test]
+fn a_file_without_a_boot_record_is_refused() {
+    let run = run_folder();
+    write(run.path(), "{\"released\":7}\n");
+    assert!(refusal(run.path()).contains("line 1"));
+}
+
+#[test]
+fn a_file_others_could_have_written_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let run = run_folder();
+    write(run.path(), &boot_line());
+    fs::set_permissions(run.path().join(FILE), fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(refusal(run.path()).contains("others may write"));
+    fs::set_permissions(run.path().join(FILE), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::hard_link(run.path().join(FILE), run.path().join("other")).unwrap();
+    assert!(refusal(run.path()).contains("2 names"));
+}
+
+#[test]
+fn a_link_a_pipe_or_a_folder_is_no_journal() {
+    let run = run_folder();
+    std::os::unix::fs::symlink("/etc/passwd", run.path().join(FILE)).unwrap();
+    assert!(matches!(Journal::open(run.path()), Err(JournalError::Io { .. })));
+    fs::remove_file(run.path().join(FILE)).unwrap();
+    fs::create_dir(run.path().join(FILE)).unwrap();
+    assert!(restore(run.path()).is_err());
+    fs::remove_dir(run.path().join(FILE)).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, run.path().join(FILE), rustix::fs::Mode::RWXU).unwrap();
+    assert!(refusal(run.path()).contains("no plain file"));
+}
+
+#[test]
+fn a_boundless_file_is_refused_unread() {
+    let run = run_folder();
+    write(run.path(), &boot_line());
+    File::options().write(true).open(run.path().join(FILE)).unwrap().set_len(MAX_BYTES + 1).unwrap();
+    assert!(refusal(run.path()).contains("bytes"));
+}
+
+#[test]
+fn a_program_that_forks_like_mad_does_not_let_the_file_grow_for_ever() {
+    let run = run_folder();
+    let mut journal = Journal::open(run.path()).unwrap();
+    journal.touching(touched(500, 1)).unwrap();
+    for tid in 0..20_000 {
+        journal.touching(touched(1_000 + tid, 1)).unwrap();
+        journal.released(ThreadId(1_000 + tid)).unwrap();
+    }
+    assert!(fs::metadata(journal.path()).unwrap().len() < 4 << 20);
+    assert!(matches!(restore(run.path()), Err(JournalError::Held { .. })), "the lock went with the old file");
+    let left = read(journal.path(), &journal.file).unwrap().unwrap();
+    assert_eq!(left.threads.into_values().collect::<Vec<_>>(), [touched(500, 1)]);
+}

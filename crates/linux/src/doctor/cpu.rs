@@ -1,0 +1,244 @@
+//! What reservations of CPU time need: the policy itself, room, fine enforcement, reclaiming.
+
+use std::path::Path;
+
+use qfabric_types::{Nanos, Reservation, Share, ThreadId};
+use rustix::thread::CapabilitySet;
+
+use super::{Facts, Finding, State};
+use crate::cpus::CpuList;
+use crate::hrtick::{self, Feature};
+use crate::mechanism::ApplyError;
+use crate::sched_attr::{self, SchedAttr};
+use crate::{capability, capacity, cgroup};
+
+/// Less room than this is too little to work with.
+const LITTLE: Share = Share::from_ppm(100_000);
+/// What the kernel books for its own servers of fair and sched_ext threads is below this on each CPU.
+const SERVERS: f64 = 0.11;
+
+pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
+    let tried = try_out();
+    facts.grub = tried.as_ref().is_ok_and(|t| t.grub);
+    facts.dynamic_getattr = tried.as_ref().is_ok_and(|t| t.dynamic);
+    facts.tick_ns = tick().map(Nanos::get);
+    let (room, took) = capacity::timed_probe();
+    facts.capacity = room.as_ref().ok().copied().filter(|r| *r > Share::ZERO);
+    facts.mechanism = facts.capacity.map(|_| "deadline");
+    let hrtick_dl = hrtick::state(debugfs, Feature::HrtickDl);
+    facts.hrtick_dl = hrtick_dl == hrtick::State::On;
+    vec![
+        mechanism(facts, &room),
+        admission_room(room, took),
+        booked(capacity::booked(debugfs), &capacity::holders(), CpuList::online().len()),
+        rt_throttling(cgroup::rt_runtime_us()),
+        hrtick(hrtick_dl, tick()),
+        grub(&tried),
+        dynamic(&tried),
+        root_domain(),
+    ]
+}
+
+/// What a thread could do that reserved for itself.
+struct Tried {
+    grub: bool,
+    dynamic: bool,
+}
+
+fn try_out() -> std::io::Result<Tried> {
+    let me = ThreadId(0);
+    let small = Reservation::new(Nanos::from_micros(100), Nanos::from_millis(100)).expect("0.1 % is one");
+    let trial = move || {
+        SchedAttr::deadline(small, false).give(me)?;
+        let dynamic = sched_attr::remaining(me).is_ok();
+        let grub = SchedAttr::deadline(small, true).give(me).is_ok();
+        SchedAttr::fair(0).give_leaving(me)?;
+        Ok(Tried { grub, dynamic })
+    };
+    std::thread::Builder::new().spawn(trial)?.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+}
+
+fn mechanism(facts: &Facts, room: &Result<Share, ApplyError>) -> Finding {
+    match (facts.mechanism, room) {
+        (Some(name), _) => {
+            Finding::ok("mechanism", format!("{name}: SCHED_DEADLINE works here, one reservation per thread"))
+        }
+        (None, Err(error)) => {
+            Finding::new("mechanism", State::Missing, format!("none: {}", reason(error))).fix(remedy(error))
+        }
+        (None, Ok(_)) => Finding::new("mechanism", State::Missing, "none: all bandwidth is booked already")
+            .fix("see `admission_room` and `booked`"),
+    }
+}
+
+fn reason(error: &ApplyError) -> String {
+    match error {
+        ApplyError::Denied { why, .. } => why.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn remedy(error: &ApplyError) -> String {
+    match error {
+        ApplyError::Denied { fix, .. } => fix.clone(),
+        ApplyError::Affinity { needed, .. } => format!("let this program run on CPUs {needed}, or on a partition"),
+        _ => "see the reason".into(),
+    }
+}
+
+fn admission_room(room: Result<Share, ApplyError>, took: Nanos) -> Finding {
+    let cpus = CpuList::online().len();
+    match room {
+        Ok(room) if room >= LITTLE => Finding::ok(
+            "admission_room",
+            format!("{room} of {cpus} may be reserved now, probed in {took} (not all: the kernel keeps some)"),
+        ),
+        Ok(room) => Finding::new("admission_room", State::Warn, format!("only {room} of {cpus} is free"))
+            .fix("see `booked` for who holds the rest"),
+        Err(error) => Finding::new("admission_room", State::Missing, reason(&error)).fix(remedy(&error)),
+    }
+}
+
+/// Bandwidth whose thread left the class in its sleep stays booked for ever (measured on Linux 6.18).
+pub(super) fn booked(total: Option<Share>, holders: &[(ThreadId, Share)], cpus: usize) -> Finding {
+    let held: Share = holders.iter().map(|(_, share)| *share).sum();
+    let who = format!("{} threads hold {held}", holders.len());
+    let Some(total) = total else {
+        let fix = "run as root with debugfs mounted to see whether more than that is booked";
+        return Finding::new("booked", State::Unknown, who).fix(fix);
+    };
+    let nobodys = total.saturating_sub(held).as_f64() - SERVERS * cpus as f64;
+    if nobodys < 0.01 {
+        return Finding::ok("booked", format!("{who}; the kernel's own servers hold the other {}", total - held));
+    }
+    let reason = format!(
+        "{who}, but {total} is booked: about {nobodys:.2} CPU for threads that left SCHED_DEADLINE in their sleep \
+         (chrt and other tools do that; the kernel never gives it back)"
+    );
+    Finding::new("booked", State::Warn, reason).fix(
+        "rebuild the root domain: with cgroup v1, write 0 and then 1 to cpuset.sched_load_balance of the top \
+         cpuset; with v2, make a cpuset partition and remove it; or restart the machine",
+    )
+}
+
+fn rt_throttling(runtime_us: Option<i64>) -> Finding {
+    let name = "rt_runtime";
+    match runtime_us {
+        Some(-1) => {
+            Finding::new(name, State::Warn, "real-time threads may use all CPU time; a loop in one stops the host")
+                .fix("sysctl kernel.sched_rt_runtime_us=950000")
+        }
+        Some(0) => Finding::new(name, State::Missing, "kernel.sched_rt_runtime_us is 0: no reservation is possible")
+            .fix("sysctl kernel.sched_rt_runtime_us=950000"),
+        Some(us) => Finding::ok(name, format!("real-time threads may use {us} µs of each second of a CPU")),
+        None => Finding::new(name, State::Unknown, "kernel.sched_rt_runtime_us cannot be read")
+            .fix("mount /proc with /proc/sys"),
+    }
+}
+
+pub(super) fn hrtick(state: hrtick::State, tick: Option<Nanos>) -> Finding {
+    let name = "hrtick_dl";
+    let coarse = tick.map_or("at the tick".into(), |t| format!("at the tick, every {t}"));
+    let meaning = format!("budgets are enforced only {coarse}: short ones overrun, averages are exact");
+    let stay = "choose server periods of several ticks";
+    match state {
+        hrtick::State::On => Finding::ok(name, "on: budgets are enforced by a timer of their own"),
+        hrtick::State::Off => Finding {
+            fixable: true,
+            ..Finding::new(name, State::Warn, format!("off: {meaning}"))
+                .fix("qfabric doctor --fix switches it on and puts it back later")
+        },
+        hrtick::State::Absent => {
+            Finding::new(name, State::Missing, format!("this kernel has no HRTICK_DL: {meaning}")).fix(stay)
+        }
+        hrtick::State::Refused { why } => Finding::new(name, State::Unknown, format!("{why}; if it is off, {meaning}"))
+            .fix(format!("{stay}, or boot with a kernel since 7.1, where it is on by default")),
+    }
+}
+
+fn grub(tried: &std::io::Result<Tried>) -> Finding {
+    match tried {
+        Ok(Tried { grub: true, .. }) => Finding::ok("grub", "reservations may use what others leave over"),
+        Ok(_) => Finding::new("grub", State::Missing, "this kernel refuses SCHED_FLAG_RECLAIM")
+            .fix("use Linux 4.13 or later, or contracts without reclaiming"),
+        Err(e) => {
+            Finding::new("grub", State::Unknown, format!("no reservation could be tried: {e}")).fix("see `mechanism`")
+        }
+    }
+}
+
+fn dynamic(tried: &std::io::Result<Tried>) -> Finding {
+    match tried.as_ref().is_ok_and(|t| t.dynamic) {
+        true => Finding::ok("dynamic_getattr", "the kernel tells what is left of a budget"),
+        false => Finding::new("dynamic_getattr", State::Missing, "the kernel does not tell what is left of a budget")
+            .fix("nothing to do: it is worked out from CPU time; Linux 7.1 and later tell it"),
+    }
+}
+
+/// The tick is what the coarse clock moves by.
+fn tick() -> Option<Nanos> {
+    let step = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    Some(Nanos::new(step.tv_nsec as u64)).filter(|t| *t > Nanos::ZERO)
+}
+
+fn root_domain() -> Finding {
+    let me = std::process::id() as i32;
+    let (needed, mask) = (cgroup::root_domain(me), CpuList::allowed(me).unwrap_or_default());
+    let all = CpuList::online();
+    match mask.contains_all(&needed) {
+        true if needed == all => Finding::ok("root_domain", format!("one over all CPUs ({all})")),
+        true => Finding::ok("root_domain", format!("this program is in that of CPUs {needed}, of {all}")),
+        false => Finding::new("root_domain", State::Warn, format!("this program may run on {mask} only, of {needed}"))
+            .fix("programs with such a mask get no reservation: widen it, or make a cpuset partition of those CPUs"),
+    }
+}
+
+/// Which rights this program holds.
+pub(super) fn rights() -> Vec<Finding> {
+    let table = [
+        ("cap_sys_nice", CapabilitySet::SYS_NICE, "reservations"),
+        ("cap_ipc_lock", CapabilitySet::IPC_LOCK, "memory that is never waited for"),
+        ("cap_perfmon", CapabilitySet::PERFMON, "exact observation of other users' programs"),
+        ("cap_bpf", CapabilitySet::BPF, "handlers in the kernel (not used yet)"),
+    ];
+    let finding =
+        |(name, capability, use_of_it): (&'static str, CapabilitySet, &str)| match capability::held(capability) {
+            true => Finding::ok(name, format!("held; for {use_of_it}")),
+            false => Finding::new(name, State::Missing, format!("not held; needed for {use_of_it}")).fix(format!(
+                "setcap {name}+ep on the program, or AmbientCapabilities={} in its unit",
+                name.to_uppercase()
+            )),
+        };
+    table.into_iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidth_booked_for_nobody_is_found() {
+        let holders = [(ThreadId(5), Share::from_ppm(200_000))];
+        assert_eq!(booked(Some(Share::from_ppm(300_000)), &holders, 2).state, State::Ok);
+        let leaked = booked(Some(Share::from_ppm(900_000)), &holders, 2);
+        assert_eq!(leaked.state, State::Warn);
+        assert!(leaked.reason.contains("0.48 CPU") && leaked.fix.is_some(), "{leaked:?}");
+        assert_eq!(booked(None, &holders, 2).state, State::Unknown);
+    }
+
+    #[test]
+    fn coarse_enforcement_names_the_tick_and_whether_it_can_be_fixed() {
+        let off = hrtick(hrtick::State::Off, Some(Nanos::from_millis(4)));
+        assert!(off.fixable && off.reason.contains("every 4 ms"), "{off:?}");
+        let refused = hrtick(hrtick::State::Refused { why: "lockdown".into() }, None);
+        assert!(!refused.fixable && refused.state == State::Unknown);
+        assert_eq!(hrtick(hrtick::State::On, None).state, State::Ok);
+    }
+
+    #[test]
+    fn a_host_without_time_for_real_time_threads_is_named() {
+        assert_eq!(rt_throttling(Some(0)).state, State::Missing);
+        assert_eq!(rt_throttling(Some(-1)).state, State::Warn);
+        assert_eq!(rt_throttling(Some(950_000)).state, State::Ok);
+    }
+}

@@ -1,0 +1,175 @@
+//! What else of the host matters: observation, groups, memory, clocks, energy, and what later mechanisms need.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Facts, Finding, State, cpu};
+use crate::cgroup::{self, Mounts};
+use crate::memory;
+use crate::observe::SwitchObserver;
+
+pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
+    let mut findings = cpu::rights();
+    findings.extend([
+        observation(facts),
+        memory_lock(),
+        open_files(),
+        groups(),
+        psi(),
+        clocksource(&text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default()),
+        timer_slack(),
+        present("cpufreq", "/sys/devices/system/cpu/cpu0/cpufreq", "frequencies can be chosen", "use real hardware"),
+        present("powercap", "/sys/class/powercap/intel-rapl:0", "energy is metered", "models stand in for meters"),
+        battery(),
+        present(
+            "sched_ext",
+            "/sys/kernel/sched_ext",
+            "schedulers in BPF can be loaded (not used yet)",
+            "CONFIG_SCHED_CLASS_EXT",
+        ),
+        bpf_qdisc(),
+    ]);
+    findings
+}
+
+pub(super) fn kernel() -> Finding {
+    let release = text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match version_in(&release) {
+        Some(version) if version >= (4, 13) => Finding::ok("kernel", format!("Linux {release}")),
+        Some(_) => {
+            Finding::new("kernel", State::Missing, format!("Linux {release} is too old")).fix("use 4.13 or later")
+        }
+        None => Finding::new("kernel", State::Unknown, format!("Linux {release:?}")).fix("mount /proc"),
+    }
+}
+
+fn version_in(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn observation(facts: &mut Facts) -> Finding {
+    match SwitchObserver::new() {
+        Ok(_) => {
+            facts.observer = "perf";
+            Finding::ok("observation", "perf events tell every switch, birth and end of threads")
+        }
+        Err(error) => {
+            facts.observer = "poll";
+            let paranoid = text("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+            let reason =
+                format!("perf is refused ({error}, kernel.perf_event_paranoid is {paranoid}): /proc is polled");
+            Finding::new("observation", State::Warn, reason).fix("grant CAP_PERFMON")
+        }
+    }
+}
+
+fn memory_lock() -> Finding {
+    match memory::may_lock() {
+        true => Finding::ok("memory_lock", "memory can be locked"),
+        false => {
+            Finding::new("memory_lock", State::Warn, format!("at most {} bytes can be locked", memory::lock_limit()))
+                .fix("grant CAP_IPC_LOCK, or LimitMEMLOCK=infinity in the unit")
+        }
+    }
+}
+
+fn open_files() -> Finding {
+    let limit = memory::open_files_limit();
+    let cpus = crate::cpus::CpuList::online().len() as u64;
+    let reason = format!("{limit} open files: about {} threads can be attached on {cpus} CPUs", limit / cpus);
+    match limit / cpus >= 1_000 {
+        true => Finding::ok("open_files", reason),
+        false => Finding::new("open_files", State::Warn, reason).fix("LimitNOFILE=65536 in the unit, or ulimit -n"),
+    }
+}
+
+fn groups() -> Finding {
+    let mounts = Mounts::here();
+    let layout = format!("control groups {:?}", mounts.layout()).to_lowercase();
+    match cgroup::group_rt_runtime_us(std::process::id() as i32) {
+        Some(us) => Finding::ok(
+            "cgroups",
+            format!(
+                "{layout}; SCHED_FIFO in this group gets {us} µs of each period, SCHED_DEADLINE does not ask groups"
+            ),
+        ),
+        None => Finding::ok("cgroups", format!("{layout}; real-time threads are not limited by group")),
+    }
+}
+
+fn psi() -> Finding {
+    match text("/proc/pressure/cpu") {
+        Some(_) => Finding::ok("psi", "pressure of CPU, memory and I/O is measured"),
+        None => Finding::new("psi", State::Missing, "/proc/pressure is not there").fix("boot with psi=1"),
+    }
+}
+
+fn clocksource(current: &str) -> Finding {
+    match current {
+        "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page" => {
+            Finding::ok("clocksource", format!("{current}, read without a system call"))
+        }
+        "" => Finding::new("clocksource", State::Unknown, "not told").fix("mount /sys"),
+        other => Finding::new("clocksource", State::Warn, format!("{other}: reading the time is slow"))
+            .fix("boot with clocksource=tsc where the machine's is stable"),
+    }
+}
+
+fn timer_slack() -> Finding {
+    let slack = text("/proc/self/timerslack_ns").and_then(|t| t.parse::<u64>().ok());
+    match slack {
+        Some(ns) => Finding::ok("timer_slack", format!("{ns} ns for ordinary threads, 0 under a reservation")),
+        None => Finding::new("timer_slack", State::Unknown, "not told").fix("use Linux 4.6 or later"),
+    }
+}
+
+fn battery() -> Finding {
+    let supplies = fs::read_dir("/sys/class/power_supply").into_iter().flatten().flatten();
+    let is_battery = |dir: &Path| text(dir.join("type")).as_deref() == Some("Battery");
+    match supplies.filter(|s| is_battery(&s.path())).count() {
+        0 => Finding::new("battery", State::Missing, "there is none").fix("nothing to do: the host runs on mains"),
+        n => Finding::ok("battery", format!("{n} found")),
+    }
+}
+
+fn present(name: &'static str, path: &str, reason: &str, otherwise: &str) -> Finding {
+    match Path::new(path).exists() {
+        true => Finding::ok(name, reason),
+        false => Finding::new(name, State::Missing, format!("{path} is not there")).fix(otherwise),
+    }
+}
+
+/// The kernel functions a qdisc in BPF needs are in the kernel's type information, or not.
+fn bpf_qdisc() -> Finding {
+    let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let needle = b"bpf_qdisc_watchdog_schedule";
+    match types.windows(needle.len()).any(|w| w == needle) {
+        true => Finding::ok("bpf_qdisc", "packet schedulers in BPF can be loaded (not used yet)"),
+        false => Finding::new("bpf_qdisc", State::Missing, "this kernel has no packet schedulers in BPF")
+            .fix("Linux 6.16 or later with CONFIG_NET_SCH_BPF (not needed yet)"),
+    }
+}
+
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|t| t.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_releases_are_compared_as_numbers() {
+        assert_eq!(version_in("6.18.44-fc-v509"), Some((6, 18)));
+        assert!(version_in("4.9.0") < version_in("4.13.0"));
+        assert_eq!(version_in("x"), None);
+    }
+
+    #[test]
+    fn a_slow_clock_is_named() {
+        assert_eq!(clocksource("tsc").state, State::Ok);
+        assert!(clocksource("hpet").reason.contains("hpet"));
+        assert_eq!(clocksource("").state, State::Unknown);
+    }
+}

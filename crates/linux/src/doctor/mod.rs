@@ -1,0 +1,185 @@
+//! What this host offers, why not, and what to do about it. Looks and probes; changes nothing but through
+//! [`fix`], which writes into the journal first.
+//!
+//! | file | what |
+//! |---|---|
+//! | `cpu.rs` | what the mechanism `deadline` and its enforcement need |
+//! | `host.rs` | the rest: rights, observation, groups, clocks, energy, and what later mechanisms would need |
+
+mod cpu;
+mod host;
+
+use std::path::Path;
+
+use qfabric_types::Share;
+
+use crate::hrtick::{DEBUGFS, Feature};
+use crate::journal::{Journal, SwitchError};
+
+/// How one finding stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// There, and as it should be.
+    Ok,
+    /// There, but could be better.
+    Warn,
+    /// Not there, or not usable.
+    Missing,
+    /// Cannot be known here.
+    Unknown,
+}
+
+/// One thing looked at.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Finding {
+    /// Stable short name, such as `hrtick_dl`.
+    pub name: &'static str,
+    /// How it stands.
+    pub state: State,
+    /// What was found, with its numbers.
+    pub reason: String,
+    /// What to do, where something can be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+    /// Whether [`fix`] can do it.
+    pub fixable: bool,
+}
+
+impl Finding {
+    fn new(name: &'static str, state: State, reason: impl Into<String>) -> Self {
+        Finding { name, state, reason: reason.into(), fix: None, fixable: false }
+    }
+
+    fn ok(name: &'static str, reason: impl Into<String>) -> Self {
+        Finding::new(name, State::Ok, reason)
+    }
+
+    fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+}
+
+/// Facts other code decides by.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Facts {
+    /// The mechanism to use; `None` where none works.
+    pub mechanism: Option<&'static str>,
+    /// What the kernel would admit now, in CPUs; `None` where SCHED_DEADLINE is not to be had.
+    pub capacity: Option<Share>,
+    /// `perf` or `poll`.
+    pub observer: &'static str,
+    /// The scheduler's tick in nanoseconds, by which budgets are enforced where HRTICK_DL is not on.
+    pub tick_ns: Option<u64>,
+    /// Whether budgets are enforced by a timer of their own.
+    pub hrtick_dl: bool,
+    /// Whether reservations may use what others leave over (`SCHED_FLAG_RECLAIM`).
+    pub grub: bool,
+    /// Whether `sched_getattr` tells what is left of a budget (Linux 7.1).
+    pub dynamic_getattr: bool,
+}
+
+/// Everything looked at.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Report {
+    /// One line each.
+    pub findings: Vec<Finding>,
+    /// What they come to.
+    pub facts: Facts,
+}
+
+impl Report {
+    /// The finding of a name.
+    pub fn finding(&self, name: &str) -> Option<&Finding> {
+        self.findings.iter().find(|f| f.name == name)
+    }
+}
+
+/// Looks at this host. Changes nothing; takes some tens of milliseconds. Probing the room may make an increase
+/// of somebody else's reservation fail while it lasts (under a millisecond on two CPUs).
+pub fn examine() -> Report {
+    let mut facts = Facts::default();
+    let mut findings = vec![host::kernel()];
+    findings.extend(cpu::examine(&mut facts, Path::new(DEBUGFS)));
+    findings.extend(host::examine(&mut facts));
+    Report { findings, facts }
+}
+
+/// Switches HRTICK_DL on in the scheduler features below `debugfs` ([`DEBUGFS`]), writing into the journal
+/// first what it was; [`Journal::switch_back`] and `restore` put it back. Answers what was done or refused.
+pub fn fix(debugfs: &Path, journal: &mut Journal) -> Finding {
+    match journal.switch(debugfs, Feature::HrtickDl, true) {
+        Ok(true) => Finding::ok("hrtick_dl", "switched on; it will be put back"),
+        Ok(false) => Finding::ok("hrtick_dl", "it was on already"),
+        Err(SwitchError::Refused(state)) => cpu::hrtick(state, None),
+        Err(error) => Finding::new("hrtick_dl", State::Missing, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{hrtick, journal};
+
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("sched")).unwrap();
+        std::fs::write(root.path().join("sched/features"), "NO_HRTICK NO_HRTICK_DL\n").unwrap();
+        root
+    }
+
+    /// Writing to the real file switches one feature; to a plain file it overwrites the beginning.
+    fn settle(root: &Path) {
+        let written = std::fs::read_to_string(root.join("sched/features")).unwrap();
+        let now = if written.starts_with("HRTICK_DL") { "NO_HRTICK HRTICK_DL\n" } else { "NO_HRTICK NO_HRTICK_DL\n" };
+        std::fs::write(root.join("sched/features"), now).unwrap();
+    }
+
+    #[test]
+    fn what_was_fixed_is_put_back_at_the_end() {
+        let (root, run) = (tree(), tempfile::tempdir().unwrap());
+        let mut journal = Journal::open(run.path()).unwrap();
+        assert_eq!(fix(root.path(), &mut journal).state, State::Ok);
+        settle(root.path());
+        assert_eq!(hrtick::state(root.path(), Feature::HrtickDl), hrtick::State::On);
+        assert_eq!(journal.switch_back(), Vec::<String>::new());
+        settle(root.path());
+        assert_eq!(hrtick::state(root.path(), Feature::HrtickDl), hrtick::State::Off);
+    }
+
+    #[test]
+    fn what_was_fixed_is_put_back_after_a_crash() {
+        let (root, run) = (tree(), tempfile::tempdir().unwrap());
+        let mut journal = Journal::open(run.path()).unwrap();
+        fix(root.path(), &mut journal);
+        settle(root.path());
+        drop(journal); // without putting anything back
+        assert_eq!(journal::restore(run.path()).unwrap().settings, 1);
+        settle(root.path());
+        assert_eq!(hrtick::state(root.path(), Feature::HrtickDl), hrtick::State::Off);
+        assert_eq!(journal::restore(run.path()).unwrap(), journal::Restored::default());
+    }
+
+    #[test]
+    fn what_cannot_be_fixed_says_why_and_what_then() {
+        let run = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(run.path()).unwrap();
+        let refused = fix(&run.path().join("none"), &mut journal);
+        assert_ne!(refused.state, State::Ok);
+        assert!(refused.reason.contains("mount") && refused.fix.is_some(), "{refused:?}");
+    }
+
+    #[test]
+    fn every_finding_has_a_reason_and_whatever_is_missing_a_way_out() {
+        let _alone = crate::testing::live_lock();
+        let report = examine();
+        for finding in &report.findings {
+            assert!(!finding.reason.is_empty(), "{finding:?}");
+            assert!(finding.state == State::Ok || finding.fix.is_some(), "{finding:?}");
+        }
+        let names: std::collections::HashSet<_> = report.findings.iter().map(|f| f.name).collect();
+        assert_eq!(names.len(), report.findings.len());
+        assert_eq!(report.facts.mechanism.is_some(), report.facts.capacity.is_some());
+    }
+}
