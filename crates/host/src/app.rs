@@ -6,7 +6,7 @@
 //! **Splitting.** Every thread gets what its governor wants while the grant covers that; otherwise all get
 //! the same fraction of it. A thread whose part is below what the kernel accepts goes without a reservation.
 
-use qfabric_control::TaskController;
+use qfabric_control::{TaskController, reach};
 use qfabric_types::api::{Application, Covers, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
@@ -20,6 +20,8 @@ use crate::thread::{Governor, Thread, Wait, value_of};
 
 /// The decision for a job is made this long before its release, or one server period where that is shorter.
 const LEAD: Nanos = Nanos::from_millis(2);
+/// What a thread at rest keeps where there are few.
+const FLOOR: Share = Share::from_ppm(5_000);
 /// Periods between two elections of the lead thread.
 const ELECTION: u64 = 16;
 
@@ -61,10 +63,9 @@ pub(crate) fn lead(contract: &Contract) -> Nanos {
 /// What is guaranteed under `contract` (AQuoSA §4.4): what it says; else the least that Theorems 2 and 3 ask
 /// for on its profile; else all it may ever have, since nothing is known of its jobs.
 pub(crate) fn guarantee(contract: &Contract) -> Share {
-    match (contract.class, contract.guaranteed, &contract.profile) {
-        (Class::C, _, _) => Share::ZERO,
-        (_, Some(share), _) => share,
-        (_, None, _) => contract.max_bandwidth,
+    match contract.class {
+        Class::C => Share::ZERO,
+        Class::A | Class::B => reach::guaranteed(contract).unwrap_or(contract.max_bandwidth),
     }
 }
 
@@ -166,6 +167,7 @@ impl App {
                     old.on_change(&self.contract);
                     *found = fresh;
                 }
+                (Governor::Consumption(old), Governor::Consumption(_)) if !rebuild => old.change(&self.contract),
                 (governor, fresh) => *governor = fresh,
             }
         }
@@ -310,7 +312,15 @@ impl App {
         if thread.denied {
             return Share::ZERO;
         }
-        Share::of_budget(thread.governor.budget(), self.contract.server_period)
+        Share::of_budget(thread.governor.budget(self.floor()), self.contract.server_period)
+    }
+
+    /// What a thread at rest keeps: half a percent of a CPU, and all threads together no more than a quarter
+    /// of the maximum bandwidth.
+    fn floor(&self) -> Nanos {
+        let quarter = self.contract.max_bandwidth.ppm() / 4;
+        let share = Share::from_ppm((quarter / self.threads.len().max(1) as u32).min(FLOOR.ppm()));
+        share.budget_in(self.contract.server_period)
     }
 
     /// Splits what is granted among the threads.

@@ -1,28 +1,34 @@
 //! Consumption of a thread per window, for programs of which only that can be seen.
 //!
-//! A window is a whole number of server periods, at least [`LEAST_WINDOW`]: kernels that enforce budgets at
-//! a 4 ms tick make shorter ones meaningless. Windows end at whole multiples of their length on the clock,
-//! so that applications with the same period are looked at in one go. A thread that does not run closes no
-//! windows and costs nothing.
+//! A window is the period T, or as many of them as make [`LEAST_WINDOW`]: kernels that enforce budgets at a
+//! 4 ms tick make shorter ones meaningless. Windows end at whole multiples of their length on the clock, so
+//! that applications with the same period are looked at in one go. A thread that has come to rest, its budget
+//! decayed to nothing, closes no more windows and costs nothing until it runs again; it keeps a small floor,
+//! by which it can show that it wants more.
 
-use qfabric_types::{Contract, Instant, MIN_BUDGET, Nanos, Reservation};
+use qfabric_control::ConsumptionController;
+use qfabric_types::{Contract, Instant, Nanos, Reservation};
 
 /// No window is shorter.
-pub(crate) const LEAST_WINDOW: Nanos = Nanos::from_millis(10);
+const LEAST_WINDOW: Nanos = Nanos::from_millis(10);
+/// A budget below this part of the server period is that of a thread at rest.
+const AT_REST: f64 = 0.0101;
+/// Empty windows after which a controller has forgotten everything.
+const FORGOTTEN: usize = 64;
 
 /// What one thread consumed in the current window.
 pub(crate) struct Consumption {
     controller: ConsumptionController,
+    server_period: Nanos,
     window: Nanos,
-    floor: Nanos,
-    ceiling: Nanos,
     start: Instant,
     used: Nanos,
     /// Its last stretch ended without a sleep.
     stopped: bool,
-    /// When the current window ends; NEVER while the thread is quiet.
+    /// It wants no more than the floor.
+    rests: bool,
+    /// When the current window ends; NEVER while the thread is at rest.
     end: Instant,
-    budget: Nanos,
 }
 
 /// What a closed window said.
@@ -34,29 +40,34 @@ pub(crate) struct Window {
 }
 
 impl Consumption {
-    /// For one thread of a program under `contract`. It starts with the floor, or with all the contract
-    /// allows where it is the only thing known (`lead`).
+    /// For one thread of a program under `contract`. One that leads starts with all the contract allows, any
+    /// other at rest.
     pub(crate) fn new(contract: &Contract, lead: bool) -> Self {
-        let period = contract.server_period;
-        let periods = LEAST_WINDOW.get().div_ceil(period.get().max(1)).max(1);
-        let ceiling = contract.max_budget().max(MIN_BUDGET);
-        // Half a percent of a CPU: enough to wake up, notice and be noticed within a window.
-        let floor = Nanos::new(period.get() / 200).clamp(MIN_BUDGET, ceiling);
-        Consumption {
+        let mut consumption = Consumption {
             controller: ConsumptionController::new(contract),
-            window: period.saturating_mul(periods),
-            floor,
-            ceiling,
+            server_period: contract.server_period,
+            window: window_of(contract),
             start: Instant::ZERO,
             used: Nanos::ZERO,
             stopped: false,
+            rests: !lead,
             end: Instant::NEVER,
-            budget: if lead { ceiling } else { floor },
+        };
+        for _ in 0..if lead { 0 } else { FORGOTTEN } {
+            consumption.controller.on_window(Nanos::ZERO, consumption.window, None, false);
         }
+        consumption
     }
 
-    pub(crate) fn budget(&self) -> Nanos {
-        self.budget
+    /// The contract changed. What was seen stays.
+    pub(crate) fn change(&mut self, contract: &Contract) {
+        self.controller.on_change(contract);
+        (self.server_period, self.window) = (contract.server_period, window_of(contract));
+    }
+
+    /// Q it wants in every P: `floor` at rest.
+    pub(crate) fn budget(&self, floor: Nanos) -> Nanos {
+        if self.rests { floor } else { self.controller.budget().max(floor) }
     }
 
     pub(crate) fn due(&self) -> Instant {
@@ -81,41 +92,76 @@ impl Consumption {
         }
         let window = self.close(now, granted);
         let wanted = self.controller.on_window(window.used, window.length, granted, window.throttled);
-        self.budget = wanted.clamp(self.floor, self.ceiling);
+        self.rests = !window.throttled && wanted.as_f64() <= AT_REST * self.server_period.as_f64();
+        self.end = if self.rests && window.used == Nanos::ZERO { Instant::NEVER } else { self.start + self.window };
         Some(window)
     }
 
     fn close(&mut self, now: Instant, granted: Option<Reservation>) -> Window {
         let length = Nanos::new(now.since(self.start).get() / self.window.get() * self.window.get());
         let used = std::mem::take(&mut self.used);
-        // Stopped and out of budget: it would have run on. One tick of inexactness is forgiven.
+        // Stopped and out of budget: it would have run on. A tick's inexactness is forgiven.
         let throttled = self.stopped && granted.is_some_and(|r| used.as_f64() >= 0.9 * length.as_f64() * share_of(r));
-        let quiet = used == Nanos::ZERO && !self.stopped;
         self.start = self.start + length;
-        self.end = if quiet { Instant::NEVER } else { self.start + self.window };
         Window { used, length, throttled }
     }
+}
+
+fn window_of(contract: &Contract) -> Nanos {
+    let periods = LEAST_WINDOW.get().div_ceil(contract.period.get().max(1)).max(1);
+    contract.period.saturating_mul(periods)
 }
 
 fn share_of(reservation: Reservation) -> f64 {
     reservation.budget().as_f64() / reservation.period().as_f64()
 }
 
-/// Stand-in until control's lands.
-struct ConsumptionController {
-    period: Nanos,
-    ceiling: Nanos,
-    mean: f64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Share;
 
-impl ConsumptionController {
-    fn new(contract: &Contract) -> Self {
-        ConsumptionController { period: contract.server_period, ceiling: contract.max_budget(), mean: 0.0 }
+    const FLOOR: Nanos = Nanos::from_micros(50);
+
+    fn at(ms: u64) -> Instant {
+        Instant::new(ms * 1_000_000)
     }
-    fn on_window(&mut self, used: Nanos, window: Nanos, granted: Option<Reservation>, throttled: bool) -> Nanos {
-        let per_period = used.as_f64() * self.period.as_f64() / window.as_f64();
-        self.mean = if per_period > self.mean { per_period } else { 0.9 * self.mean + 0.1 * per_period };
-        let grown = granted.filter(|_| throttled).map_or(0.0, |r| 1.5 * r.budget().as_f64());
-        Nanos::from_f64((1.2 * self.mean).max(grown)).min(self.ceiling)
+
+    fn contract() -> Contract {
+        Contract { max_bandwidth: Share::from_ppm(800_000), ..Contract::new("test", Nanos::from_millis(40)) }
+    }
+
+    #[test]
+    fn windows_end_at_multiples_of_their_length() {
+        let mut consumption = Consumption::new(&contract(), true);
+        assert_eq!(consumption.due(), Instant::NEVER);
+        consumption.ran(at(95), Nanos::from_millis(4), true);
+        assert_eq!(consumption.due(), at(120));
+        assert_eq!(consumption.on_time(at(119), None), None);
+        let window = consumption.on_time(at(165), None).unwrap();
+        assert_eq!((window.used, window.length), (Nanos::from_millis(4), Nanos::from_millis(80)));
+    }
+
+    #[test]
+    fn a_thread_that_stops_running_comes_to_rest_and_closes_no_more_windows() {
+        let mut consumption = Consumption::new(&contract(), true);
+        consumption.ran(at(39), Nanos::from_millis(20), true);
+        let mut windows = 0;
+        while consumption.due() != Instant::NEVER {
+            consumption.on_time(consumption.due(), None);
+            windows += 1;
+            assert!(windows < 200, "it never rests");
+        }
+        assert_eq!(consumption.budget(FLOOR), FLOOR);
+    }
+
+    #[test]
+    fn a_new_thread_starts_at_rest_and_grows_when_held_back() {
+        let mut consumption = Consumption::new(&contract(), false);
+        assert_eq!(consumption.budget(FLOOR), FLOOR);
+        let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).unwrap();
+        consumption.ran(at(39), Nanos::from_micros(200), false);
+        assert!(consumption.on_time(at(40), Some(granted)).unwrap().throttled);
+        assert!(consumption.budget(FLOOR) > FLOOR);
     }
 }

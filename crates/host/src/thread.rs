@@ -17,11 +17,11 @@ pub(crate) enum Governor {
 }
 
 impl Governor {
-    /// Q it wants in every P.
-    pub(crate) fn budget(&self) -> Nanos {
+    /// Q it wants in every P; `floor` where it is at rest.
+    pub(crate) fn budget(&self, floor: Nanos) -> Nanos {
         match self {
             Governor::Marked(controller) | Governor::Activations(controller, _) => controller.budget(),
-            Governor::Consumption(consumption) => consumption.budget(),
+            Governor::Consumption(consumption) => consumption.budget(floor),
         }
     }
 

@@ -255,3 +255,45 @@ fn a_smaller_capacity_shrinks_what_is_in_force() {
     assert_eq!(bench.budget_us(7), 5_000);
     assert!(bench.events.contains(&HostEvent::GuaranteesCut { capacity: share(50), guaranteed: share(60) }));
 }
+
+#[test]
+fn an_unmarked_program_gets_what_it_consumes_and_rests_when_it_does() {
+    let mut contract = marked();
+    contract.jobs = JobSource::Consumption;
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&contract, Covers::Program, &[1, 2, 3]).unwrap();
+    for k in 0..100 {
+        bench.ran(app, 1, at(1_000 + 40 * k), Nanos::from_millis(8), true);
+    }
+    let budget = bench.budget_us(1);
+    assert!((2_200..=2_500).contains(&budget), "8 ms in 40 and a margin: {budget} µs in 10 ms");
+    let at_rest = 45..=50;
+    assert!(at_rest.contains(&bench.budget_us(2)) && at_rest.contains(&bench.budget_us(3)));
+    bench.wait_until(at(20_000));
+    assert!(at_rest.contains(&bench.budget_us(1)));
+    assert_eq!(bench.host.next_wakeup(), None, "a program at rest costs no timer");
+}
+
+#[test]
+fn many_threads_at_rest_leave_most_to_the_one_that_works() {
+    let mut contract = marked();
+    contract.max_bandwidth = share(10);
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&contract, Covers::Program, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    bench.job(app, 0, 12, 0);
+    bench.wait_until(at(1_200));
+    assert!(bench.budget_us(1) >= 750, "{} µs of the 1000 the contract allows", bench.budget_us(1));
+}
+
+#[test]
+fn a_profile_says_what_is_guaranteed_to_class_a() {
+    let mut contract = marked();
+    contract.class = Class::A;
+    contract.profile = Some(qfabric_types::Profile { costs: vec![Nanos::from_millis(8); 50], hints: vec![] });
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&contract, 1).unwrap();
+    let guaranteed = bench.host.application(app).unwrap().guaranteed;
+    assert!(guaranteed >= share(20) && guaranteed < share(60), "{guaranteed}");
+    contract.profile = None;
+    assert_eq!(bench.change(app, &contract).unwrap_err().code, "over_committed", "all it may ever have: 0.95 CPU");
+}

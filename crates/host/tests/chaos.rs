@@ -1,0 +1,321 @@
+//! Random lives: applications come and go, threads are born and die, contracts change, the mechanism is busy,
+//! slow, or refuses. Whatever happens, the capacity is never exceeded and every thread is put back.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::*;
+use proptest::prelude::*;
+use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
+use qfabric_types::api::Covers;
+use qfabric_types::ring::JobEvent;
+use qfabric_types::{
+    AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Setting, Share, ThreadId,
+};
+
+const CAPACITY: u32 = 180;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Join {
+        source: u8,
+        class_a: bool,
+        program: bool,
+        threads: u8,
+        most: u32,
+        weight: u32,
+        reclaim: bool,
+    },
+    Change {
+        app: u64,
+        most: u32,
+        source: u8,
+        period: u8,
+    },
+    Leave {
+        app: u64,
+    },
+    Born {
+        app: u64,
+    },
+    Gone {
+        pick: usize,
+    },
+    Job {
+        app: u64,
+        cost_ms: u64,
+        late_ms: u64,
+    },
+    Nonsense {
+        app: u64,
+        release: u64,
+        finish: u64,
+    },
+    Ran {
+        pick: usize,
+        used_us: u64,
+        slept: bool,
+    },
+    Wait {
+        us: u64,
+    },
+    /// The mechanism answers this many of the settings told to it.
+    Answer {
+        settings: u8,
+        outcome: u8,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let app = 1u64..8;
+    prop_oneof![
+        3 => (0u8..3, any::<bool>(), any::<bool>(), 0u8..10, 1u32..100, 1u32..9, any::<bool>()).prop_map(
+            |(source, class_a, program, threads, most, weight, reclaim)| Step::Join {
+                source, class_a, program, threads, most, weight, reclaim
+            }
+        ),
+        1 => (app.clone(), 1u32..100, 0u8..3, 0u8..3).prop_map(
+            |(app, most, source, period)| Step::Change { app, most, source, period }
+        ),
+        1 => app.clone().prop_map(|app| Step::Leave { app }),
+        2 => app.clone().prop_map(|app| Step::Born { app }),
+        1 => (0usize..50).prop_map(|pick| Step::Gone { pick }),
+        8 => (app.clone(), 0u64..50, 0u64..60).prop_map(|(app, cost_ms, late_ms)| Step::Job { app, cost_ms, late_ms }),
+        1 => (app, any::<u64>(), any::<u64>()).prop_map(|(app, r, f)| Step::Nonsense { app, release: r, finish: f }),
+        8 => (0usize..50, 0u64..30_000, any::<bool>()).prop_map(
+            |(pick, used_us, slept)| Step::Ran { pick, used_us, slept }
+        ),
+        8 => (0u64..60_000).prop_map(|us| Step::Wait { us }),
+        8 => (1u8..20, prop_oneof![8 => Just(0u8), 1 => Just(1), 1 => Just(2), 1 => Just(3)]).prop_map(
+            |(settings, outcome)| Step::Answer { settings, outcome }
+        ),
+    ]
+}
+
+/// The world outside the host, which believes nothing.
+struct Outside {
+    host: Host,
+    now: Instant,
+    /// What the kernel has for each thread, and what it may still be consuming until when.
+    kernel: BTreeMap<ThreadId, (u64, Instant, u64)>,
+    told: Vec<Setting>,
+    apps: BTreeMap<AppId, BTreeSet<ThreadId>>,
+    left: BTreeSet<AppId>,
+    /// Threads the kernel refuses to put back: nobody can help them.
+    stuck: BTreeSet<ThreadId>,
+    dead: BTreeSet<ThreadId>,
+    next_thread: i32,
+    joining: Vec<BTreeSet<ThreadId>>,
+}
+
+impl Outside {
+    fn new() -> Self {
+        let limits = Limits::of_capacity(share(CAPACITY));
+        Outside {
+            host: Host::new(HostConfig { limits, max_threads: 8, ..HostConfig::default() }),
+            now: at(1_000),
+            kernel: BTreeMap::new(),
+            told: Vec::new(),
+            apps: BTreeMap::new(),
+            left: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            next_thread: 1,
+            joining: Vec::new(),
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        self.host.handle(input, self.now);
+        let mut outputs = 0;
+        while let Some(output) = self.host.poll() {
+            outputs += 1;
+            assert!(outputs < 1_000, "the host never stops talking");
+            match output {
+                Output::Set(setting) => self.told.push(setting),
+                Output::Admitted { request, app } => {
+                    self.apps.insert(app, self.joining[request as usize].clone());
+                }
+                Output::Event(HostEvent::Left { app }) => drop(self.left.insert(app)),
+                _ => (),
+            }
+        }
+    }
+
+    fn fresh(&mut self) -> ThreadId {
+        self.next_thread += 1;
+        ThreadId(self.next_thread)
+    }
+
+    fn pick(&self, pick: usize) -> Option<(AppId, ThreadId)> {
+        let all: Vec<_> = self.apps.iter().flat_map(|(&app, threads)| threads.iter().map(move |&t| (app, t))).collect();
+        all.get(pick % all.len().max(1)).copied()
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Join { source, class_a, program, threads, most, weight, reclaim } => {
+                let mut contract = contract(source, most, 0);
+                (contract.weight, contract.reclaim) = (weight, reclaim);
+                contract.class = if class_a { Class::A } else { Class::C };
+                let threads: Vec<ThreadId> = (0..threads).map(|_| self.fresh()).collect();
+                let covers = match threads.first() {
+                    Some(&first) if !program => Covers::Thread(first),
+                    _ => Covers::Program,
+                };
+                let covered = if program { threads.clone() } else { threads.iter().take(1).copied().collect() };
+                self.joining.push(covered.into_iter().collect());
+                let request = self.joining.len() as u64 - 1;
+                let pid = threads.first().map_or(1, |t| t.0);
+                self.input(Input::Join { request, pid, owner: ME, covers, threads, contract });
+            }
+            Step::Change { app, most, source, period } => {
+                self.input(Input::Change { request: 0, app: AppId(app), contract: contract(source, most, period) })
+            }
+            Step::Leave { app } => self.input(Input::Leave { app: AppId(app) }),
+            Step::Born { app } => {
+                let thread = self.fresh();
+                if let Some(threads) = self.apps.get_mut(&AppId(app)) {
+                    threads.insert(thread);
+                }
+                self.input(Input::ThreadBorn { app: AppId(app), thread });
+            }
+            Step::Gone { pick } => {
+                if let Some((app, thread)) = self.pick(pick) {
+                    self.dead.insert(thread);
+                    self.kernel.remove(&thread);
+                    self.apps.get_mut(&app).unwrap().remove(&thread);
+                    self.input(Input::ThreadGone { app, thread });
+                }
+            }
+            Step::Job { app, cost_ms, late_ms } => {
+                let finish = self.now;
+                let release = finish - T - Nanos::from_millis(late_ms);
+                let cost = Nanos::from_millis(cost_ms);
+                let job = JobRecord { k: finish.get() / T.get(), release, finish, cost, next: Foresight::Nothing };
+                self.input(Input::Job { app: AppId(app), event: JobEvent::End(job) });
+            }
+            Step::Nonsense { app, release, finish } => {
+                let (release, finish) = (Instant::new(release), Instant::new(finish));
+                let job = JobRecord { k: u64::MAX, release, finish, cost: Nanos::MAX, next: Foresight::Hint(-1e300) };
+                self.input(Input::Job { app: AppId(app), event: JobEvent::End(job) });
+            }
+            Step::Ran { pick, used_us, slept } => {
+                if let Some((app, thread)) = self.pick(pick) {
+                    let used = Nanos::from_micros(used_us);
+                    let (from, to) = (self.now - used, self.now);
+                    self.input(Input::Ran { app, thread, from, to, used, slept });
+                }
+            }
+            Step::Wait { us } => self.wait(Nanos::from_micros(us)),
+            Step::Answer { settings, outcome } => {
+                for _ in 0..settings {
+                    self.answer(outcome);
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn wait(&mut self, pause: Nanos) {
+        let until = self.now + pause;
+        for _ in 0..10_000 {
+            match self.host.next_wakeup().filter(|&due| due <= until) {
+                Some(due) => {
+                    self.now = self.now.max(due);
+                    self.input(Input::Tick);
+                    self.check();
+                }
+                None => break,
+            }
+        }
+        assert!(self.host.next_wakeup().is_none_or(|due| due > until), "the host wants to be woken for ever");
+        self.now = until;
+        self.input(Input::Tick);
+    }
+
+    fn answer(&mut self, outcome: u8) {
+        if self.told.is_empty() {
+            return;
+        }
+        let setting = self.told.remove(0);
+        let outcome = match outcome {
+            _ if self.dead.contains(&setting.thread) => Outcome::Gone,
+            1 => Outcome::Busy,
+            2 => Outcome::Denied(1),
+            3 => Outcome::Gone,
+            _ => Outcome::Done,
+        };
+        match outcome {
+            Outcome::Done => self.obey(setting),
+            Outcome::Gone => {
+                self.dead.insert(setting.thread);
+                self.kernel.remove(&setting.thread);
+            }
+            Outcome::Denied(_) if setting.reservation.is_none() => drop(self.stuck.insert(setting.thread)),
+            _ => (),
+        }
+        self.input(Input::Applied { thread: setting.thread, outcome });
+    }
+
+    fn obey(&mut self, setting: Setting) {
+        let new = setting.reservation.map_or(0, |r| u64::from(r.share().ppm()));
+        let entry = self.kernel.entry(setting.thread).or_default();
+        if new < entry.0 {
+            // The old budget may be consumed until the end of its server period, at most 10 ms.
+            let still = if entry.1 > self.now { entry.2.max(entry.0) } else { entry.0 };
+            (entry.1, entry.2) = (self.now + Nanos::from_millis(5), still);
+        }
+        entry.0 = new;
+    }
+
+    fn check(&self) {
+        let consumable = |&(now, until, old): &(u64, Instant, u64)| if until > self.now { now.max(old) } else { now };
+        let sum: u64 = self.kernel.values().map(consumable).sum();
+        assert!(sum <= u64::from(share(CAPACITY).ppm()), "{sum} millionths may be consumed");
+        assert!(self.host.held() <= share(CAPACITY), "{} held", self.host.held());
+        assert!(self.host.status().granted <= share(CAPACITY));
+    }
+
+    /// Everybody leaves, the mechanism obeys again.
+    fn end(&mut self) {
+        for app in self.apps.keys().copied().collect::<Vec<_>>() {
+            self.input(Input::Leave { app });
+        }
+        for _ in 0..200 {
+            while !self.told.is_empty() {
+                self.answer(0);
+                self.check();
+            }
+            self.wait(Nanos::from_millis(100));
+        }
+        let reserved: Vec<_> =
+            self.kernel.iter().filter(|(thread, value)| value.0 > 0 && !self.stuck.contains(thread)).collect();
+        assert!(reserved.is_empty(), "still under reservation: {reserved:?}");
+        assert_eq!(self.left.len(), self.apps.len(), "not everybody was told to have left");
+        assert_eq!(self.host.held(), Share::ZERO);
+        assert_eq!(self.host.next_wakeup(), None);
+    }
+}
+
+fn contract(source: u8, most: u32, period: u8) -> Contract {
+    let mut contract = marked();
+    contract.jobs = [JobSource::Marked, JobSource::Activations, JobSource::Consumption][source as usize % 3];
+    contract.max_bandwidth = share(most);
+    contract.server_period = [P, Nanos::from_millis(5), T][period as usize % 3];
+    contract
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_capacity_is_never_exceeded_and_every_thread_is_put_back(steps in prop::collection::vec(step(), 1..200)) {
+        let mut outside = Outside::new();
+        for step in steps {
+            outside.run(step);
+        }
+        outside.end();
+    }
+}
