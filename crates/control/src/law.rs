@@ -45,7 +45,11 @@ fn over(cost_ns: f64, periods: f64) -> Option<f64> {
 ///   much as one CPU. The sum is convex with its minimum at `√((H − h)·P/L)`.
 ///
 /// An empty family, or one without a right end, gives the left end; a left end that does not exist gives Q̄.
+/// So does a prediction of nothing (`H = 0`: a filter that went astray), which would never let a job end.
 pub fn decide(target: &Target, choice: Choice, costs: Interval, error_ns: f64, q_max_ns: f64) -> f64 {
+    if costs.high <= 0.0 {
+        return q_max_ns;
+    }
     let Family { left, right } = Family::at(target, costs, error_ns, q_max_ns);
     let Some(right) = right else { return left };
     match choice {
@@ -126,6 +130,7 @@ mod tests {
                 assert_eq!(decide(&target(4.0, 0.0), choice, costs(320.0, 320.0), error, 90.0), 90.0, "{choice}");
             }
             assert_eq!(decide(&target(4.0, 0.0), choice, costs(3200.0, 3200.0), 0.0, 90.0), 90.0, "{choice}");
+            assert_eq!(decide(&target(4.0, 0.0), choice, costs(0.0, 0.0), 0.0, 90.0), 90.0, "{choice}, H = 0");
         }
     }
 

@@ -1,13 +1,10 @@
 //! The closed loop on known computation times: predict, decide, run the job in the model, learn. No kernel.
 //! Times in nanoseconds, budgets real-valued. Source: AQuoSA 2009, §3.1 and §4.3, joined as in its Figure 2.
 
-use qfabric_types::{Choice, Nanos, PredictorSpec};
+use qfabric_types::{Choice, MIN_BUDGET, Nanos, PredictorSpec};
 
 use crate::model::Dynamics;
 use crate::{Interval, Predictor, Target, law, predictor};
-
-/// No budget is below this: a reservation needs one above 0, and a prediction of 0 asks for none.
-const LEAST_BUDGET_NS: f64 = 1.0;
 
 /// A task, its controller and its reservation.
 pub struct Loop {
@@ -82,9 +79,10 @@ impl Loop {
         Step { predicted, budget_ns, error_ns }
     }
 
+    /// The law, and never less than a reservation can be.
     fn decide(&self, costs: Interval) -> f64 {
         let budget_ns = law::decide(&self.target, self.choice, costs, self.reservation.error_ns(), self.max_budget_ns);
-        budget_ns.max(LEAST_BUDGET_NS.min(self.max_budget_ns))
+        budget_ns.max(MIN_BUDGET.as_f64().min(self.max_budget_ns))
     }
 }
 

@@ -1,5 +1,6 @@
 //! qfabric-sim
 
 pub mod control_loop;
+pub mod streams;
 pub mod video;
 pub mod world;
