@@ -58,6 +58,7 @@ async fn serve_one(stream: UnixStream, peer: Peer, router: Router, _place: Place
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
+        .half_close(true)
         .header_read_timeout(timeout)
         .max_buf_size(HEAD_LIMIT)
         .serve_connection(TokioIo::new(stream), service);

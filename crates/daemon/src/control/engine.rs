@@ -81,6 +81,9 @@ impl Engine {
     ) -> io::Result<Self> {
         let sources = Sources::new()?;
         sources.add(&**wake, Source::Request)?;
+        for records in observer.descriptors() {
+            sources.add(records, Source::Records)?;
+        }
         Ok(Engine {
             core,
             apps: Apps::default(),
@@ -98,11 +101,14 @@ impl Engine {
 
     /// Runs until asked to stop; then everything is put back.
     pub fn run(mut self) {
-        while !self.stopping {
+        loop {
             let now = clock::now();
             self.turn(now);
-            self.core.counters.wakeups += 1;
+            if self.stopping {
+                return;
+            }
             let after = clock::now();
+            self.core.counters.wakeups += 1;
             self.core.counters.handling.count(after.since(now));
             self.sleep(after);
         }
@@ -158,6 +164,7 @@ impl Engine {
             i += 1;
             match source {
                 Source::Request => {}
+                Source::Records => self.observe_at = now,
                 Source::Ring(app) => self.woken_by(app),
                 Source::Exit(app) => self.process_ended(app, now),
                 Source::Lease(app) => self.lease_ended(app, now),

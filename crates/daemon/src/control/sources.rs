@@ -31,6 +31,8 @@ pub(crate) enum Source {
     Ring(AppId),
     /// The connection that holds an application's ring closed.
     Lease(AppId),
+    /// Records of context switches are about to be lost.
+    Records,
 }
 
 impl Source {
@@ -40,6 +42,7 @@ impl Source {
             Source::Exit(app) => (1, app.0),
             Source::Ring(app) => (2, app.0),
             Source::Lease(app) => (3, app.0),
+            Source::Records => (4, 0),
         };
         debug_assert!(app < 1 << APP_BITS, "applications are numbered from 1");
         kind << APP_BITS | app
@@ -51,6 +54,7 @@ impl Source {
             1 => Source::Exit(app),
             2 => Source::Ring(app),
             3 => Source::Lease(app),
+            4 => Source::Records,
             _ => Source::Request,
         }
     }
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn a_source_reads_back_from_its_token() {
         let app = AppId(u64::from(u32::MAX) + 7);
-        for source in [Source::Request, Source::Exit(app), Source::Ring(app), Source::Lease(app)] {
+        for source in [Source::Request, Source::Exit(app), Source::Ring(app), Source::Lease(app), Source::Records] {
             assert_eq!(Source::of(source.token()), source);
         }
     }

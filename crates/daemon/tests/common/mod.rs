@@ -1,0 +1,165 @@
+//! What the tests with the real scheduler share: a plain HTTP caller, jobs to do, other processes to be.
+#![allow(dead_code)] // each test program uses a part
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
+use qfabric_daemon::{Config, Embedded, Log};
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_types::ThreadId;
+use qfabric_types::api::Problem;
+
+/// A user that owns nothing here.
+pub const NOBODY: u32 = 65_534;
+/// Long enough for anything that happens within a period or a grace, on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+pub fn quiet() -> Config {
+    Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() }
+}
+
+pub fn with_capacity(capacity: &str) -> Config {
+    let mut config = quiet();
+    config.limits.capacity = Some(capacity.parse().unwrap());
+    config
+}
+
+/// A service in this process, its folder open to other users, and a client of it.
+pub fn service(config: Config) -> (Embedded, Client) {
+    let service = Embedded::start(config).unwrap();
+    let folder = service.socket().parent().unwrap();
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let client = Client::connect_to(service.socket()).unwrap();
+    (service, client)
+}
+
+/// One request; status and body of the answer.
+pub fn call(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: q\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    let answer = send_raw(socket, &[head.as_bytes(), body.as_bytes()].concat());
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    let body = text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned());
+    (status, body)
+}
+
+/// Sends bytes and reads until the service closes, or for a while.
+pub fn send_raw(socket: &Path, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(6))).unwrap();
+    // The service may close as soon as it has seen enough.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.take(1 << 20).read_to_end(&mut answer);
+    answer
+}
+
+pub fn problem(body: &str) -> Problem {
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+/// Runs for `ms` of wall-clock time.
+pub fn spin(ms: u64) {
+    let until = Instant::now() + Duration::from_millis(ms);
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// `jobs` jobs of `ms` each.
+pub fn work(session: &mut Session, jobs: usize, ms: u64) {
+    for _ in 0..jobs {
+        spin(ms);
+        session.end_cycle(Foresight::Nothing);
+        session.wait_for_next_job();
+    }
+}
+
+pub fn contract(name: &str, period_ms: u64) -> Contract {
+    Contract { jobs: qfabric_types::JobSource::Marked, ..Contract::new(name, Nanos::from_millis(period_ms)) }
+}
+
+pub fn own_thread() -> ThreadId {
+    ThreadId(rustix::thread::gettid().as_raw_nonzero().get())
+}
+
+pub fn policy(thread: ThreadId) -> Option<Policy> {
+    SchedAttr::of(thread).ok().map(|attr| attr.policy)
+}
+
+pub fn threads_of(pid: u32) -> Vec<ThreadId> {
+    qfabric_linux::threads::list(pid as i32).unwrap_or_default()
+}
+
+/// Waits until `condition` holds; panics with `what` where it does not come.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A child process that is killed with its owner.
+pub struct Process(pub Child);
+
+impl Process {
+    pub fn shell(script: &str) -> Process {
+        Process(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    pub fn wait(&mut self) -> bool {
+        self.0.wait().unwrap().success()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Ended already: that was the aim.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The ignored test `role` of the calling test program, as a process of its own, under another user if asked.
+pub fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process {
+    let program = readable_copy();
+    let mut command = Command::new(&program);
+    command.args(["--exact", role, "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::piped());
+    command.envs(variables.iter().copied()).current_dir("/");
+    if let Some(uid) = uid {
+        command.uid(uid).gid(uid);
+    }
+    Process(command.spawn().unwrap())
+}
+
+/// The build folder may be closed to other users.
+fn readable_copy() -> PathBuf {
+    static COPY: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    COPY.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("qfabric-test-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let copy = folder.join("program");
+        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        copy
+    })
+    .clone()
+}
+
+/// What was handed to a process by [`role`].
+pub fn given(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: this test is run by another one"))
+}
