@@ -1,1 +1,67 @@
-//! qfabric-client
+//! What an application links to hold its deadlines: ask for a contract, say when each job ends, wait for the
+//! next one.
+//!
+//! ```no_run
+//! use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
+//!
+//! # fn decode_a_frame() {}
+//! # fn main() -> Result<(), qfabric_client::ClientError> {
+//! let contract = Contract::new("player", Nanos::from_millis(40)); // 25 jobs a second
+//! let mut session = Session::start(&Client::connect()?, contract)?;
+//! loop {
+//!     decode_a_frame();
+//!     session.end_cycle(Foresight::Nothing);
+//!     session.wait_for_next_job();
+//! }
+//! # }
+//! ```
+//!
+//! A session belongs to the thread that started it. Asking goes over HTTP/JSON on a Unix socket and may
+//! block (at most [`Client::PATIENCE`]); [`Session::end_cycle`] is one record in shared memory and at most
+//! one write to an eventfd: it never fails, never blocks and never allocates. When the daemon goes away the
+//! session keeps its pace without a reservation and joins again by itself.
+//!
+//! # AQuoSA's names (its Figure 6)
+//!
+//! | AQuoSA | here |
+//! |---|---|
+//! | `qmgr_init()` | [`Client::connect`] |
+//! | `qmgr_set_task_period(T)` | [`Contract::new`]`(name, T)`, [`Contract::period`] |
+//! | `qmgr_set_server_period(P)` | [`Contract::server_period`] |
+//! | `qmgr_set_max_bandwidth(B)` | [`Contract::max_bandwidth`] |
+//! | `qmgr_set_predictor(QMGR_PRED_MOVAVG)`, `movavg_set_sample_size(n)` | [`Contract::predictor`]; an own one: [`Session::use_predictor`] |
+//! | `qmgr_set_controller(QMGR_CTRL_INVARIANT)` | [`Contract::choice`]; an own one: [`Session::use_controller`] |
+//! | `qmgr_start()` | [`Session::start`] |
+//! | `qmgr_end_cycle()` | [`Session::end_cycle`] |
+//! | `qmgr_end()` | [`Session::end`] |
+//! | `qmgr_start_periodic(job)` | [`Session::start_periodic`] |
+//!
+//! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`].
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod clock;
+mod cpu;
+mod error;
+mod grid;
+mod http;
+mod jobs;
+mod lease;
+mod link;
+mod plugin;
+mod session;
+
+pub use client::{Client, sockets};
+pub use cpu::{Cpu, Probe};
+pub use error::ClientError;
+pub use grid::{Job, Late};
+pub use jobs::Jobs;
+pub use link::{Connection, Counters};
+pub use plugin::{Controller, Interval, Predictor};
+pub use session::Session;
+
+pub use qfabric_types::api::{Application, ApplicationRequest, Covers, HostStatus, Problem};
+pub use qfabric_types::ring::Grant;
+pub use qfabric_types::{
+    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Share, Usage,
+};

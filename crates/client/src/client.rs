@@ -1,0 +1,218 @@
+//! The calls to a daemon.
+
+use std::env;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
+use qfabric_types::{AppId, Contract};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ClientError;
+use crate::http;
+
+/// Where a daemon of this host may listen: `$QFABRIC_SOCKET` and nothing else if it is set, otherwise
+/// `$XDG_RUNTIME_DIR/qfabric/qfabric.sock`, then `/run/qfabric/qfabric.sock`.
+pub fn sockets() -> Vec<PathBuf> {
+    candidates(env::var_os("QFABRIC_SOCKET").map(PathBuf::from), env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+}
+
+fn candidates(chosen: Option<PathBuf>, runtime_dir: Option<PathBuf>) -> Vec<PathBuf> {
+    if let Some(path) = chosen.filter(|path| !path.as_os_str().is_empty()) {
+        return vec![path];
+    }
+    let own = runtime_dir.filter(|dir| dir.is_absolute()).map(|dir| dir.join("qfabric/qfabric.sock"));
+    own.into_iter().chain([PathBuf::from("/run/qfabric/qfabric.sock")]).collect()
+}
+
+/// The way to a daemon. Cheap to clone; every call makes a connection of its own, so it survives restarts.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+    patience: Duration,
+    agent: ureq::Agent,
+}
+
+impl Client {
+    /// How long a call may take before it fails.
+    pub const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Finds the daemon of this host (see [`sockets`]) and checks that it speaks this version.
+    pub fn connect() -> Result<Client, ClientError> {
+        Client::connect_any(sockets())
+    }
+
+    /// The daemon that listens at `socket`.
+    pub fn connect_to(socket: impl AsRef<Path>) -> Result<Client, ClientError> {
+        Client::connect_any(vec![socket.as_ref().to_owned()])
+    }
+
+    fn connect_any(sockets: Vec<PathBuf>) -> Result<Client, ClientError> {
+        let mut tried = Vec::new();
+        for socket in sockets {
+            match Client::new(socket, Client::PATIENCE).checked() {
+                Err(ClientError::NoDaemon { tried: mut here }) => tried.append(&mut here),
+                found => return found,
+            }
+        }
+        Err(ClientError::NoDaemon { tried })
+    }
+
+    fn new(socket: PathBuf, patience: Duration) -> Client {
+        let agent = http::agent(&socket, patience);
+        Client { socket, patience, agent }
+    }
+
+    fn checked(self) -> Result<Client, ClientError> {
+        #[derive(Deserialize)]
+        struct Answering {
+            version: String,
+        }
+        let daemon = self.get::<Answering>("/v1/status")?.version;
+        let client = env!("CARGO_PKG_VERSION");
+        if minor(&daemon) == minor(client) { Ok(self) } else { Err(ClientError::Version { daemon, client }) }
+    }
+
+    /// The same daemon, with each call taking at most `patience`.
+    pub fn with_patience(self, patience: Duration) -> Client {
+        Client::new(self.socket, patience)
+    }
+
+    /// The socket the daemon listens at.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The socket beside it that hands rings out.
+    pub fn ring_socket(&self) -> PathBuf {
+        self.socket.with_file_name("ring.sock")
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Asks for a contract.
+    pub fn admit(&self, request: &ApplicationRequest) -> Result<Application, ClientError> {
+        request.contract.check()?;
+        self.call("POST", "/v1/applications", Some(request))
+    }
+
+    /// Changes the contract of an application. Consistent: the old one holds until the new one does.
+    pub fn change(&self, id: AppId, contract: &Contract) -> Result<Application, ClientError> {
+        contract.check()?;
+        self.call("PATCH", &format!("/v1/applications/{id}"), Some(contract))
+    }
+
+    /// Ends the contract of an application; its threads go back to the scheduler they came from.
+    pub fn release(&self, id: AppId) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("/v1/applications/{id}"), None).map(drop)
+    }
+
+    /// The host: what may be promised, what is, and who holds it.
+    pub fn status(&self) -> Result<HostStatus, ClientError> {
+        self.get("/v1/status")
+    }
+
+    /// All applications under contract.
+    pub fn applications(&self) -> Result<Vec<Application>, ClientError> {
+        self.get("/v1/applications")
+    }
+
+    /// One application.
+    pub fn application(&self, id: AppId) -> Result<Application, ClientError> {
+        self.get(&format!("/v1/applications/{id}"))
+    }
+
+    fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
+        self.call::<(), A>("GET", path, None)
+    }
+
+    fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Q>,
+    ) -> Result<A, ClientError> {
+        let body = body.map(|body| serde_json::to_vec(body).expect("the API's bodies are plain values"));
+        let answer = self.exchange(method, path, body)?;
+        serde_json::from_slice(&answer).map_err(|e| {
+            let why = format!("the answer is not the expected JSON ({e}): {}", excerpt(&answer));
+            ClientError::Answer { call: format!("{method} {path}"), why }
+        })
+    }
+
+    /// The body of a successful answer; everything else is an error.
+    fn exchange(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, ClientError> {
+        let call = || format!("{method} {path}");
+        let (status, body) =
+            http::call(&self.agent, method, path, body).map_err(|error| self.classify(call(), error))?;
+        if (200..300).contains(&status) {
+            return Ok(body);
+        }
+        Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => ClientError::Refused(problem),
+            Err(_) => ClientError::Answer { call: call(), why: format!("HTTP status {status}: {}", excerpt(&body)) },
+        })
+    }
+
+    fn classify(&self, call: String, error: ureq::Error) -> ClientError {
+        match error {
+            ureq::Error::Timeout(_) => ClientError::Timeout { call, seconds: self.patience.as_secs_f64() },
+            // A full listen queue, outlasting the patience.
+            ureq::Error::Io(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                ClientError::Timeout { call, seconds: self.patience.as_secs_f64() }
+            }
+            ureq::Error::Io(why) if nobody_there(&why) => {
+                ClientError::NoDaemon { tried: vec![(self.socket.clone(), why)] }
+            }
+            ureq::Error::Io(source) => ClientError::Broken { call, source },
+            ureq::Error::BodyExceedsLimit(limit) => {
+                ClientError::Answer { call, why: format!("the answer is longer than {limit} bytes") }
+            }
+            other => ClientError::Answer { call, why: other.to_string() },
+        }
+    }
+}
+
+/// The kernel's words for: this socket is not there, is nobody's, or is not ours to use.
+fn nobody_there(why: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, InvalidFilename, NotADirectory, NotFound, PermissionDenied};
+    matches!(why.kind(), NotFound | ConnectionRefused | PermissionDenied | NotADirectory | InvalidFilename)
+}
+
+fn minor(version: &str) -> Option<(&str, &str)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?, parts.next()?))
+}
+
+fn excerpt(body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(&body[..body.len().min(160)]).chars().collect();
+    format!("{text:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_named_by_the_user_is_the_only_one_tried() {
+        assert_eq!(candidates(Some("/tmp/x".into()), Some("/run/user/1".into())), [PathBuf::from("/tmp/x")]);
+    }
+
+    #[test]
+    fn without_one_the_users_own_daemon_comes_before_the_hosts() {
+        let found = candidates(None, Some("/run/user/1".into()));
+        assert_eq!(found, ["/run/user/1/qfabric/qfabric.sock", "/run/qfabric/qfabric.sock"].map(PathBuf::from));
+        assert_eq!(candidates(Some("".into()), Some("not/absolute".into())).len(), 1);
+    }
+
+    #[test]
+    fn versions_agree_when_their_minor_does() {
+        assert_eq!(minor("0.1.0"), minor("0.1.7-rc1"));
+        assert_ne!(minor("0.1.0"), minor("0.2.0"));
+        assert_ne!(minor("0.1.0"), minor(""));
+    }
+}

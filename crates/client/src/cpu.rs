@@ -1,0 +1,166 @@
+//! QualMan's programming interface to the processor (§6.4): probe, reserve, start, yield, free.
+//!
+//! ```no_run
+//! use qfabric_client::{Client, Cpu, Nanos};
+//!
+//! # fn play_a_frame() {}
+//! # fn main() -> Result<(), qfabric_client::ClientError> {
+//! let period = Nanos::from_millis(40);
+//! let mut cpu = Cpu::new();
+//! cpu.probe_on(period);
+//! for _ in 0..5 {
+//!     play_a_frame();
+//!     cpu.yield_now(); // marks the end of one iteration
+//! }
+//! let probe = cpu.probe_off();
+//! cpu.reserve(&Client::connect()?, std::process::id() as i32, probe.utilisation, period)?;
+//! cpu.start();
+//! for _ in 0..100 {
+//!     play_a_frame();
+//!     cpu.yield_now();
+//! }
+//! cpu.free_reserve()
+//! # }
+//! ```
+//!
+//! Departure from the paper: its reservation is fixed; here the reserved utilisation is what is guaranteed
+//! and the most that is ever used, and what jobs do not need in between is given back.
+
+use std::process;
+
+use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::{AppId, Class, Contract, Foresight, JobSource, Nanos, Profile, Share};
+
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::session::Session;
+
+/// What probing found out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Probe {
+    /// U = C/T, with C the mean computation time of an iteration.
+    pub utilisation: Share,
+    /// The computation times seen, for [`Contract::profile`]: QualMan's QoS profile.
+    pub profile: Profile,
+}
+
+/// The processor as QualMan's applications see it. Belongs to one thread.
+#[derive(Default)]
+pub struct Cpu {
+    state: State,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Free,
+    Probing {
+        /// No reservation: paced and measured only.
+        pace: Box<Session>,
+        costs: Vec<Nanos>,
+    },
+    /// The calling thread's own jobs.
+    Reserved(Box<Session>),
+    /// Another process's.
+    ReservedFor { client: Client, id: AppId },
+}
+
+impl Cpu {
+    /// Nothing probed, nothing reserved.
+    pub fn new() -> Self {
+        Cpu::default()
+    }
+
+    /// Starts measuring iterations that are `period` apart, without a reservation. A period outside the
+    /// possible is clamped into it. Ends what was going on before.
+    pub fn probe_on(&mut self, period: Nanos) {
+        let (shortest, longest) = qfabric_types::PERIOD_RANGE;
+        let contract = Contract::new("probe", period.clamp(shortest, longest));
+        let mut pace = Session::alone(contract).expect("a default contract with a possible period is valid");
+        pace.begin(Foresight::Nothing);
+        self.state = State::Probing { pace: Box::new(pace), costs: Vec::with_capacity(64) };
+    }
+
+    /// Ends measuring. Empty if [`Cpu::probe_on`] was not called.
+    pub fn probe_off(&mut self) -> Probe {
+        match std::mem::take(&mut self.state) {
+            State::Probing { pace, costs } => {
+                let profile = Profile { costs, hints: Vec::new() };
+                Probe { utilisation: Share::of_budget(profile.mean(), pace.contract().period), profile }
+            }
+            other => {
+                self.state = other;
+                Probe::default()
+            }
+        }
+    }
+
+    /// Reserves `utilisation` of one CPU in every `period`: for the calling thread if `pid` is the caller's
+    /// own process, otherwise for the whole program `pid`, which must belong to the same user. Admission
+    /// refuses with what is free and who holds the rest. Ends what was going on before.
+    pub fn reserve(&mut self, client: &Client, pid: i32, utilisation: Share, period: Nanos) -> Result<(), ClientError> {
+        self.state = State::Free;
+        let contract = contract(pid, utilisation, period);
+        self.state = if pid == process::id() as i32 {
+            State::Reserved(Box::new(Session::start(client, contract)?))
+        } else {
+            let request = ApplicationRequest { pid, covers: Covers::Program, contract };
+            State::ReservedFor { client: client.clone(), id: client.admit(&request)?.id }
+        };
+        Ok(())
+    }
+
+    /// The first iteration begins now: the origin of the grid of releases.
+    pub fn start(&mut self) {
+        if let State::Reserved(session) = &mut self.state {
+            session.begin(Foresight::Nothing);
+        }
+    }
+
+    /// Marks the end of an iteration and sleeps until the next one is due. Without a reservation or probe,
+    /// gives way to other threads once.
+    pub fn yield_now(&mut self) {
+        match &mut self.state {
+            State::Probing { pace, costs } => {
+                let job = pace.end_cycle(Foresight::Nothing);
+                if costs.len() < Profile::MAX_JOBS {
+                    costs.push(job.cost);
+                }
+                pace.wait_for_next_job();
+            }
+            State::Reserved(session) => {
+                session.end_cycle(Foresight::Nothing);
+                session.wait_for_next_job();
+            }
+            State::Free | State::ReservedFor { .. } => std::thread::yield_now(),
+        }
+    }
+
+    /// Gives the reservation back.
+    pub fn free_reserve(&mut self) -> Result<(), ClientError> {
+        match std::mem::take(&mut self.state) {
+            State::Reserved(session) => session.end(),
+            State::ReservedFor { client, id } => client.release(id),
+            State::Free | State::Probing { .. } => Ok(()),
+        }
+    }
+
+    /// The session behind a reservation of the calling thread.
+    pub fn session(&mut self) -> Option<&mut Session> {
+        match &mut self.state {
+            State::Reserved(session) => Some(session),
+            _ => None,
+        }
+    }
+}
+
+/// What is guaranteed is also the most that is used.
+fn contract(pid: i32, utilisation: Share, period: Nanos) -> Contract {
+    Contract {
+        class: Class::B,
+        guaranteed: Some(utilisation),
+        max_bandwidth: utilisation,
+        jobs: JobSource::Consumption,
+        ..Contract::new(&format!("pid-{pid}"), period)
+    }
+}

@@ -1,0 +1,74 @@
+//! Joining: a contract over HTTP, then the ring from the socket beside it. The connection the ring came over
+//! is the lease: the daemon takes its closing for the application's leaving, so a crash needs no clean-up.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use qfabric_shm::{SharedRing, fds};
+use qfabric_types::AppId;
+use qfabric_types::api::{Application, ApplicationRequest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::client::Client;
+use crate::error::ClientError;
+
+/// What an application holds while it is under contract.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: AppId,
+    pub(crate) ring: SharedRing,
+    /// An eventfd, non-blocking.
+    pub(crate) wake: OwnedFd,
+    /// None where no daemon is behind the ring (benchmarks, tests).
+    connection: Option<OwnedFd>,
+}
+
+/// Asks for the contract and fetches the ring. If the ring cannot be had, the contract is given back.
+pub(crate) fn join(client: &Client, request: &ApplicationRequest) -> Result<(Lease, Application), ClientError> {
+    let application = client.admit(request)?;
+    match fetch(client, application.id) {
+        Ok(lease) => Ok((lease, application)),
+        Err(why) => {
+            let _ = client.release(application.id); // the first error is the one to tell
+            let id = application.id.0;
+            Err(ClientError::Ring { id, path: client.ring_socket(), why: why.to_string() })
+        }
+    }
+}
+
+fn fetch(client: &Client, id: AppId) -> io::Result<Lease> {
+    let connection = fds::connect(&client.ring_socket(), client.patience())?;
+    fds::send(&connection, id.to_string().as_bytes(), &[])?;
+    let mut buffer = [0; 512];
+    let mut answer = fds::recv(&connection, &mut buffer).map_err(patience_named)?;
+    let text = &buffer[..answer.length];
+    let (Some(wake), Some(memory), b"ok") = (answer.fds.pop(), answer.fds.pop(), text) else {
+        return Err(io::Error::other(format!("the daemon answered {:?}", String::from_utf8_lossy(text))));
+    };
+    Lease::new(id, SharedRing::map(memory)?, wake, Some(connection))
+}
+
+fn patience_named(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        _ => error,
+    }
+}
+
+impl Lease {
+    /// Whatever descriptor came for waking, writing to it will never block.
+    pub(crate) fn new(id: AppId, ring: SharedRing, wake: OwnedFd, connection: Option<OwnedFd>) -> io::Result<Lease> {
+        fcntl_setfl(&wake, fcntl_getfl(&wake)? | OFlags::NONBLOCK)?;
+        Ok(Lease { id, ring, wake, connection })
+    }
+
+    /// Whether the daemon still holds its end. One system call, no waiting.
+    pub(crate) fn holds(&self) -> bool {
+        let Some(connection) = &self.connection else { return true };
+        let mut asked = [PollFd::new(connection, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let broken = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        poll(&mut asked, Some(&now)).is_err() || !asked[0].revents().intersects(broken)
+    }
+}

@@ -1,0 +1,226 @@
+//! What a client does with a peer that is no daemon, or a broken one: every answer is bounded in size and
+//! time, and the error says what happened.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use qfabric_client::{Client, ClientError, Contract, Nanos, Session};
+use qfabric_shm::fds;
+use tempfile::TempDir;
+
+type Answer = fn(&mut UnixStream, &str);
+
+/// A peer that answers every call with `answer(stream, request head)` until the test ends.
+fn peer(answer: Answer) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("qfabric.sock")).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let request = whole_request(&mut stream);
+            answer(&mut stream, &request);
+        }
+    });
+    dir
+}
+
+/// Head and body: a peer that hangs up on a half-sent request would be another test.
+fn whole_request(stream: &mut UnixStream) -> String {
+    let (mut request, mut part) = (String::new(), [0; 65_536]);
+    loop {
+        let length = stream.read(&mut part).unwrap_or(0);
+        request += &String::from_utf8_lossy(&part[..length]);
+        let complete = request.split_once("\r\n\r\n").is_some_and(|(head, body)| body.len() >= body_length(head));
+        if complete || length == 0 {
+            return request;
+        }
+    }
+}
+
+fn body_length(head: &str) -> usize {
+    head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0)
+}
+
+fn reply(stream: &mut UnixStream, status: &str, body: &str) {
+    let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    let _ = stream.write_all((head + body).as_bytes());
+}
+
+const STATUS: &str =
+    r#"{"version":"0.1.0","mechanism":"none","capacity":1.9,"guaranteed":0,"granted":0,"applications":[]}"#;
+const APPLICATION: &str = r#"{"id":7,"pid":1,"owner":{"uid":0,"gid":0},"contract":{},"guaranteed":0,"wanted":0,
+    "granted":0,"threads":[],"quality":{"policy":"","jobs":0,"misses":0,"in_target":0,"mean_error":0,"sd_error":0,
+    "mean_bandwidth":0,"sd_bandwidth":0,"jitter_p99_ns":0},"used":0}"#;
+
+/// Answers like a daemon, but admits without end.
+fn daemon(stream: &mut UnixStream, request: &str) {
+    match request.split(' ').next() {
+        Some("POST") => reply(stream, "201 Created", APPLICATION),
+        Some("DELETE") => reply(stream, "204 No Content", ""),
+        _ => reply(stream, "200 OK", STATUS),
+    }
+}
+
+fn error_of(answer: Answer) -> ClientError {
+    let dir = peer(answer);
+    let socket = dir.path().join("qfabric.sock");
+    Client::connect_to(socket).unwrap_err()
+}
+
+#[test]
+fn a_daemon_of_this_version_is_accepted() {
+    let dir = peer(daemon);
+    let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+    assert_eq!(client.status().unwrap().mechanism, "none");
+}
+
+#[test]
+fn no_socket_and_a_dead_one_are_no_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("qfabric.sock");
+    let absent = Client::connect_to(&socket).unwrap_err().to_string();
+    drop(UnixListener::bind(&socket).unwrap());
+    let dead = Client::connect_to(&socket).unwrap_err().to_string();
+    for text in [absent, dead] {
+        assert!(text.contains(socket.to_str().unwrap()) && text.contains("`qfabric daemon`"), "{text}");
+    }
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_no_daemon() {
+    assert!(matches!(Client::connect_to("/x".repeat(200)), Err(ClientError::NoDaemon { .. })));
+}
+
+#[test]
+fn another_version_is_refused_naming_both() {
+    let text = error_of(|stream, _| reply(stream, "200 OK", &STATUS.replace("0.1.0", "0.9.3"))).to_string();
+    assert!(text.contains("0.9.3") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+}
+
+#[test]
+fn garbage_is_no_answer() {
+    let garbage: [Answer; 5] = [
+        |stream, _| drop(stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n")),
+        |stream, _| drop(stream.write_all(&[0xff; 4096])),
+        |stream, _| reply(stream, "200 OK", "{\"version\": "),
+        |stream, _| reply(stream, "200 OK", "[1,2,3]"),
+        |stream, _| reply(stream, "500 Internal Server Error", "<html>oops</html>"),
+    ];
+    for answer in garbage {
+        let error = error_of(answer);
+        assert!(matches!(error, ClientError::Answer { .. } | ClientError::Broken { .. }), "{error:?}");
+        assert!(error.to_string().contains("GET /v1/status"), "{error}");
+    }
+}
+
+#[test]
+fn a_peer_that_hangs_up_is_an_error() {
+    let hang_ups: [Answer; 3] = [
+        |_, _| (),
+        |stream, _| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-le")),
+        |stream, _| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{")),
+    ];
+    for answer in hang_ups {
+        let error = error_of(answer);
+        assert!(matches!(error, ClientError::Answer { .. } | ClientError::Broken { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn an_endless_answer_is_cut_off() {
+    let endless: [Answer; 2] = [
+        |stream, _| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[b' '; 65_536]).is_ok() {}
+        },
+        |stream, _| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+            while stream.write_all(b"x-filler: 0123456789012345678901234567890123456789\r\n").is_ok() {}
+        },
+    ];
+    for answer in endless {
+        let (started, error) = (Instant::now(), error_of(answer));
+        assert!(matches!(error, ClientError::Answer { .. }), "{error:?}");
+        assert!(started.elapsed() < Client::PATIENCE);
+    }
+}
+
+#[test]
+fn silence_and_dripping_end_with_the_patience() {
+    let slow: [Answer; 2] = [
+        |_, _| thread::sleep(Duration::from_secs(3)),
+        |stream, _| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n");
+            while stream.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        },
+    ];
+    for answer in slow {
+        let dir = peer(daemon);
+        let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+        let slow = peer(answer);
+        std::fs::rename(slow.path().join("qfabric.sock"), dir.path().join("qfabric.sock")).unwrap();
+        let client = client.with_patience(Duration::from_millis(200));
+        let started = Instant::now();
+        let error = client.status().unwrap_err();
+        assert!(matches!(error, ClientError::Timeout { .. }), "{error:?}");
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn a_refusal_carries_the_daemons_words() {
+    let dir = peer(|stream, request| match request.starts_with("POST") {
+        true => reply(
+            stream,
+            "409 Conflict",
+            r#"{"code":"over_committed","message":"asked 0.9 CPU, 0.2 CPU is free","next_step":"ask for less",
+                "asked":0.9,"free":0.2,"holders":[{"id":3,"name":"mpv","share":1.7}]}"#,
+        ),
+        false => reply(stream, "200 OK", STATUS),
+    });
+    let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+    match Session::start(&client, Contract::default()).err().unwrap() {
+        ClientError::Refused(problem) => {
+            assert_eq!((problem.code.as_str(), problem.holders[0].name.as_str()), ("over_committed", "mpv"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_contract_that_cannot_be_meant_is_not_even_asked_for() {
+    let dir = peer(daemon);
+    let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+    let nonsense = Contract { period: Nanos::ZERO, ..Contract::default() };
+    assert!(matches!(Session::start(&client, nonsense), Err(ClientError::Contract(_))));
+}
+
+#[test]
+fn a_daemon_that_hands_out_no_usable_ring_gets_its_contract_back() {
+    type Ring = fn(&std::os::fd::OwnedFd);
+    let rings: [(Ring, &str); 4] = [
+        (|_| (), "answered \"\""),
+        (|caller| fds::send(caller, b"unknown application 7", &[]).unwrap(), "unknown application 7"),
+        (|caller| fds::send(caller, b"ok", &[caller.as_fd()]).unwrap(), "answered \"ok\""),
+        (|caller| fds::send(caller, b"ok", &[caller.as_fd(), caller.as_fd()]).unwrap(), "no memfd"),
+    ];
+    for (answer, named) in rings {
+        let dir = peer(daemon);
+        let listener = fds::listen(&dir.path().join("ring.sock"), 4).unwrap();
+        let handing_out = thread::spawn(move || {
+            let caller = rustix::net::accept(&listener).unwrap();
+            let mut id = [0; 32];
+            let received = fds::recv(&caller, &mut id).unwrap();
+            assert_eq!(&id[..received.length], b"7");
+            answer(&caller);
+        });
+        let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+        let error = Session::start(&client, Contract::default()).err().unwrap();
+        assert!(matches!(error, ClientError::Ring { id: 7, .. }) && error.to_string().contains(named), "{error}");
+        handing_out.join().unwrap();
+    }
+}

@@ -1,0 +1,258 @@
+//! A session on a ring of the test's own: what the daemon gets to see, and what the application does.
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+
+use qfabric_client::{
+    Connection, Contract, Controller, Cpu, Foresight, Instant, Interval, JobRecord, Late, Nanos, Predictor, Session,
+    Usage, clock,
+};
+use qfabric_shm::SharedRing;
+use qfabric_types::ring::{Consumer, Grant, JobEvent};
+use rustix::event::{EventfdFlags, eventfd};
+
+const T: Nanos = Nanos::from_millis(8);
+
+struct Daemon {
+    ring: SharedRing,
+    wake: OwnedFd,
+    consumer: Consumer,
+}
+
+fn pair() -> (Session, Daemon) {
+    let (ring, memory) = SharedRing::create().unwrap();
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let theirs = SharedRing::map(memory).unwrap();
+    let session = Session::on_ring(Contract::new("test", T), theirs, wake.try_clone().unwrap()).unwrap();
+    (session, Daemon { ring, wake, consumer: Consumer::default() })
+}
+
+impl Daemon {
+    fn events(&mut self) -> Vec<JobEvent> {
+        std::iter::from_fn(|| self.consumer.take(&self.ring)).collect()
+    }
+    fn ends(&mut self) -> Vec<JobRecord> {
+        let end = |event| match event {
+            JobEvent::End(job) => Some(job),
+            JobEvent::Begin { .. } => None,
+        };
+        self.events().into_iter().filter_map(end).collect()
+    }
+    fn wake_ups(&self) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(&self.wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+}
+
+/// Uses about `time` of CPU.
+fn burn(time: Nanos) {
+    let started = clock::thread_cpu();
+    while clock::thread_cpu() - started < time {}
+}
+
+#[test]
+fn jobs_are_reported_with_their_cost_on_the_grid_of_releases() {
+    let (mut session, mut daemon) = pair();
+    for _ in 0..4 {
+        session.wait_for_next_job();
+        burn(Nanos::from_millis(2));
+        session.end_cycle(Foresight::Hint(2.5));
+    }
+    let jobs = daemon.ends();
+    assert_eq!(jobs.len(), 4);
+    for (k, job) in jobs.iter().enumerate() {
+        assert_eq!((job.k, job.next), (k as u64, Foresight::Hint(2.5)));
+        assert_eq!(job.release, jobs[0].release + T.saturating_mul(k as u64));
+        assert!(job.finish > job.release && job.cost >= Nanos::from_millis(2), "{job:?}");
+    }
+    assert_eq!(session.quality().jobs, 4);
+}
+
+#[test]
+fn the_first_beginning_is_the_origin_of_the_grid() {
+    let (mut session, mut daemon) = pair();
+    burn(Nanos::from_millis(3)); // preparations
+    let begun = clock::now();
+    session.begin(Foresight::Nothing);
+    let job = session.end_cycle(Foresight::Nothing);
+    assert!(job.release >= begun && job.cost < Nanos::from_millis(3), "{job:?}");
+    assert_eq!(daemon.events(), [JobEvent::End(job)]);
+}
+
+#[test]
+fn what_is_known_at_the_beginning_is_told_at_the_beginning() {
+    let (mut session, mut daemon) = pair();
+    session.begin(Foresight::Hint(1.0));
+    assert_eq!(daemon.events(), [JobEvent::Begin { k: 0, known: Foresight::Hint(1.0) }]);
+}
+
+#[test]
+fn the_daemon_is_woken_only_when_it_has_promised_no_look() {
+    let (mut session, mut daemon) = pair();
+    session.end_cycle(Foresight::Nothing);
+    assert_eq!((daemon.wake_ups(), session.counters().wake_ups), (1, 1));
+    daemon.ring.promise_look(Instant::NEVER);
+    session.end_cycle(Foresight::Nothing);
+    assert_eq!((daemon.wake_ups(), daemon.ends().len()), (0, 2));
+}
+
+#[test]
+fn a_daemon_that_does_not_look_costs_records_not_time() {
+    let (mut session, mut daemon) = pair();
+    for _ in 0..300 {
+        session.end_cycle(Foresight::Nothing);
+    }
+    assert_eq!((daemon.ends().len(), session.counters().dropped), (256, 44));
+    session.end_cycle(Foresight::Nothing);
+    assert_eq!(daemon.ends()[0].k, 300);
+}
+
+#[test]
+fn late_jobs_are_caught_up_back_to_back() {
+    let (mut session, mut daemon) = pair();
+    session.begin(Foresight::Nothing);
+    burn(T.saturating_mul(3));
+    session.end_cycle(Foresight::Nothing);
+    let started = clock::now();
+    assert_eq!(session.wait_for_next_job().k, 1);
+    assert!(clock::now().since(started) < T, "a release that has passed is not waited for");
+    session.end_cycle(Foresight::Nothing);
+    let jobs = daemon.ends();
+    assert_eq!((jobs[1].release, session.counters().skipped), (jobs[0].release + T, 0));
+    assert_eq!(session.quality().misses, 2);
+}
+
+#[test]
+fn jobs_whose_deadline_has_passed_are_skipped_when_asked_to() {
+    let (mut session, _daemon) = pair();
+    session.on_late(Late::Skip);
+    session.begin(Foresight::Nothing);
+    burn(T.saturating_mul(3));
+    let first = session.end_cycle(Foresight::Nothing);
+    let next = session.wait_for_next_job();
+    assert!(next.k >= 3 && next.deadline > clock::now() - T, "{next:?}");
+    assert_eq!(next.release, first.release + T.saturating_mul(next.k));
+    assert_eq!(session.counters().skipped, next.k - 1);
+}
+
+#[test]
+fn the_iterator_ends_every_job_it_began() {
+    let (mut session, mut daemon) = pair();
+    let mut jobs = session.jobs();
+    let mut seen = Vec::new();
+    while let Some(job) = jobs.next() {
+        seen.push(job.k);
+        jobs.expect_next(Foresight::Hint(job.k as f64));
+        if job.k == 2 {
+            break;
+        }
+    }
+    drop(jobs);
+    assert_eq!(seen, [0, 1, 2]);
+    let told: Vec<_> = daemon.ends().iter().map(|job| (job.k, job.next.hint())).collect();
+    assert_eq!(told, [(0, Some(0.0)), (1, Some(1.0)), (2, Some(2.0))]);
+}
+
+#[test]
+fn a_periodic_job_runs_until_it_breaks() {
+    let (mut session, mut daemon) = pair();
+    session.start_periodic(
+        |job| if job.k < 3 { ControlFlow::Continue(Foresight::Nothing) } else { ControlFlow::Break(()) },
+    );
+    assert_eq!(daemon.ends().len(), 3);
+}
+
+#[test]
+fn what_the_daemon_grants_is_seen() {
+    let (session, daemon) = pair();
+    let grant = Grant { budget: Nanos::from_millis(1), period: Nanos::from_millis(2), error_ns: -5, jobs: 3 };
+    daemon.ring.publish(grant);
+    assert_eq!(session.grant(), grant);
+}
+
+/// The last cost, ten nanoseconds either way; nothing for jobs of which a negative hint was given.
+struct Last(Nanos);
+
+impl Predictor for Last {
+    fn observe(&mut self, cost: Nanos, _: Option<f64>) {
+        self.0 = cost;
+    }
+    fn predict(&mut self, hint: Option<f64>) -> Option<Interval> {
+        let ten = Nanos::new(10);
+        (hint != Some(-1.0)).then_some(Interval { low: self.0 - ten, high: self.0 + ten })
+    }
+}
+
+#[test]
+fn an_own_predictor_speaks_for_the_application() {
+    let (mut session, mut daemon) = pair();
+    session.use_predictor(Box::new(Last(Nanos::ZERO)));
+    for next in [Foresight::Nothing, Foresight::Hint(-1.0), Foresight::Budget(Nanos::new(9))] {
+        session.end_cycle(next);
+    }
+    let jobs = daemon.ends();
+    let (low, high) = (jobs[0].cost - Nanos::new(10), jobs[0].cost + Nanos::new(10));
+    let told: Vec<_> = jobs.iter().map(|job| job.next).collect();
+    let own = Foresight::Interval { low, high };
+    assert_eq!(told, [own, Foresight::Hint(-1.0), Foresight::Budget(Nanos::new(9))]);
+}
+
+/// Half as much again as was predicted; nonsense while nothing is granted.
+struct Half;
+
+impl Controller for Half {
+    fn on_usage(&mut self, usage: &Usage, predicted: Option<Interval>) -> Option<Nanos> {
+        let predicted = predicted?;
+        usage.granted.map_or(Some(Nanos::MAX), |_| Some(Nanos::new(predicted.high.get() * 3 / 2)))
+    }
+}
+
+#[test]
+fn an_own_controller_decides_from_usage_grant_and_prediction() {
+    let (mut session, mut daemon) = pair();
+    session.use_predictor(Box::new(Last(Nanos::ZERO)));
+    session.use_controller(Box::new(Half));
+    session.end_cycle(Foresight::Nothing);
+    daemon.ring.publish(Grant { budget: Nanos::from_millis(1), period: Nanos::from_millis(2), ..Grant::default() });
+    session.end_cycle(Foresight::Nothing);
+    let jobs = daemon.ends();
+    assert_eq!((jobs[0].next, session.counters().nonsense), (Foresight::Nothing, 1));
+    assert_eq!(jobs[1].next, Foresight::Budget(Nanos::new((jobs[1].cost.get() + 10) * 3 / 2)));
+}
+
+#[test]
+fn nonsense_about_the_next_job_does_not_cost_the_record() {
+    let (mut session, mut daemon) = pair();
+    session.end_cycle(Foresight::Hint(f64::NAN));
+    session.end_cycle(Foresight::Interval { low: Nanos::new(5), high: Nanos::new(4) });
+    assert!(daemon.ends().iter().all(|job| job.next.is_nothing()));
+    assert_eq!((session.counters().nonsense, daemon.consumer.rejected), (2, 0));
+}
+
+#[test]
+fn alone_a_session_paces_and_measures() {
+    let mut session = Session::alone(Contract::new("alone", T)).unwrap();
+    let started = clock::now();
+    session.start_periodic(|job| match job.k {
+        3 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(Foresight::Nothing),
+    });
+    assert!(clock::now().since(started) >= T.saturating_mul(3));
+    assert_eq!((session.grant(), session.quality().jobs), (Grant::default(), 3));
+    assert!(matches!(session.connection(), Connection::Alone { .. }));
+    assert_eq!(session.end().map_err(|e| e.to_string()), Ok(()));
+}
+
+#[test]
+fn probing_finds_the_utilisation() {
+    let mut cpu = Cpu::new();
+    cpu.probe_on(T);
+    for _ in 0..5 {
+        burn(Nanos::from_millis(2));
+        cpu.yield_now();
+    }
+    let probe = cpu.probe_off();
+    assert_eq!(probe.profile.costs.len(), 5);
+    assert!((0.25..0.45).contains(&probe.utilisation.as_f64()), "{}", probe.utilisation);
+    assert_eq!(cpu.probe_off(), Default::default());
+}
