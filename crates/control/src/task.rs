@@ -10,6 +10,11 @@ use qfabric_types::{
 
 use crate::{Interval, Predictor, Target, law, predictor};
 
+/// How fast the shortest cost is forgotten: by half in 35 jobs.
+const FORGET: f64 = 1.02;
+/// Part of the shortest cost below which no prediction is followed.
+const TRUST: f64 = 0.5;
+
 /// Decides the budget of each next job.
 pub struct TaskController {
     target: Target,
@@ -26,6 +31,8 @@ pub struct TaskController {
     next_job: u64,
     /// What is known of the next job.
     known: Foresight,
+    /// The shortest cost of late, in ns: a predictor gone astray is not followed below half of it.
+    shortest_ns: f64,
     budget: Nanos,
 }
 
@@ -55,14 +62,20 @@ impl TaskController {
             error_ns: 0.0,
             next_job: 0,
             known: Foresight::Nothing,
+            shortest_ns: f64::INFINITY,
             budget: contract.max_budget().max(MIN_BUDGET),
         }
     }
 
     fn learn(&mut self, profile: &Profile) {
         for (k, cost) in profile.costs.iter().enumerate() {
+            self.remember(cost.as_f64());
             self.predictor.observe(cost.as_f64(), profile.hints.get(k).copied());
         }
+    }
+
+    fn remember(&mut self, cost_ns: f64) {
+        self.shortest_ns = (self.shortest_ns * FORGET).min(cost_ns);
     }
 
     /// A job ended. Returns the budget for the next one, between the kernel's least and Q̄.
@@ -72,6 +85,7 @@ impl TaskController {
         self.error_ns = quantized_error(job.finish, deadline, self.server_period) as f64;
         self.predictor.skip(job.k.saturating_sub(self.next_job));
         self.next_job = job.k.saturating_add(1);
+        self.remember(job.cost.as_f64());
         self.predictor.observe(job.cost.as_f64(), self.known.hint());
         self.known = job.next;
         self.decide()
@@ -124,13 +138,17 @@ impl TaskController {
         let wanted = match (self.known, self.prediction()) {
             (Foresight::Budget(budget), _) => budget,
             (_, None) => self.max_budget,
-            (_, Some(costs)) => {
-                let q_max_ns = self.max_budget.as_f64();
-                Nanos::from_f64(law::decide(&self.target, self.choice, costs, self.error_ns, q_max_ns).ceil())
-            }
+            (_, Some(costs)) => self.follow(costs),
         };
         self.budget = wanted.clamp(MIN_BUDGET, self.max_budget);
         self.budget
+    }
+
+    fn follow(&self, costs: Interval) -> Nanos {
+        let budget_ns = law::decide(&self.target, self.choice, costs, self.error_ns, self.max_budget.as_f64());
+        let periods = self.target.periods_per_job() + self.target.late();
+        let floor_ns = if self.shortest_ns.is_finite() { TRUST * self.shortest_ns / periods } else { 0.0 };
+        Nanos::from_f64(budget_ns.max(floor_ns).ceil())
     }
 
     /// When the job released at `release` has to be done.
@@ -221,6 +239,23 @@ mod tests {
         assert_eq!(controller.on_usage(&job(2, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
         // Job 3 is lost: job 4 is another short one, a long one follows.
         assert_eq!(controller.on_usage(&job(4, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
+    }
+
+    #[test]
+    fn a_predictor_gone_astray_does_not_starve_the_task() {
+        struct Astray;
+        impl Predictor for Astray {
+            fn observe(&mut self, _: f64, _: Option<f64>) {}
+            fn predict(&self, _: Option<f64>) -> Option<Interval> {
+                Some(Interval { low: 0.0, high: 1.0 })
+            }
+        }
+        let mut controller = TaskController::with_predictor(&contract("ma:1"), Box::new(Astray));
+        assert_eq!(
+            run(&mut controller, &[12, 20, 16]),
+            Nanos::new(1_560_600),
+            "half of 12 ms, 2 jobs ago, in 4 periods"
+        );
     }
 
     #[test]

@@ -90,7 +90,10 @@ pub enum PredictorSpec {
 
 /// The largest number of samples any predictor keeps: bounds memory and the cost of one job.
 const MAX_SAMPLES: usize = 4_096;
-const PREDICTORS: &str = "ma:N, mma:N,S, ol:TAPS,TRAINING, pct:N,PERCENT or hint:N, such as mma:3,12";
+/// The largest least-squares problem, in taps and training jobs: it is solved on the control thread, once per
+/// task, in about 2 ms at this size (measured by `cargo bench -p qfabric-control`, `train`).
+const MAX_LEAST_SQUARES: (usize, usize) = (64, 512);
+const PREDICTORS: &str = "ma:N, mma:N,S, ol:TAPS,TRAINING (at most 64,512), pct:N,PERCENT or hint:N, such as mma:3,12";
 
 impl FromStr for PredictorSpec {
     type Err = InvalidSpec;
@@ -106,7 +109,11 @@ impl FromStr for PredictorSpec {
         match (name, numbers[..].as_ref()) {
             ("ma", &[n]) => Ok(PredictorSpec::MovingAverage { n }),
             ("mma", &[n, lanes]) if n * lanes <= MAX_SAMPLES => Ok(PredictorSpec::Interleaved { n, lanes }),
-            ("ol", &[taps, training]) if taps < training => Ok(PredictorSpec::LeastSquares { taps, training }),
+            ("ol", &[taps, training])
+                if taps < training && taps <= MAX_LEAST_SQUARES.0 && training <= MAX_LEAST_SQUARES.1 =>
+            {
+                Ok(PredictorSpec::LeastSquares { taps, training })
+            }
             ("pct", &[n, percent @ 50..=100]) => Ok(PredictorSpec::Percentile { n, percent: percent as u8 }),
             ("hint", &[n]) if n >= 2 => Ok(PredictorSpec::Hint { n }),
             _ => Err(refused()),
@@ -206,8 +213,20 @@ mod tests {
 
     #[test]
     fn nonsense_predictors_are_refused_with_the_known_ones() {
-        for text in ["", "ma", "ma:", "ma:0", "ma:99999", "mma:3", "mma:4000,4000", "ol:60,36", "pct:9,101", "kalman:3"]
-        {
+        for text in [
+            "",
+            "ma",
+            "ma:",
+            "ma:0",
+            "ma:99999",
+            "mma:3",
+            "mma:4000,4000",
+            "ol:60,36",
+            "ol:65,100",
+            "ol:9,513",
+            "pct:9,101",
+            "kalman:3",
+        ] {
             let refusal = text.parse::<PredictorSpec>().unwrap_err().to_string();
             assert!(refusal.contains("mma:3,12"), "{refusal}");
         }

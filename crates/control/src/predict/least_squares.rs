@@ -7,7 +7,7 @@
 
 use nalgebra::{DMatrix, DVector};
 
-use super::window::Recent;
+use super::window::{LANES, Recent};
 use super::{Interval, Predictor};
 
 /// `ol:n,N`.
@@ -70,15 +70,16 @@ impl Predictor for LeastSquares {
     }
 }
 
-/// Four sums side by side: one alone would wait for itself at every step.
+/// [`LANES`] sums side by side: one alone would wait for itself at every step.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let (mut sums, whole) = ([0.0; 4], a.len().min(b.len()) / 4 * 4);
-    for (x, y) in a[..whole].chunks_exact(4).zip(b[..whole].chunks_exact(4)) {
-        for i in 0..4 {
-            sums[i] += x[i] * y[i];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (x, y) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += x[lane] * y[lane];
         }
     }
-    let rest: f64 = a[whole..].iter().zip(&b[whole..]).map(|(x, y)| x * y).sum();
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(x, y)| x * y).sum();
     sums.iter().sum::<f64>() + rest
 }
 

@@ -80,6 +80,9 @@ impl Window {
     }
 }
 
+/// Sums kept side by side where one alone would wait for itself at every step.
+pub const LANES: usize = 4;
+
 /// The last `n` samples, oldest first, always in one piece: each is written twice, `n` apart.
 #[derive(Clone, Debug)]
 pub struct Recent {
@@ -104,6 +107,11 @@ impl Recent {
     /// All `n` of them; zeros stand for those not yet seen.
     pub fn oldest_first(&self) -> &[f64] {
         &self.twice[self.next..self.next + self.len()]
+    }
+
+    /// The same in groups of [`LANES`]; `n` must be a multiple of it.
+    pub fn lanes(&self) -> impl Iterator<Item = &[f64; LANES]> {
+        self.oldest_first().as_chunks::<LANES>().0.iter()
     }
 
     /// n.

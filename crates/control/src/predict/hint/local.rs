@@ -6,10 +6,11 @@
 //! prior on the slope: among samples of one size the slope is not seen at all, and a wild one ruins the next
 //! frame of another size; with none to be seen, `b` stays at one half.
 
-use crate::predict::window::Recent;
+use crate::predict::window::{LANES, Recent};
 
 /// Distance of logarithms at which a sample counts a quarter: a third more or less.
 const NEAR: f64 = 0.3;
+const PER_NEAR_SQUARED: f64 = 1.0 / (NEAR * NEAR);
 /// The slope expected before any is seen, and how many (weighted) samples at distance 1 outweigh it.
 const PRIOR: (f64, f64) = (0.5, 0.1);
 /// Slopes beyond this are noise.
@@ -32,11 +33,12 @@ pub struct Local {
 }
 
 impl Local {
-    /// Over `n` samples.
+    /// Over `n` samples. The window is rounded up to whole [`LANES`]; what is older than `n` has no weight.
     pub fn new(n: usize) -> Self {
-        let half_life = (HALF_LIFE * n as f64).max(1.0);
-        let recency = (0..n).map(|oldness| 0.5f64.powf((n - 1 - oldness) as f64 / half_life)).collect();
-        Local { hints: Recent::new(n), costs: Recent::new(n), trust: Recent::new(n), recency, seen: 0 }
+        let (half_life, window) = ((HALF_LIFE * n as f64).max(1.0), n.next_multiple_of(LANES));
+        let weight = |age: usize| if age < n { 0.5f64.powf(age as f64 / half_life) } else { 0.0 };
+        let recency = (0..window).rev().map(weight).collect();
+        Local { hints: Recent::new(window), costs: Recent::new(window), trust: Recent::new(window), recency, seen: 0 }
     }
 
     /// Samples seen, up to the whole window.
@@ -65,19 +67,22 @@ impl Local {
 
     /// Weighted sums with `x` counted from `hint`. Samples not yet seen have no trust and so no weight.
     fn sums(&self, hint: f64) -> Sums {
-        let samples = self.hints.oldest_first().iter().zip(self.costs.oldest_first());
-        let weights = self.trust.oldest_first().iter().zip(&self.recency);
-        let mut sums = Sums::default();
-        for ((x, y), (trust, recency)) in samples.zip(weights) {
-            let x = x - hint;
-            let near = 1.0 / (1.0 + (x / NEAR) * (x / NEAR));
-            sums.add(trust * recency * near * near, x, *y);
+        let samples = self.hints.lanes().zip(self.costs.lanes());
+        let weights = self.trust.lanes().zip(self.recency.as_chunks::<LANES>().0);
+        let mut sums = [Sums::default(); LANES];
+        for ((hints, costs), (trust, recency)) in samples.zip(weights) {
+            for lane in 0..LANES {
+                let x = hints[lane] - hint;
+                let near = 1.0 / (1.0 + x * x * PER_NEAR_SQUARED);
+                sums[lane].add(trust[lane] * recency[lane] * near * near, x, costs[lane]);
+            }
         }
-        sums
+        let [a, b, c, d] = sums;
+        a.plus(b).plus(c.plus(d))
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Sums {
     w: f64,
     x: f64,
@@ -93,6 +98,16 @@ impl Sums {
         self.y += w * y;
         self.xx += w * x * x;
         self.xy += w * x * y;
+    }
+
+    fn plus(self, other: Sums) -> Sums {
+        Sums {
+            w: self.w + other.w,
+            x: self.x + other.x,
+            y: self.y + other.y,
+            xx: self.xx + other.xx,
+            xy: self.xy + other.xy,
+        }
     }
 }
 

@@ -37,8 +37,21 @@ pub struct Hint {
     pattern: Pattern,
     correction: f64,
     deviation: f64,
-    /// The last hint asked about and what the regression said: the job that follows is usually that one.
-    asked: Cell<(f64, f64)>,
+    /// The last answer: the job that follows is usually the one that was asked about.
+    asked: Cell<Asked>,
+}
+
+/// What the regression said of a hint.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    hint: f64,
+    log_hint: f64,
+    log_cost: f64,
+}
+
+impl Asked {
+    /// Equal to no hint.
+    const NOTHING: Asked = Asked { hint: f64::NAN, log_hint: 0.0, log_cost: 0.0 };
 }
 
 impl Hint {
@@ -52,34 +65,35 @@ impl Hint {
             pattern: Pattern::default(),
             correction: 0.0,
             deviation: WIDTH.1 / WIDTH.0,
-            asked: Cell::new((f64::NAN, 0.0)),
+            asked: Cell::new(Asked::NOTHING),
         }
     }
 
-    /// The logarithm of the cost to expect, from the hint alone.
-    fn regress(&self, hint: f64) -> f64 {
-        let (asked, said) = self.asked.get();
-        if asked == hint {
-            return said;
+    /// The logarithm of the cost to expect, from the hint alone. Needs a sample.
+    fn regress(&self, hint: f64) -> Asked {
+        let mut asked = self.asked.get();
+        if asked.hint != hint {
+            let log_hint = hint.ln();
+            asked = Asked { hint, log_hint, log_cost: self.local.at(log_hint) };
+            self.asked.set(asked);
         }
-        let said = self.local.at(hint.ln());
-        self.asked.set((hint, said));
-        said
+        asked
     }
 
     /// What is learned from a job that had a hint.
     fn learn(&mut self, cost_ns: f64, hint: f64) {
-        let cost = cost_ns.max(1.0).ln();
-        let mut surprise = 0.0;
-        if self.local.samples() >= ENOUGH {
-            let residual = cost - self.regress(hint);
-            surprise = residual - self.correction;
-            let (gain, largest) = DEVIATION;
-            self.deviation += gain * (surprise.abs().min(largest) - self.deviation);
-            self.follow(residual);
+        let log_cost = cost_ns.max(1.0).ln();
+        if self.local.samples() < ENOUGH {
+            return self.local.push(hint.ln(), log_cost, 0.0);
         }
-        self.local.push(hint.ln(), cost, surprise);
-        self.asked.set((f64::NAN, 0.0));
+        let said = self.regress(hint);
+        let residual = log_cost - said.log_cost;
+        let surprise = residual - self.correction;
+        let (gain, largest) = DEVIATION;
+        self.deviation += gain * (surprise.abs().min(largest) - self.deviation);
+        self.follow(residual);
+        self.local.push(said.log_hint, log_cost, surprise);
+        self.asked.set(Asked::NOTHING);
     }
 
     fn follow(&mut self, residual: f64) {
@@ -104,7 +118,7 @@ impl Predictor for Hint {
     fn predict(&self, hint: Option<f64>) -> Option<Interval> {
         let plain = self.plain.predict(None)?;
         let Some(hint) = usable(hint).filter(|_| self.local.samples() >= ENOUGH) else { return Some(plain) };
-        let centre = (self.regress(hint) + self.correction).exp();
+        let centre = (self.regress(hint).log_cost + self.correction).exp();
         let width = (WIDTH.0 * self.deviation).min(WIDTH.1);
         Some(Interval::around(centre, self.rho * width * centre))
     }

@@ -1,0 +1,91 @@
+//! What control costs per job: learn from the last one, predict the next, decide its budget. Target: 200 ns.
+//! `cargo bench -p qfabric-control`. `job/…` is the whole of it through [`TaskController`]; `law` the decision
+//! alone; `train` the one solution of OL, made once in the life of a task.
+
+use divan::{Bencher, black_box};
+use qfabric_control::{Interval, Target, TaskController, law, predictor};
+use qfabric_types::{Choice, Contract, Foresight, Instant, JobRecord, Nanos, Usage};
+
+fn main() {
+    divan::main();
+}
+
+const PREDICTORS: [&str; 8] =
+    ["ma:12", "mma:3,12", "ol:15,180", "ol:36,60", "ol:45,120", "pct:64,95", "hint:24", "hint:60"];
+
+/// Costs and hints of a thousand frames, I every 12th, P every 3rd.
+fn frames() -> Vec<(u64, f64)> {
+    let frame = |k: u64| {
+        let wobble = k * 7919 % 1_000;
+        let (cost, bytes) = match k % 12 {
+            0 => (16_000_000, 200_000),
+            k if k % 3 == 0 => (9_000_000, 60_000),
+            _ => (5_000_000, 20_000),
+        };
+        (cost + wobble * 1_000, (bytes + wobble * 10) as f64)
+    };
+    (0..1_000).map(frame).collect()
+}
+
+fn contract(spec: &str) -> Contract {
+    let mut contract = Contract::new("bench", Nanos::from_millis(40));
+    contract.server_period = Nanos::new(2_500_000);
+    contract.predictor = spec.parse().expect("a known predictor");
+    contract
+}
+
+fn usage(k: u64, frames: &[(u64, f64)]) -> Usage {
+    let at = |k: u64| frames[k as usize % frames.len()];
+    let release = Instant::new(k * 40_000_000);
+    let finish = release + Nanos::new(37_000_000 + at(k).0 / 5);
+    let next = Foresight::Hint(at(k + 1).1);
+    Usage { job: JobRecord { k, release, finish, cost: Nanos::new(at(k).0), next }, granted: None }
+}
+
+#[divan::bench(args = PREDICTORS)]
+fn job(bencher: Bencher, spec: &str) {
+    let frames = frames();
+    let usages: Vec<Usage> = (0..1_024).map(|k| usage(k, &frames)).collect();
+    let mut controller = TaskController::new(&contract(spec));
+    for usage in &usages {
+        controller.on_usage(usage);
+    }
+    let mut k = 0;
+    bencher.bench_local(|| {
+        k = (k + 1) % usages.len();
+        controller.on_usage(black_box(&usages[k]))
+    });
+}
+
+#[divan::bench(args = PREDICTORS)]
+fn predict_and_observe(bencher: Bencher, spec: &str) {
+    let frames = frames();
+    let mut predictor = predictor(spec.parse().expect("a known predictor"), 1.0);
+    frames.iter().for_each(|&(cost, hint)| predictor.observe(cost as f64, Some(hint)));
+    let mut k = 0;
+    bencher.bench_local(|| {
+        k = (k + 1) % frames.len();
+        let (cost, hint) = frames[k];
+        let costs = predictor.predict(black_box(Some(hint)));
+        predictor.observe(black_box(cost as f64), Some(hint));
+        costs
+    });
+}
+
+#[divan::bench(args = [Choice::Left, Choice::Middle, Choice::Zero, Choice::Cost])]
+fn law(bencher: Bencher, choice: Choice) {
+    let target = Target::new(Nanos::from_millis(40), Nanos::new(2_500_000), 0.2, 0.0);
+    let costs = Interval { low: 8e6, high: 9e6 };
+    bencher.bench(|| law::decide(black_box(&target), choice, black_box(costs), black_box(2.5e6), 2.4e6));
+}
+
+#[divan::bench(args = ["ol:15,180", "ol:45,120", "ol:64,512"])]
+fn train(bencher: Bencher, spec: &str) {
+    let frames = frames();
+    let spec = spec.parse().expect("a known predictor");
+    bencher.bench(|| {
+        let mut predictor = predictor(spec, 1.0);
+        (0..1_024).for_each(|k| predictor.observe(frames[k % frames.len()].0 as f64, None));
+        predictor.predict(None)
+    });
+}
