@@ -30,7 +30,7 @@ use crate::cgroup;
 use crate::cpus::CpuList;
 use crate::journal::{self, Journal, JournalError, Touched};
 use crate::mechanism::{ApplyError, Mechanism};
-use crate::sched_attr::{Policy, SchedAttr};
+use crate::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
 use crate::{capability, threads};
 
 /// So many threads are kept track of; the next one is refused. Bounds memory and the time of putting back.
@@ -87,6 +87,17 @@ impl Deadline {
     /// The journal, for recording changes of host settings.
     pub fn journal(&mut self) -> Option<&mut Journal> {
         self.journal.as_mut()
+    }
+
+    /// A covered thread made another: gives the child the nice value and fair policy that its parent had before
+    /// it was reserved, as it would have inherited them then. (RESET_ON_FORK starts it at nice 0.) Nothing
+    /// happens where the parent is not reserved, or was real-time before.
+    pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
+        let was = self.threads.get(&parent).filter(|h| h.given.is_some()).map(|h| h.before.was);
+        let Some(was) = was.filter(|w| !w.policy.is_real_time() && w.flags & RESET_ON_FORK == 0) else { return };
+        if was != SchedAttr::fair(0) && SchedAttr::of(child).is_ok_and(|c| !c.policy.is_real_time()) {
+            let _ = was.give(child); // gone again, or not allowed: then it keeps nice 0
+        }
     }
 
     /// How many threads are kept track of.

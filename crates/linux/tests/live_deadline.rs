@@ -218,3 +218,32 @@ fn threads_that_leave_in_their_sleep_leave_no_bandwidth_booked() {
     }
     assert_eq!((settled_room(), booked()), (room, before));
 }
+
+#[test]
+fn a_child_gets_the_nice_value_its_parent_had_before_it_was_reserved() {
+    live!();
+    let (parent, mut mechanism) = (Worker::sleeping(), Deadline::new());
+    SchedAttr::fair(5).give(parent.thread).unwrap();
+    mechanism.apply(&setting(parent.thread, 1_000, 10_000)).unwrap();
+    let (child, stranger) = (Worker::sleeping(), Worker::sleeping());
+    mechanism.born(child.thread, parent.thread);
+    mechanism.born(stranger.thread, child.thread);
+    assert_eq!((attr(child.thread).nice, attr(stranger.thread).nice), (5, 0));
+}
+
+#[test]
+fn a_reservation_given_before_the_exec_is_the_programs() {
+    live!();
+    let mut command = Command::new("sleep");
+    command.arg("30");
+    let held = qfabric_linux::launch::Held::spawn(command).unwrap();
+    let (thread, mut mechanism) = (ThreadId(held.pid()), Deadline::new());
+    mechanism.apply(&setting(thread, 1_000, 10_000)).unwrap();
+    let mut child = held.go().unwrap();
+    assert_eq!(attr(thread).policy, Policy::DEADLINE);
+    mechanism.apply(&setting(thread, 2_000, 10_000)).unwrap();
+    drop(mechanism);
+    assert_eq!(attr(thread).policy, Policy::OTHER);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -144,7 +144,8 @@ fn present(name: &'static str, path: &str, reason: &str, otherwise: &str) -> Fin
 fn bpf_qdisc() -> Finding {
     let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
     let needle = b"bpf_qdisc_watchdog_schedule";
-    match types.windows(needle.len()).any(|w| w == needle) {
+    let starts = types.iter().enumerate().filter(|(_, byte)| **byte == needle[0]);
+    match starts.into_iter().any(|(at, _)| types[at..].starts_with(needle)) {
         true => Finding::ok("bpf_qdisc", "packet schedulers in BPF can be loaded (not used yet)"),
         false => Finding::new("bpf_qdisc", State::Missing, "this kernel has no packet schedulers in BPF")
             .fix("Linux 6.16 or later with CONFIG_NET_SCH_BPF (not needed yet)"),
