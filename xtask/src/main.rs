@@ -1,2 +1,79 @@
-//! xtask
-fn main() {}
+//! One command per developer's job; `make X` is `cargo xtask X`.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod build;
+mod check;
+mod docs;
+mod install;
+mod rooms;
+mod setup;
+mod test;
+mod tools;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use xshell::Shell;
+
+/// The developer's jobs of Q-Fabric.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    job: Job,
+}
+
+#[derive(Subcommand)]
+enum Job {
+    /// Install the system packages that are missing
+    Setup,
+    /// All tests: Rust, the C example, the Python bindings
+    Test,
+    /// Real video at 25 fps under load, without and with Q-Fabric
+    Demo {
+        /// Passed on to `qfabric demo`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Formatting, clippy with warnings as errors, licences and sources of dependencies
+    Lint,
+    /// The benchmarks
+    Bench {
+        /// Passed on to each benchmark, such as --max-time 0.1
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// The guide and the API documentation
+    Docs,
+    /// Man pages and completions, into target/man
+    Man,
+    /// Program, library, header, man pages, completions and unit under PREFIX
+    Install {
+        /// Where to
+        #[arg(long, env = "PREFIX", default_value = "/usr/local")]
+        prefix: String,
+        /// Put before every path, for packagers
+        #[arg(long, env = "DESTDIR", default_value = "")]
+        destdir: String,
+    },
+    /// Print how the rooms really depend on each other
+    Rooms,
+}
+
+fn main() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies inside the workspace")?;
+    let sh = Shell::new()?;
+    sh.change_dir(root);
+    match Cli::parse().job {
+        Job::Setup => setup::run(&sh),
+        Job::Test => test::run(&sh),
+        Job::Demo { args } => build::demo(&sh, &args),
+        Job::Lint => check::lint(&sh),
+        Job::Bench { args } => bench::run(&sh, &args),
+        Job::Docs => docs::run(&sh),
+        Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {folder}")),
+        Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),
+        Job::Rooms => rooms::print(root),
+    }
+}

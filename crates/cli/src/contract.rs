@@ -28,16 +28,30 @@ impl Rate {
     }
 }
 
-/// What the program needs and how its budget is found.
+/// How often jobs come.
 #[derive(clap::Args, Debug, Clone)]
-pub struct ContractArgs {
+pub struct Rhythm {
     /// Jobs per second, such as the frame rate
     #[arg(long, value_name = "N", conflicts_with = "period")]
     pub fps: Option<Rate>,
-    /// T: time from one job to the next, such as 40ms. Without it and without --fps the budget follows
-    /// consumption alone
+    /// T: time from one job to the next, such as 40ms; without it and without --fps only consumption is
+    /// looked at
     #[arg(long, value_name = "TIME")]
     pub period: Option<Nanos>,
+}
+
+impl Rhythm {
+    /// T, if it was given.
+    pub fn period(&self) -> Option<Nanos> {
+        self.period.or(self.fps.map(Rate::period))
+    }
+}
+
+/// What the program needs and how its budget is found.
+#[derive(clap::Args, Debug, Clone)]
+pub struct ContractArgs {
+    #[command(flatten)]
+    pub rhythm: Rhythm,
     /// P: period of the reservation; T must be a whole multiple [default: T/4]
     #[arg(long, value_name = "TIME")]
     pub server_period: Option<Nanos>,
@@ -83,18 +97,13 @@ pub struct ContractArgs {
 }
 
 impl ContractArgs {
-    /// The period asked for, if one was.
-    pub fn period(&self) -> Option<Nanos> {
-        self.period.or(self.fps.map(Rate::period))
-    }
-
     /// The contract for a program called `program`, checked.
     pub fn contract(&self, program: &str) -> Result<Contract, Failure> {
-        let mut contract = match self.period() {
+        let mut contract = match self.rhythm.period() {
             Some(period) => Contract::new(self.name(program), period),
             None => Contract { name: self.name(program).to_owned(), ..Contract::default() },
         };
-        contract.jobs = if self.period().is_some() { JobSource::Activations } else { JobSource::Consumption };
+        contract.jobs = if self.rhythm.period().is_some() { JobSource::Activations } else { JobSource::Consumption };
         contract.server_period = self.server_period.unwrap_or(contract.server_period);
         contract.class = self.class;
         contract.max_bandwidth = self.max_bandwidth;

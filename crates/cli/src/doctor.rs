@@ -1,14 +1,18 @@
 //! `qfabric doctor`: what this host offers, why not, and what to do about it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use qfabric_daemon::Config;
 use qfabric_linux::doctor::{self, Finding, Report, State};
-use qfabric_linux::journal::Journal;
+use qfabric_linux::hrtick::DEBUGFS;
+use qfabric_linux::journal::{self, Journal};
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
+
+/// How wide the table is where no terminal says so, in characters.
+const WIDTH: u16 = 120;
 
 /// What this host offers: mechanisms, admission room, timers, rights, each with its reason and its fix.
 ///
@@ -41,13 +45,20 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(if report.facts.mechanism.is_some() { 0 } else { 4 }))
 }
 
-/// Repairs under the journal, so that what was changed can be put back.
+/// Repairs under a journal of its own: the daemon's puts back at the daemon's next start what it holds.
 fn fix() -> Result<Vec<Finding>, Failure> {
-    let directory: PathBuf = Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?;
+    let directory = directory()?;
     std::fs::create_dir_all(&directory)
         .map_err(|error| Failure::fault(format!("cannot make {}: {error}; run as root", directory.display())))?;
+    // What an earlier fix changed is put back first, so that the journal says what was there before any.
+    journal::restore(&directory).map_err(Failure::fault)?;
     let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
-    Ok(doctor::fix(&mut journal))
+    Ok(vec![doctor::fix(Path::new(DEBUGFS), &mut journal)])
+}
+
+/// Where `--fix` keeps its journal.
+pub fn directory() -> Result<PathBuf, Failure> {
+    Ok(Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?.join("doctor"))
 }
 
 fn text(report: &Report, fixed: &[Finding]) -> String {
@@ -61,7 +72,10 @@ fn text(report: &Report, fixed: &[Finding]) -> String {
 
 fn table(findings: &[Finding]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if !table.is_tty() {
+        table.set_width(WIDTH);
+    }
     table.set_header(["what", "state", "found", "to do"]);
     for finding in findings {
         let fix = finding.fix.as_deref().unwrap_or("");

@@ -21,6 +21,7 @@ mod run;
 mod sim;
 mod status;
 mod top;
+mod trial;
 
 use clap::Parser;
 

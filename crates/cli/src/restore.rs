@@ -6,13 +6,14 @@ use qfabric_daemon::Config;
 use qfabric_linux::journal::{self, Restored};
 
 use crate::exit::{Done, Failure, Outcome};
-use crate::output;
+use crate::{doctor, output};
 
 /// Puts threads and host settings back that a killed daemon left changed; safe to repeat.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric restore")]
 pub struct Args {
-    /// The daemon's folder, with its journal [default: as the daemon's configuration says]
+    /// The daemon's folder, with its journal [default: that of the daemon's configuration, and
+    /// that of doctor --fix]
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
     /// As JSON
@@ -22,17 +23,30 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let directory = match args.directory {
-        Some(directory) => directory,
-        None => Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?,
+    let directories = match args.directory {
+        Some(directory) => vec![directory],
+        None => {
+            let daemon = Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?;
+            vec![daemon, doctor::directory()?]
+        }
     };
-    let restored = journal::restore(&directory).map_err(Failure::fault)?;
+    let mut restored = Restored::default();
+    for directory in directories {
+        add(&mut restored, journal::restore(&directory).map_err(Failure::fault)?);
+    }
     if args.json {
         output::print_json(&restored)?;
     } else {
         output::print(&text(&restored))?;
     }
     Ok(Done(if restored.failed.is_empty() { 0 } else { 1 }))
+}
+
+fn add(sum: &mut Restored, more: Restored) {
+    sum.threads += more.threads;
+    sum.skipped += more.skipped;
+    sum.settings += more.settings;
+    sum.failed.extend(more.failed);
 }
 
 fn text(restored: &Restored) -> String {

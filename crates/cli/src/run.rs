@@ -137,6 +137,9 @@ fn summary(application: &Application, place: &str) -> String {
     if contract.jobs == JobSource::Consumption {
         return format!("qfabric: {name}: {bandwidth}; by {place}");
     }
+    if quality.jobs == 0 {
+        return format!("qfabric: {name}: ended before a job was seen; by {place}");
+    }
     let of_jobs = |n: f64| format!("{:.1} %", 100.0 * n);
     let missed = of_jobs(quality.misses as f64 / quality.jobs.max(1) as f64);
     let hit = of_jobs(quality.in_target);

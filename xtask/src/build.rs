@@ -1,0 +1,30 @@
+//! What is built from the program: the demo, its man pages and completions.
+
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+use crate::setup;
+use crate::tools::target;
+
+/// Builds the program and the player with optimisation, and runs the demo with `args`.
+pub fn demo(sh: &Shell, args: &[String]) -> Result<()> {
+    setup::run(sh)?;
+    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player").run()?;
+    let program = target(sh)?.join("release/qfabric");
+    cmd!(sh, "{program} demo {args...}").run()?;
+    Ok(())
+}
+
+/// Man pages and completions from the definition of the command line; the folder they are in.
+pub fn man(sh: &Shell) -> Result<String> {
+    cmd!(sh, "cargo build --locked -p qfabric-cli").run()?;
+    let target = target(sh)?;
+    let (program, folder) = (target.join("debug/qfabric"), target.join("man"));
+    sh.create_dir(&folder)?;
+    cmd!(sh, "{program} generate man {folder}").run()?;
+    for (shell, file) in [("bash", "qfabric.bash"), ("zsh", "_qfabric"), ("fish", "qfabric.fish")] {
+        let text = cmd!(sh, "{program} generate completions {shell}").quiet().read()?;
+        sh.write_file(folder.join(file), text + "\n")?;
+    }
+    Ok(folder.display().to_string())
+}

@@ -1,0 +1,66 @@
+//! `make install`: where a packager expects things, under PREFIX, with DESTDIR in front.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+use crate::build;
+use crate::tools::target;
+
+/// Builds with optimisation and installs everything.
+pub fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
+    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-ffi").run()?;
+    let man = PathBuf::from(build::man(sh)?);
+    let release = target(sh)?.join("release");
+    let under = |path: &str| PathBuf::from(format!("{destdir}{prefix}/{path}"));
+
+    place(sh, "755", &release.join("qfabric"), &under("bin/qfabric"))?;
+    for library in ["libqfabric.so", "libqfabric.a"] {
+        place(sh, "644", &release.join(library), &under(&format!("lib/{library}")))?;
+    }
+    place(sh, "644", Path::new("crates/ffi/include/qfabric.h"), &under("include/qfabric.h"))?;
+    pkg_config(sh, prefix, &under("lib/pkgconfig/qfabric.pc"))?;
+    for page in sh.read_dir(&man)?.into_iter().filter(|file| file.extension().is_some_and(|e| e == "1")) {
+        let name = page.file_name().context("a page has a name")?.to_string_lossy().into_owned();
+        place(sh, "644", &page, &under(&format!("share/man/man1/{name}")))?;
+    }
+    completions(sh, &man, under)?;
+    service(sh, prefix, destdir)
+}
+
+fn completions(sh: &Shell, from: &Path, under: impl Fn(&str) -> PathBuf) -> Result<()> {
+    place(sh, "644", &from.join("qfabric.bash"), &under("share/bash-completion/completions/qfabric"))?;
+    place(sh, "644", &from.join("_qfabric"), &under("share/zsh/site-functions/_qfabric"))?;
+    place(sh, "644", &from.join("qfabric.fish"), &under("share/fish/vendor_completions.d/qfabric.fish"))
+}
+
+/// The unit names the installed program; an administrator's configuration is never overwritten.
+fn service(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
+    let unit = sh.read_file("packaging/qfabric.service")?.replace("/usr/bin/qfabric", &format!("{prefix}/bin/qfabric"));
+    let folder = format!("{destdir}{prefix}/lib/systemd/system");
+    sh.create_dir(&folder)?;
+    sh.write_file(format!("{folder}/qfabric.service"), unit)?;
+    let config = PathBuf::from(format!("{destdir}/etc/qfabric/daemon.toml"));
+    if sh.path_exists(&config) {
+        println!("kept {}", config.display());
+        return Ok(());
+    }
+    place(sh, "644", Path::new("packaging/daemon.toml"), &config)
+}
+
+fn pkg_config(sh: &Shell, prefix: &str, to: &Path) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!(
+        "prefix={prefix}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+         Name: qfabric\nDescription: {}\nVersion: {version}\n\
+         Libs: -L${{libdir}} -lqfabric\nCflags: -I${{includedir}}\n",
+        "Applications keep their deadlines on a loaded Linux machine"
+    );
+    sh.write_file(to, text).context("qfabric.pc")
+}
+
+fn place(sh: &Shell, mode: &str, from: &Path, to: &Path) -> Result<()> {
+    cmd!(sh, "install -D -m {mode} {from} {to}").run()?;
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The system packages a fresh Debian 12 lacks. Each need is checked by what is really there, not by a
+//! package's name: another distribution's packages, or another version's, do as well.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use xshell::{Shell, cmd};
+
+/// Something that must be there, and the Debian package that brings it.
+struct Need {
+    package: &'static str,
+    why: &'static str,
+    is_met: fn(&Shell) -> bool,
+}
+
+const NEEDS: [Need; 10] = [
+    Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
+    Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
+    Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
+    Need { package: "libavformat-dev", why: "the player reads with it", is_met: |sh| library(sh, "libavformat") },
+    Need { package: "libavutil-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavutil") },
+    Need { package: "ffmpeg", why: "makes the demo's clips", is_met: |sh| works(sh, "ffmpeg -version") },
+    Need { package: "libfontconfig-dev", why: "the plots find fonts with it", is_met: |sh| library(sh, "fontconfig") },
+    Need { package: "libfreetype-dev", why: "the plots draw letters with it", is_met: |sh| library(sh, "freetype2") },
+    Need { package: "fonts-dejavu-core", why: "labels of the plots", is_met: has_dejavu },
+    Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
+];
+
+/// Installs what is missing, saying so.
+pub fn run(sh: &Shell) -> Result<()> {
+    let missing: Vec<_> = NEEDS.iter().filter(|need| !(need.is_met)(sh)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for need in &missing {
+        println!("missing: {} ({})", need.package, need.why);
+    }
+    install(sh, &missing.iter().map(|need| need.package).collect::<Vec<_>>())?;
+    match NEEDS.iter().find(|need| !(need.is_met)(sh)) {
+        Some(need) => bail!("{} is installed but cannot be used ({})", need.package, need.why),
+        None => Ok(()),
+    }
+}
+
+fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
+    if !works(sh, "apt-get --version") {
+        bail!("no apt-get here; install the counterparts of {} by hand", packages.join(", "));
+    }
+    let root = cmd!(sh, "id -u").quiet().read()? == "0";
+    if !root && !works(sh, "sudo --version") {
+        bail!("neither root nor sudo; run as root: apt-get install {}", packages.join(" "));
+    }
+    let apt: &[&str] = if root { &["apt-get"] } else { &["sudo", "apt-get"] };
+    let (program, rest) = apt.split_first().expect("apt names a program");
+    // An update may fail for a source that is of no use here; what counts is whether the install works.
+    cmd!(sh, "{program} {rest...} -qq update").ignore_status().run()?;
+    let _quiet = sh.push_env("DEBIAN_FRONTEND", "noninteractive");
+    cmd!(sh, "{program} {rest...} -qq install -y --no-install-recommends {packages...}").run()?;
+    Ok(())
+}
+
+fn works(sh: &Shell, command: &str) -> bool {
+    let mut words = command.split(' ');
+    let Some(program) = words.next() else { return false };
+    cmd!(sh, "{program} {words...}").quiet().ignore_stdout().ignore_stderr().run().is_ok()
+}
+
+fn library(sh: &Shell, name: &str) -> bool {
+    works(sh, &format!("pkg-config --exists {name}"))
+}
+
+fn has_dejavu(_: &Shell) -> bool {
+    Path::new("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf").exists()
+}
+
+fn has_venv(sh: &Shell) -> bool {
+    cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stdout().ignore_stderr().run().is_ok()
+}
+
+/// Any version, where its loader looks: `LIBCLANG_PATH`, or LLVM's folders on Debian.
+fn has_libclang(sh: &Shell) -> bool {
+    let Ok(versions) = sh.read_dir("/usr/lib") else { return false };
+    let has_library = |folder: &Path| {
+        let files = sh.read_dir(folder.join("lib")).unwrap_or_default();
+        files.iter().any(|file| file.to_string_lossy().contains("/libclang"))
+    };
+    sh.var("LIBCLANG_PATH").is_ok()
+        || versions.iter().filter(|path| path.to_string_lossy().contains("/llvm-")).any(|path| has_library(path))
+}

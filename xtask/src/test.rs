@@ -1,0 +1,38 @@
+//! All tests. Each runner prints its own lines; the first failure ends the run.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+use crate::setup;
+use crate::tools::target;
+
+/// Rust (with the C example, which the C interface's own tests compile), then Python.
+pub fn run(sh: &Shell) -> Result<()> {
+    setup::run(sh)?;
+    cmd!(sh, "cargo test --locked --workspace --exclude qfabric-python").run()?;
+    python(sh)
+}
+
+/// The bindings are built into a virtual environment of their own and tested there.
+fn python(sh: &Shell) -> Result<()> {
+    let venv = venv(sh)?;
+    let (maturin, python) = (venv.join("bin/maturin"), venv.join("bin/python"));
+    let _venv = sh.push_env("VIRTUAL_ENV", &venv);
+    cmd!(sh, "env -u CONDA_PREFIX {maturin} develop --locked -m bindings/python/Cargo.toml").run()?;
+    cmd!(sh, "{python} -m pytest -q bindings/python/tests").run()?;
+    Ok(())
+}
+
+/// The virtual environment, made once.
+fn venv(sh: &Shell) -> Result<PathBuf> {
+    let venv = target(sh)?.join("venv");
+    let pytest = venv.join("bin/pytest");
+    if !pytest.exists() {
+        cmd!(sh, "python3 -m venv {venv}").run()?;
+        let pip = venv.join("bin/pip");
+        cmd!(sh, "{pip} install --quiet --disable-pip-version-check maturin pytest").run()?;
+    }
+    Ok(venv)
+}
