@@ -1,1 +1,242 @@
-//! `run` and `probe` on real programs. Where this host offers no mechanism, they must say so.
+//! `run`, `probe`, `daemon` and `restore` on real programs, over the real scheduler.
+//!
+//! Where this host offers no mechanism, `run` must say so and nothing else is claimed.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::{Answer, answer, qfabric};
+
+/// SCHED_DEADLINE's number.
+const DEADLINE: u32 = 6;
+
+/// The scheduler to ourselves, or nothing where this host has none for us.
+fn live() -> Option<File> {
+    let lock = qfabric_linux::testing::live_lock();
+    if answer("doctor").code == 0 {
+        return Some(lock);
+    }
+    answer("run --fps 25 -- true").expect(4, &["qfabric doctor"]);
+    None
+}
+
+/// The words of a shell script as one argument.
+fn sh(folder: &Path, options: &str, script: &str) -> Command {
+    let mut command = qfabric(folder);
+    command.args(options.split_whitespace()).args(["--", "sh", "-c", script]);
+    command
+}
+
+fn policy(pid: i32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 2..].split(' ').nth(38)?.parse().ok()
+}
+
+/// Waits until `what` holds; an honest machine needs milliseconds, a loaded one seconds.
+#[track_caller]
+fn wait_until(what: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !what() {
+        assert!(Instant::now() < end, "not within 10 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// A daemon of our own.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(folder: &Path, config: &str) -> Daemon {
+        std::fs::write(folder.join("daemon.toml"), config).unwrap();
+        let runtime = folder.join("qfabric");
+        let mut command = qfabric(folder);
+        command.args(["daemon", "--directory"]).arg(&runtime).arg("--config").arg(folder.join("daemon.toml"));
+        let daemon = Daemon(command.stderr(Stdio::null()).spawn().unwrap());
+        wait_until(|| Answer::of(qfabric(folder).arg("status")).code == 0);
+        daemon
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // A test may have ended it already.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn run_ends_with_the_exit_code_of_the_program() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (script, code) in [("true", 0), ("false", 1), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        Answer::of(&mut sh(folder.path(), "run --fps 25", script)).expect(code, &["sh"]);
+    }
+    Answer::of(&mut sh(folder.path(), "run --fps 25 --quiet", "echo said >&2")).expect(0, &["said\n"]);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_ends_as_in_a_shell() {
+    answer("run --fps 25 -- no-such-program").expect(127, &["no-such-program: not found"]);
+    answer("run --fps 25 -- /etc/passwd").expect(126, &["/etc/passwd: cannot be executed"]);
+    answer("run --fps 25 -- /").expect(126, &["cannot be executed"]);
+    answer("probe --fps 25 -- no-such-program").expect(127, &["not found"]);
+}
+
+#[test]
+fn the_report_has_one_row_with_the_promised_keys() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let options = "run --period 20ms --name sleeper --quiet --report -";
+    let rows = Answer::of(&mut sh(folder.path(), options, "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done")).json();
+    assert_eq!(rows.as_array().unwrap().len(), 1, "{rows}");
+    assert_eq!(rows[0]["policy"], "sleeper");
+    for key in "jobs misses in_target mean_error sd_error mean_bandwidth sd_bandwidth jitter_p99_ns".split(' ') {
+        assert!(rows[0][key].is_number(), "{key}: {rows}");
+    }
+    assert!(rows[0]["jobs"].as_u64().unwrap() > 3, "{rows}");
+}
+
+#[test]
+fn the_program_is_under_its_reservation_from_its_first_instruction_on() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // Field 41 of its own stat, counted behind the name's bracket.
+    let script = "read -r stat < /proc/self/stat; set -- ${stat##*) }; shift 38; echo policy $1";
+    Answer::of(&mut sh(folder.path(), "run --period 20ms", script)).expect(0, &["policy 6"]);
+}
+
+#[test]
+fn an_interrupt_reaches_the_program_and_everything_is_put_back() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("pid");
+    // The grandchild outlives both: it must not keep a reservation nobody cares for.
+    let script = format!("sleep 60 >&- 2>&- & echo $! > {}; wait", told.display());
+    let mut command = sh(folder.path(), "run --period 20ms --quiet", &script);
+    let mut run = command.stdin(Stdio::null()).spawn().unwrap();
+    let orphan = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    wait_until(|| orphan().and_then(policy) == Some(DEADLINE));
+    signal(&run, Signal::TERM);
+    assert_eq!(run.wait().unwrap().code(), Some(143));
+    let orphan = orphan().unwrap();
+    assert_eq!(policy(orphan), Some(0), "the orphan is still under a reservation");
+    kill_process(Pid::from_raw(orphan).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_daemon_is_found_and_says_who_holds_what() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let mut run = sh(folder.path(), "run --fps 25 --class A --guaranteed 0.1", "exec sleep 60").spawn().unwrap();
+    let status = || Answer::of(qfabric(folder.path()).args(["status", "--json"])).json();
+    wait_until(|| status()["applications"].as_array().unwrap().len() == 1);
+    let status = status();
+    let app = &status["applications"][0];
+    assert_eq!((&app["contract"]["name"], &app["contract"]["class"]), (&"sh".into(), &"A".into()), "{app}");
+    for (key, is) in [
+        ("version", Value::is_string as fn(&Value) -> bool),
+        ("mechanism", Value::is_string),
+        ("capacity", Value::is_number),
+        ("guaranteed", Value::is_number),
+        ("granted", Value::is_number),
+    ] {
+        assert!(is(&status[key]), "{key}: {status}");
+    }
+    for key in ["id", "pid", "guaranteed", "wanted", "granted", "used"] {
+        assert!(app[key].is_number(), "{key}: {app}");
+    }
+    Answer::of(qfabric(folder.path()).arg("status")).expect(0, &["mechanism deadline", "sh", "40 ms"]);
+    signal(&run, Signal::INT);
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn over_admission_names_what_is_asked_what_is_free_and_who_holds_the_rest() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "[limits]\ncapacity = 0.3\n");
+    let mut holder =
+        sh(folder.path(), "run --fps 25 --class B --guaranteed 0.25 --name holder", "exec sleep 60").spawn().unwrap();
+    wait_until(|| Answer::of(qfabric(folder.path()).arg("status")).out.contains("holder"));
+    let proof = folder.path().join("it-ran");
+    let touch = format!("touch {}", proof.display());
+    let refused = Answer::of(&mut sh(folder.path(), "run --fps 25 --class A --guaranteed 0.2", &touch));
+    refused.expect(3, &["0.2 CPU", "0.05 CPU", "holder", "0.25 CPU"]);
+    assert!(!proof.exists(), "the program ran without its contract");
+    signal(&holder, Signal::TERM);
+    assert_eq!(holder.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn what_a_killed_daemon_left_is_put_back_by_restore() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(folder.path(), "");
+    let told = folder.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 60", told.display());
+    let mut run = sh(folder.path(), "run --period 20ms --quiet", &script).stderr(Stdio::null()).spawn().unwrap();
+    let pid = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    wait_until(|| pid().and_then(policy) == Some(DEADLINE));
+    signal(&daemon.0, Signal::KILL);
+    daemon.0.wait().unwrap();
+    assert_eq!(policy(pid().unwrap()), Some(DEADLINE), "the program keeps its reservation while nobody cares");
+    let restore = || {
+        let mut command = qfabric(folder.path());
+        Answer::of(command.args(["restore", "--json", "--directory"]).arg(folder.path().join("qfabric"))).json()
+    };
+    assert_eq!(restore()["threads"], 1);
+    assert_eq!(policy(pid().unwrap()), Some(0));
+    assert_eq!(restore()["threads"], 0, "a second restore has nothing to do");
+    signal(&run, Signal::TERM);
+    assert_eq!(run.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn probe_stores_a_profile_that_run_starts_from() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; done; exit 3";
+    let probed = Answer::of(&mut sh(folder.path(), "probe --period 50ms --name p --json", script));
+    probed.expect(3, &["qfabric run --period 50ms --max-bandwidth", "--profile p -- sh -c"]);
+    let json = probed.json();
+    assert!(json["jobs"].as_u64().unwrap() > 3 && json["mean_cost_ns"].as_u64().unwrap() > 0, "{json}");
+    assert!(folder.path().join("qfabric/profiles/p.json").exists());
+    Answer::of(&mut sh(folder.path(), "run --period 50ms --profile p --quiet", "true")).expect(0, &[]);
+}
+
+#[test]
+fn doctor_says_what_there_is_why_and_what_to_do() {
+    let _lock = qfabric_linux::testing::live_lock();
+    let doctor = answer("doctor --json");
+    let json = doctor.json();
+    assert_eq!(doctor.code, if json["facts"]["mechanism"].is_null() { 4 } else { 0 });
+    for finding in json["findings"].as_array().unwrap() {
+        assert!(finding["name"].is_string() && finding["reason"].is_string(), "{finding}");
+        assert!(["ok", "warn", "missing", "unknown"].contains(&finding["state"].as_str().unwrap()), "{finding}");
+    }
+    for name in ["hrtick_dl", "cap_sys_nice"] {
+        assert!(json["findings"].as_array().unwrap().iter().any(|f| f["name"] == name), "{name} is not looked at");
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("daemon.toml");
+    std::fs::write(&file, "[limits]\ncapcity = 1\n").unwrap();
+    let check = || Answer::of(qfabric(folder.path()).args(["daemon", "--check", "--config"]).arg(&file));
+    check().expect(2, &["daemon.toml", "capcity", "capacity"]);
+    std::fs::write(&file, "[limits]\ncapacity = 1\n").unwrap();
+    check().expect(0, &[]);
+}
