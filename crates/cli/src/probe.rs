@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use qfabric_control::trial::{self, Suggestion};
 use qfabric_linux::observe::{self, Observation, Observer};
-use qfabric_types::{Nanos, Share};
+use qfabric_types::{Contract, Nanos, Share};
 use serde_json::json;
 
 use crate::contract::Rhythm;
@@ -52,7 +53,9 @@ pub fn run(args: Args) -> Outcome {
     if found.period.is_some() {
         profiles::store(&file, &found.profile)?;
     }
-    let report = Report { found: &found, name: &name, file: &file, command: &args.command };
+    let contract = Contract::new("probe", found.period.unwrap_or(Nanos::from_millis(40)));
+    let suggestion = trial::suggest(&found.profile, &contract).ok();
+    let report = Report { found: &found, suggestion, name: &name, file: &file, command: &args.command };
     if args.json {
         output::print_json(&report.json())?
     } else {
@@ -84,30 +87,33 @@ fn watch(program: &Running, observer: &mut dyn Observer) -> Result<Trial, Failur
 /// What is told at the end.
 struct Report<'a> {
     found: &'a Found,
+    /// None where the trial was too short for one.
+    suggestion: Option<Suggestion>,
     name: &'a str,
     file: &'a Path,
     command: &'a [OsString],
 }
 
 impl Report<'_> {
-    /// The most that was seen and a margin, in hundredths of a CPU.
+    /// What the jobs of the busiest thread need, or where other threads run beside it, the most that all of
+    /// them used in a period, with a margin; in hundredths of a CPU.
     fn max_bandwidth(&self) -> Share {
-        let hundredths = (self.found.peak.as_f64() * MARGIN * 100.0).ceil().max(1.0);
-        Share::from_f64(hundredths / 100.0)
+        let program = self.found.peak.as_f64() * MARGIN;
+        let busiest = self.suggestion.as_ref().filter(|_| self.found.threads == 1).map(|s| s.max_bandwidth.as_f64());
+        Share::from_f64((busiest.unwrap_or(program) * 100.0).ceil().max(1.0) / 100.0)
     }
 
-    fn suggestion(&self) -> String {
-        let words: Vec<_> = self.command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
-        let program = words.join(" ");
-        match self.found.period {
-            Some(period) => format!(
-                "qfabric run --period {} --max-bandwidth {} --profile {} -- {program}",
-                exact(period),
-                self.max_bandwidth().as_f64(),
-                quoted(self.name)
-            ),
-            None => format!("qfabric run --max-bandwidth {} -- {program}", self.max_bandwidth().as_f64()),
+    /// The command line that follows from the trial, ready for a shell.
+    fn command_line(&self) -> String {
+        let mut line = String::from("qfabric run");
+        if let Some(period) = self.found.period {
+            line += &format!(" --period {} --profile {}", exact(period), quoted(self.name));
         }
+        if let Some(Suggestion { predictor, .. }) = self.suggestion {
+            line += &format!(" --predictor {predictor}");
+        }
+        let words: Vec<_> = self.command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+        line + &format!(" --max-bandwidth {} -- {}", self.max_bandwidth().as_f64(), words.join(" "))
     }
 
     fn json(&self) -> serde_json::Value {
@@ -116,7 +122,10 @@ impl Report<'_> {
             "jobs": profile.costs.len(), "period_ns": period, "mean_cost_ns": profile.mean(),
             "peak_cost_ns": profile.costs.iter().max(), "threads": threads, "mean": mean, "peak": peak,
             "profile": period.map(|_| self.file), "max_bandwidth": self.max_bandwidth(),
-            "suggestion": self.suggestion(),
+            "predictor": self.suggestion.as_ref().map(|s| s.predictor),
+            "guaranteed_class_a": self.suggestion.as_ref().map(|s| s.class_a),
+            "guaranteed_class_b": self.suggestion.as_ref().map(|s| s.class_b),
+            "suggestion": self.command_line(),
         })
     }
 
@@ -131,7 +140,23 @@ impl Report<'_> {
             }
             None => text += "no rhythm was found; name one with --period or --fps if there is one\n",
         }
-        text + &format!("try: {}\n", self.suggestion())
+        text += &self.prospect();
+        text + &format!("try: {}\n", self.command_line())
+    }
+
+    /// What the closed loop, replayed on these jobs, promises.
+    fn prospect(&self) -> String {
+        let Some(Suggestion { predictor, score, class_a, class_b, .. }) = &self.suggestion else {
+            return String::new();
+        };
+        let percent = |fraction: f64| format!("{:.0} %", 100.0 * fraction);
+        format!(
+            "replayed under {predictor}: {} of the jobs in target, {} of a CPU reserved for {} used\n\
+             class A would guarantee {class_a}, class B {class_b}\n",
+            percent(score.in_target),
+            percent(score.mean_bandwidth),
+            percent(score.mean_demand)
+        )
     }
 }
 
@@ -159,32 +184,35 @@ mod tests {
 
     use super::*;
 
-    fn report(period: Option<Nanos>) -> String {
-        let found = Found {
-            period,
-            profile: Profile { costs: vec![Nanos::from_millis(8); 5], hints: vec![] },
-            threads: 2,
-            mean: Share::from_f64(0.2),
-            peak: Share::from_f64(0.3),
-        };
+    fn report(period: Option<Nanos>, jobs: usize) -> String {
+        let profile = Profile { costs: vec![Nanos::from_millis(8); jobs], hints: vec![] };
+        let suggestion = trial::suggest(&profile, &Contract::default()).ok();
+        let (mean, peak) = (Share::from_f64(0.2), Share::from_f64(0.3));
+        let found = Found { period, profile, threads: 2, mean, peak };
         let command = ["./my prog", "it's"].map(OsString::from);
-        let file = Path::new("/p/x.json");
-        Report { found: &found, name: "x", file, command: &command }.text()
+        Report { found: &found, suggestion, name: "x", file: Path::new("/p/x.json"), command: &command }.text()
     }
 
     #[test]
     fn the_suggestion_can_be_pasted_into_a_shell() {
-        let text = report(Some(Nanos::from_millis(40)));
-        let suggested = r"try: qfabric run --period 40ms --max-bandwidth 0.33 --profile x -- './my prog' 'it'\''s'";
+        let text = report(Some(Nanos::from_millis(40)), 5);
+        let suggested = r"try: qfabric run --period 40ms --profile x --max-bandwidth 0.33 -- './my prog' 'it'\''s'";
         assert!(text.contains(suggested), "{text}");
         assert!(text.contains("5 jobs every 40 ms: 8 ms on average, 8 ms at most"), "{text}");
     }
 
     #[test]
+    fn enough_jobs_give_a_predictor_and_what_it_promises() {
+        let text = report(Some(Nanos::from_millis(40)), 100);
+        for part in ["--predictor ", "in target", "class A would guarantee"] {
+            assert!(text.contains(part), "{text}\nlacks {part}");
+        }
+    }
+
+    #[test]
     fn without_a_rhythm_no_period_is_suggested() {
-        let text = report(None);
+        let text = report(None, 0);
         assert!(text.contains("no rhythm") && text.contains("try: qfabric run --max-bandwidth 0.33 -- "), "{text}");
-        assert!(!text.contains("--period 4"), "{text}");
     }
 
     #[test]

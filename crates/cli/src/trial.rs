@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use qfabric_control::trial::period_of;
 use qfabric_types::{Instant, Nanos, Profile, Share, ThreadId};
 
 /// Activations kept per thread: a day of 10 Hz, or the first seven minutes of a thread that sleeps every 2 ms.
@@ -76,7 +77,7 @@ impl Trial {
     pub fn found(&self, known: Option<Nanos>) -> Found {
         let busiest = self.threads.values().max_by_key(|thread| thread.used);
         let activations = busiest.map_or(&[][..], |thread| &thread.activations);
-        let period = known.or_else(|| rhythm(activations));
+        let period = known.or_else(|| period_of(&starts(activations)));
         let mut jobs = period.map(|period| jobs(activations, period)).unwrap_or_default();
         jobs.drain(..START_UP_JOBS.min(jobs.len() / 10));
         let settled = jobs.first().map_or(Instant::ZERO, |job| job.start);
@@ -107,24 +108,13 @@ impl Trial {
     }
 }
 
+fn starts(activations: &[Activation]) -> Vec<Instant> {
+    activations.iter().map(|activation| activation.start).collect()
+}
+
 /// Jobs before these are forgotten: the start of a program says less of its steady state.
 fn latest(mut costs: Vec<Nanos>) -> Vec<Nanos> {
     costs.split_off(costs.len().saturating_sub(Profile::MAX_JOBS))
-}
-
-/// The time from activation to activation, if most of them agree: the median, where half of all gaps lie
-/// within a tenth of it.
-fn rhythm(activations: &[Activation]) -> Option<Nanos> {
-    let mut gaps: Vec<_> = activations.windows(2).map(|pair| pair[1].start.since(pair[0].start)).collect();
-    if gaps.len() < 20 {
-        return None;
-    }
-    gaps.sort_unstable();
-    let at = |quarter: usize| gaps[gaps.len() * quarter / 4];
-    let (low, median, high) = (at(1), at(2), at(3));
-    let steady = (high - low).get() <= median.get() / 10;
-    let step = 16; // so that all server periods down to a sixteenth are whole
-    steady.then(|| Nanos::new((median.get() + step / 2) / step * step))
 }
 
 /// One job per period in which the thread was active. A new job begins no earlier than a quarter before its
@@ -194,7 +184,7 @@ mod tests {
             trial.ran(ThreadId(1), start, start + Nanos::from_millis(3), Nanos::from_millis(3), true);
         }
         let period = trial.found(None).period.unwrap();
-        assert!((period.as_f64() / 20e6 - 1.0).abs() < 0.02 && period.get() % 16 == 0, "{period}");
+        assert!((period.as_f64() / 20e6 - 1.0).abs() < 0.02, "{period}");
         assert_eq!(trial.found(None).profile.costs.len(), 45);
     }
 

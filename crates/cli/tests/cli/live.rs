@@ -208,7 +208,7 @@ fn probe_stores_a_profile_that_run_starts_from() {
     let folder = tempfile::tempdir().unwrap();
     let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; done; exit 3";
     let probed = Answer::of(&mut sh(folder.path(), "probe --period 50ms --name p --json", script));
-    probed.expect(3, &["qfabric run --period 50ms --max-bandwidth", "--profile p -- sh -c"]);
+    probed.expect(3, &["qfabric run --period 50ms --profile p --max-bandwidth", "-- sh -c"]);
     let json = probed.json();
     assert!(json["jobs"].as_u64().unwrap() > 3 && json["mean_cost_ns"].as_u64().unwrap() > 0, "{json}");
     assert!(folder.path().join("qfabric/profiles/p.json").exists());
