@@ -380,8 +380,7 @@ impl Host {
         let app = &mut self.apps[at];
         app.split();
         for thread in &mut app.threads {
-            let may_wait = matches!(thread.wait, Wait::Until(_)) && thread.grows();
-            if matches!(thread.wait, Wait::Until(_) | Wait::Room) && !may_wait {
+            if thread.is_overtaken() {
                 thread.wait = Wait::No;
             }
             if thread.needs_setting() && !thread.queued {
@@ -456,7 +455,7 @@ impl Host {
         let thread = &mut app.threads[index];
         thread.busy = (thread.busy + 1).min(16);
         let pause = app.contract.server_period.saturating_mul(1 << (thread.busy - 1)).min(LONGEST_RETRY);
-        self.ledger.failed(thread, Wait::Until(self.now + pause));
+        self.ledger.failed(thread, Wait::Until(self.now + pause, thread.desired));
         let event = HostEvent::Busy { app: app.id, thread: thread.id, attempts: thread.busy };
         if thread.busy.is_power_of_two() {
             self.event(event);
@@ -504,7 +503,7 @@ impl Host {
         let (now, app) = (self.now, &mut self.apps[at]);
         for thread in &mut app.threads {
             self.ledger.free(thread, now);
-            if matches!(thread.wait, Wait::Until(moment) if moment <= now) {
+            if matches!(thread.wait, Wait::Until(moment, _) if moment <= now) {
                 thread.wait = Wait::No;
             }
         }

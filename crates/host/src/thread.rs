@@ -56,8 +56,9 @@ pub(crate) enum Wait {
     No,
     /// The mechanism was told this and has not answered.
     Answer(Option<Value>),
-    /// The mechanism had no room: again at this moment.
-    Until(Instant),
+    /// The mechanism had no room: again at this moment, or when something else is desired that is no more than
+    /// what is applied.
+    Until(Instant, Option<Value>),
     /// It grows, and there is no room in our own books: again when some is freed.
     Room,
     /// The mechanism does not even put the thread back: nothing more is tried.
@@ -109,6 +110,15 @@ impl Thread {
         self.wait == Wait::No && self.desired != self.applied
     }
 
+    /// Whether it need not wait any more for what it waited for when something else was desired.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        match self.wait {
+            Wait::Room => true,
+            Wait::Until(_, refused) => self.desired != refused && millionths(self.desired) <= millionths(self.applied),
+            _ => false,
+        }
+    }
+
     /// Whether what it should have is more than it may be consuming.
     pub(crate) fn grows(&self) -> bool {
         millionths(self.desired) > self.booked
@@ -149,7 +159,7 @@ impl Thread {
 
     /// When it wants to be told the time.
     pub(crate) fn due(&self) -> Instant {
-        let retry = if let Wait::Until(moment) = self.wait { moment } else { Instant::NEVER };
+        let retry = if let Wait::Until(moment, _) = self.wait { moment } else { Instant::NEVER };
         self.governor.due().min(self.free_at).min(retry)
     }
 }

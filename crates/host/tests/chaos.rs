@@ -272,7 +272,9 @@ impl Outside {
 
     fn check(&self) {
         let consumable = |&(now, until, old): &(u64, Instant, u64)| if until > self.now { now.max(old) } else { now };
-        let sum: u64 = self.kernel.values().map(consumable).sum();
+        // What the kernel will not take back is beyond the host's books; its own admission minds it.
+        let minded = self.kernel.iter().filter(|(thread, _)| !self.stuck.contains(thread));
+        let sum: u64 = minded.map(|(_, value)| consumable(value)).sum();
         assert!(sum <= u64::from(share(CAPACITY).ppm()), "{sum} millionths may be consumed");
         assert!(self.host.held() <= share(CAPACITY), "{} held", self.host.held());
         assert!(self.host.status().granted <= share(CAPACITY));
@@ -308,7 +310,7 @@ fn contract(source: u8, most: u32, period: u8) -> Contract {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 200_000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_capacity_is_never_exceeded_and_every_thread_is_put_back(steps in prop::collection::vec(step(), 1..200)) {

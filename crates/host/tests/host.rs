@@ -297,3 +297,16 @@ fn a_profile_says_what_is_guaranteed_to_class_a() {
     contract.profile = None;
     assert_eq!(bench.change(app, &contract).unwrap_err().code, "over_committed", "all it may ever have: 0.95 CPU");
 }
+
+#[test]
+fn a_mechanism_that_is_always_busy_is_not_asked_for_ever() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 7).unwrap();
+    bench.outcomes = vec![Outcome::Busy; 10_000].into();
+    for k in 0..25 {
+        // Decreases are refused as well, and increases inside what is still booked.
+        bench.job(app, k, if u64::is_multiple_of(k, 2) { 12 } else { 24 }, 0);
+    }
+    let asked = 10_000 - bench.outcomes.len();
+    assert!(asked <= 60, "asked {asked} times in a second");
+}

@@ -2,7 +2,7 @@
 //! virtual clock that jumps from event to event. The only sensor is the end of jobs, as with a ring.
 //!
 //! Every player releases a job per period, whether the last one has ended or not; jobs wait for each other.
-//! Ends go into the player's ring. The daemon wakes when the host wants to, or when a player's job ends after
+//! A player under Q-Fabric joins with its first job and leaves after its last. Ends go into the player's ring. The daemon wakes when the host wants to, or when a player's job ends after
 //! the moment the host promised to look at its ring; it then reads all rings. Settings are refused as Linux
 //! refuses them. A daemon that dies leaves the reservations as they are, until its successor puts all back.
 
@@ -14,6 +14,8 @@ use qfabric_types::{
     AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, Quality, QualityMeter, Reservation, Setting, Share,
     ThreadId, quantized_error,
 };
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use crate::video::StreamJob;
 
@@ -54,6 +56,8 @@ pub struct Scenario {
     pub players: Vec<Player>,
     /// When the run ends.
     pub until: Instant,
+    /// Makes the kernel refuse some settings it had room for, from this seed: one in so many increases.
+    pub faults: Option<(u64, u32)>,
     /// When the daemon is killed, if it is, and when its successor has put everything back.
     pub death: Option<(Instant, Instant)>,
 }
@@ -71,6 +75,8 @@ pub struct Outcomes {
     pub settings: u64,
     /// See `settings`.
     pub refused: u64,
+    /// What was still reserved in the end.
+    pub still_reserved: Share,
     /// Times the daemon woke.
     pub wakeups: u64,
     /// What the host told.
@@ -107,12 +113,15 @@ pub struct World {
     host: Option<Host>,
     running: Vec<Running>,
     death: Option<(Instant, Instant)>,
+    faults: Option<(ChaCha8Rng, u32)>,
     until: Instant,
     outcomes: Outcomes,
     reserved_ns: f64,
     measured: Instant,
 }
 
+/// More events at one moment than anything meant can cause.
+const MOST_STEPS: usize = 100_000;
 const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 
 impl World {
@@ -124,6 +133,7 @@ impl World {
             host: Some(Host::new(config)),
             running: Vec::new(),
             death: scenario.death,
+            faults: scenario.faults.map(|(seed, one_in)| (ChaCha8Rng::seed_from_u64(seed), one_in)),
             until: scenario.until,
             outcomes: Outcomes::default(),
             reserved_ns: 0.0,
@@ -137,7 +147,12 @@ impl World {
 
     /// Runs the scenario to its end.
     pub fn run(mut self) -> Outcomes {
+        let mut before = Instant::ZERO;
+        let mut steps_here = 0;
         while self.machine.now() < self.until {
+            steps_here = if self.machine.now() == before { steps_here + 1 } else { 0 };
+            before = self.machine.now();
+            assert!(steps_here < MOST_STEPS, "time stands still at {} ns", before.get());
             let next = self.next_event();
             match self.machine.run_until(next) {
                 Some(finished) => self.ended(finished),
@@ -147,6 +162,7 @@ impl World {
         }
         let elapsed_ns = self.until.get().max(1) as f64;
         self.outcomes.reserved = self.reserved_ns / elapsed_ns;
+        self.outcomes.still_reserved = self.machine.reserved();
         self.outcomes.rows = self.running.iter().map(|r| r.meter.quality("")).collect();
         self.outcomes
     }
@@ -158,19 +174,11 @@ impl World {
             _ => (0.2, 0.0),
         };
         let meter = QualityMeter::new(player.period, early, late);
-        let join = match &player.policy {
-            Policy::BestEffort => None,
-            Policy::Static(reservation, mode) => {
-                let admitted = self.machine.reserve(task, Some((*reservation, *mode)));
-                self.outcomes.refused += u64::from(admitted.is_err());
-                None
-            }
-            Policy::Fabric(contract) => Some(join(task, contract)),
-        };
-        self.running.push(Running { player, task, app: None, released: 0, ended: 0, ring: Vec::new(), meter });
-        if let Some(join) = join {
-            self.tell(join);
+        if let Policy::Static(reservation, mode) = &player.policy {
+            let admitted = self.machine.reserve(task, Some((*reservation, *mode)));
+            self.outcomes.refused += u64::from(admitted.is_err());
         }
+        self.running.push(Running { player, task, app: None, released: 0, ended: 0, ring: Vec::new(), meter });
     }
 
     fn next_event(&self) -> Instant {
@@ -194,12 +202,22 @@ impl World {
         if self.host.as_ref().and_then(Host::next_wakeup).is_some_and(|due| due <= now) {
             self.wake();
         }
-        for running in &mut self.running {
-            if running.next_release() <= now {
-                self.machine.release(running.task, running.player.jobs[running.released].cost);
-                running.released += 1;
+        for index in 0..self.running.len() {
+            if self.running[index].next_release() <= now {
+                self.release(index);
             }
         }
+    }
+
+    fn release(&mut self, index: usize) {
+        let running = &mut self.running[index];
+        let (k, task) = (running.released, running.task);
+        running.released += 1;
+        if let (0, Policy::Fabric(contract)) = (k, &running.player.policy) {
+            let join = join(task, contract);
+            self.tell(join);
+        }
+        self.machine.release(task, self.running[index].player.jobs[k].cost);
     }
 
     /// The next daemon finds the journal and puts everybody back.
@@ -216,6 +234,10 @@ impl World {
         let running = &mut self.running[finished.task.0];
         let record = running.end(finished, share);
         let Some(app) = running.app else { return };
+        if running.ended == running.player.jobs.len() as u64 {
+            running.app = None;
+            return self.tell(Input::Leave { app });
+        }
         running.ring.push(record);
         let look = self.host.as_ref().map(|host| host.look_at(app));
         if look.is_some_and(|look| finished.finish >= look) {
@@ -257,6 +279,10 @@ impl World {
         self.measure();
         let mode = if setting.reclaim { Mode::Reclaim } else { Mode::Hard };
         let task = TaskId(setting.thread.0 as usize);
+        if self.is_refused_at_random(task, setting) {
+            self.outcomes.refused += 1;
+            return Outcome::Busy;
+        }
         match self.machine.reserve(task, setting.reservation.map(|reservation| (reservation, mode))) {
             Ok(()) => {
                 self.outcomes.settings += 1;
@@ -267,6 +293,12 @@ impl World {
                 Outcome::Busy
             }
         }
+    }
+
+    fn is_refused_at_random(&mut self, task: TaskId, setting: Setting) -> bool {
+        let Some((random, one_in)) = &mut self.faults else { return false };
+        let before = self.machine.server(task).map_or(Share::ZERO, |server| server.share());
+        setting.reservation.is_some_and(|new| new.share() > before) && random.random_range(0..*one_in) == 0
     }
 
     /// Adds what was reserved since last measured.

@@ -51,8 +51,8 @@ fn the_table_of_enforcement_at_the_tick_is_as_stored() {
 #[test]
 fn on_grub_it_misses_half_as_often_as_static_grub_with_less_reserved() {
     for tick in [Nanos::ZERO, TICK] {
-        let rival = measure(&|p| equal_shares(p, Mode::Reclaim), P, tick, SECONDS);
-        let ours = measure(&|p| Policy::Fabric(contract(p, "hint:24", 0.0, true)), P, tick, SECONDS);
+        let rival = measure(&|p| equal_shares(p, Mode::Reclaim), P, tick, 2 * SECONDS);
+        let ours = measure(&|p| Policy::Fabric(contract(p, "hint:24", 0.0, true)), P, tick, 2 * SECONDS);
         assert!(ours.misses <= 0.5 * rival.misses, "{ours:?} against {rival:?}, tick {tick}");
         assert!(ours.reserved <= 0.85 * rival.reserved, "{ours:?} against {rival:?}, tick {tick}");
     }

@@ -26,7 +26,7 @@ fn play(trace: &[Job], predictor: &str, late: f64) -> Summary {
     run(trace, &options).unwrap().summary
 }
 
-/// The rows averaged over streams of [`SEEDS`]: a fit to 60 or 120 jobs depends on which jobs those were (OL[36,60]
+/// The rows averaged over streams of [`SEEDS`]: a fit to 60 or 120 jobs depends on which jobs those were (`OL[36,60]`
 /// has fewer equations than taps), and the paper had one stream only.
 fn average(stream: fn(usize, u64) -> Vec<Job>, predictor: &str, late: f64) -> Summary {
     let rows: Vec<Summary> = SEEDS.map(|seed| play(&stream(JOBS, seed), predictor, late)).collect();

@@ -36,7 +36,7 @@ pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaim: bool) -> Contract 
 pub fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: u64) -> Scenario {
     let shift = Instant::new(seconds * 500_000_000);
     let player = |i: u64| {
-        let (mean, mean_after) = if i % 2 == 0 { (0.16, 0.32) } else { (0.32, 0.16) };
+        let (mean, mean_after) = if i.is_multiple_of(2) { (0.16, 0.32) } else { (0.32, 0.16) };
         let start = Instant::new(1_000_000 + i * 6_700_000);
         let video = Video { period: T, mean, mean_after, shift, noise: 0.12 };
         let jobs = video.jobs(seconds as usize * 25 - 2, start, seed, i);
@@ -47,6 +47,7 @@ pub fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: 
         limits: Limits::of_capacity(CAPACITY),
         players: (0..6).map(player).collect(),
         until: Instant::new(seconds * 1_000_000_000),
+        faults: None,
         death: None,
     }
 }
@@ -65,7 +66,7 @@ pub fn measure(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64) -> Row {
     let part = 1.0 / SEEDS.len() as f64;
     for seed in SEEDS {
         let outcomes = World::new(load_shift(policy, p, tick, seconds, seed)).run();
-        check(&outcomes, seed);
+        check(&outcomes, tick, seed);
         let jobs: u64 = outcomes.rows.iter().map(|row| row.jobs).sum();
         row.misses += part * outcomes.misses();
         row.in_target += part * outcomes.in_target();
@@ -76,9 +77,12 @@ pub fn measure(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64) -> Row {
 }
 
 /// What must hold in every run.
-fn check(outcomes: &Outcomes, seed: u64) {
+fn check(outcomes: &Outcomes, tick: Nanos, seed: u64) {
     assert!(outcomes.most_reserved <= CAPACITY, "seed {seed}: {} was reserved", outcomes.most_reserved);
-    assert_eq!(outcomes.refused, 0, "seed {seed}: the kernel had to refuse what the host thought fits");
+    // Overdrawn at the tick, a reservation given up may stay booked longer than its period.
+    if tick == Nanos::ZERO {
+        assert_eq!(outcomes.refused, 0, "seed {seed}: the kernel had to refuse what the host thought fits");
+    }
 }
 
 /// Compares with the stored table, or stores it where `QFABRIC_GRIDS=write` says so.
