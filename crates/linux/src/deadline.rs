@@ -22,8 +22,9 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
-use qfabric_types::{Reservation, Setting, ThreadId};
+use qfabric_types::{Instant, Nanos, Reservation, Setting, ThreadId};
 use rustix::thread::CapabilitySet;
 
 use crate::cgroup;
@@ -31,7 +32,7 @@ use crate::cpus::CpuList;
 use crate::journal::{self, Journal, JournalError, Touched};
 use crate::mechanism::{ApplyError, Mechanism};
 use crate::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
-use crate::{capability, threads};
+use crate::{capability, clock, threads};
 
 /// So many threads are kept track of; the next one is refused. Bounds memory and the time of putting back.
 pub const MAX_THREADS: usize = 4_096;
@@ -44,6 +45,8 @@ pub struct Deadline {
     /// What a fair thread's slice is when nobody chose one; `None` where the kernel does not say.
     default_slice_ns: Option<u64>,
     threads: HashMap<ThreadId, Held>,
+    /// Threads put back a moment ago, by start time, and when they may be reserved again.
+    resting: HashMap<ThreadId, (u64, Instant)>,
 }
 
 #[derive(Debug)]
@@ -51,6 +54,8 @@ struct Held {
     before: Touched,
     /// What the kernel accepted last; `None`: nothing yet.
     given: Option<SchedAttr>,
+    /// Its CPU time when it was last tended and found waiting for a CPU.
+    waiting_at: Option<u64>,
 }
 
 impl Default for Deadline {
@@ -67,6 +72,7 @@ impl Deadline {
             take_over: false,
             default_slice_ns: default_slice(),
             threads: HashMap::with_capacity(MAX_THREADS),
+            resting: HashMap::new(),
         }
     }
 
@@ -117,7 +123,7 @@ impl Deadline {
             Some(given) if given == now && now == wanted => return Ok(()),
             Some(given) if given == now => {}
             Some(_) => self.still_the_same(thread, now)?,
-            None => self.first_touch(thread, now)?,
+            None => self.first_touch(thread, now, reservation)?,
         }
         wanted.give(thread).map_err(|e| refusal(thread, reservation, &e))?;
         let held = self.threads.get_mut(&thread).expect("known since the match above");
@@ -154,10 +160,13 @@ impl Deadline {
     }
 
     /// Records what it is before it is touched for the first time.
-    fn first_touch(&mut self, thread: ThreadId, now: SchedAttr) -> Result<(), ApplyError> {
+    fn first_touch(&mut self, thread: ThreadId, now: SchedAttr, asked: Reservation) -> Result<(), ApplyError> {
         self.check_policy(thread, now)?;
         let gone = ApplyError::Gone { thread };
         let start = threads::start_time(thread).ok_or(gone)?;
+        if self.resting.get(&thread).is_some_and(|&(who, until)| who == start && clock::now() < until) {
+            return Err(ApplyError::Busy { thread, asked: asked.share() });
+        }
         let before = Touched { tid: thread, start, was: self.as_chosen(now), slack_ns: journal::timer_slack(thread) };
         if self.threads.get(&thread).is_some_and(|h| h.before == before) {
             return Ok(());
@@ -168,7 +177,7 @@ impl Deadline {
         if let Some(journal) = &mut self.journal {
             journal.touching(before).map_err(|e| not_recorded(thread, &e))?;
         }
-        self.threads.insert(thread, Held { before, given: None });
+        self.threads.insert(thread, Held { before, given: None, waiting_at: None });
         Ok(())
     }
 
@@ -190,10 +199,35 @@ impl Deadline {
                 self.forget(thread);
                 return Err(ApplyError::Gone { thread });
             }
-            put_back.map_err(|e| denied(thread, &e))?;
+            let (start, until_clean) = (held.before.start, put_back.map_err(|e| denied(thread, &e))?);
+            self.rest(thread, start, until_clean.unwrap_or_default());
         }
         self.forget(thread);
         Ok(())
+    }
+
+    /// See [`SchedAttr::give_leaving`] for why.
+    fn rest(&mut self, thread: ThreadId, start: u64, time: Nanos) {
+        let now = clock::now();
+        self.resting.retain(|_, (_, until)| now < *until);
+        self.resting.insert(thread, (start, now + time));
+    }
+
+    /// A thread that was waiting for a CPU both now and when it was last looked at, and has not run in between, is
+    /// marked as throttled with nothing to wake it (the second trap of [`SchedAttr::give_leaving`], whoever
+    /// took it out of the class). Its 0-lag time is long past, so leaving and coming back cleans it.
+    fn rescue(&mut self, thread: ThreadId) -> bool {
+        let Some(held) = self.threads.get_mut(&thread) else { return false };
+        let Some(given) = held.given else { return false };
+        let waiting = threads::cpu_time(thread).filter(|_| !threads::is_asleep(thread));
+        let stuck = waiting.is_some() && std::mem::replace(&mut held.waiting_at, waiting) == waiting;
+        if !stuck || SchedAttr::of(thread).ok() != Some(given) {
+            return false;
+        }
+        held.waiting_at = None;
+        let back = SchedAttr::fair(0).give(thread).and_then(|()| given.give(thread));
+        tracing::warn!(%thread, ?back, "the kernel had forgotten a throttled thread");
+        true
     }
 
     fn read_failed(&mut self, thread: ThreadId, error: &io::Error) -> ApplyError {
@@ -225,6 +259,13 @@ impl Mechanism for Deadline {
         }
     }
 
+    /// Costs two looks into `/proc` for each thread. A thread that is merely starved for a second, which admission
+    /// rules out, loses nothing by being taken for a forgotten one.
+    fn tend(&mut self) -> Vec<ThreadId> {
+        let threads: Vec<_> = self.threads.keys().copied().collect();
+        threads.into_iter().filter(|t| self.rescue(*t)).collect()
+    }
+
     fn restore_all(&mut self) -> Vec<ApplyError> {
         let threads: Vec<_> = self.threads.keys().copied().collect();
         let failed = threads.into_iter().filter_map(|t| self.release(t).err());
@@ -233,10 +274,15 @@ impl Mechanism for Deadline {
 }
 
 impl Drop for Deadline {
+    /// Returns when the threads that go on may be reserved again, at most a second later.
     fn drop(&mut self) {
         for error in self.restore_all() {
             tracing::error!(%error, "a thread was not put back; `qfabric restore` tries again");
         }
+        let alive = |(thread, (start, _)): &(&ThreadId, &(u64, Instant))| threads::start_time(**thread) == Some(*start);
+        let until = self.resting.iter().filter(alive).map(|(_, (_, until))| *until).max();
+        let rest = until.map_or(Nanos::ZERO, |until| until.since(clock::now()));
+        std::thread::sleep(Duration::from_nanos(rest.get()));
     }
 }
 

@@ -15,8 +15,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use qfabric_types::ThreadId;
+use qfabric_types::{Nanos, ThreadId};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -228,16 +229,17 @@ pub enum SwitchError {
 }
 
 /// Puts back what the journal in `dir` says was changed and still is; safe to repeat. No journal: nothing to
-/// do. Changes nothing where the content is not believable.
+/// do. Changes nothing where the content is not believable. Returns when the threads may be reserved again, at
+/// most a second later.
 pub fn restore(dir: &Path) -> Result<Restored, JournalError> {
     let path = dir.join(FILE);
     let Some(file) = open_held(&path, false)? else { return Ok(Restored::default()) };
     let Some(left) = read(&path, &file)? else { return Ok(Restored::default()) };
-    let mut done = Restored::default();
+    let (mut done, mut until_clean) = (Restored::default(), Nanos::ZERO);
     for thread in left.threads.values() {
         match put_back(thread) {
-            Ok(true) => done.threads += 1,
-            Ok(false) => done.skipped += 1,
+            Ok(Some(time)) => (done.threads, until_clean) = (done.threads + 1, until_clean.max(time)),
+            Ok(None) => done.skipped += 1,
             Err(e) => done.failed.push(format!("thread {}: {e}", thread.tid)),
         }
     }
@@ -247,30 +249,33 @@ pub fn restore(dir: &Path) -> Result<Restored, JournalError> {
             Err(e) => done.failed.push(e),
         }
     }
+    // Whoever called this may reserve for the same threads next.
+    std::thread::sleep(Duration::from_nanos(until_clean.get()));
     if done.failed.is_empty() {
         file.set_len(0).map_err(|e| io_error(&path, e))?;
     }
     Ok(done)
 }
 
-/// Puts a thread back as it was, if it is still that thread and still reserved. `false`: nothing to do.
-pub(crate) fn put_back(thread: &Touched) -> io::Result<bool> {
+/// Puts a thread back as it was, if it is still that thread and still reserved, and answers for how long it must
+/// not be reserved again. `None`: nothing to do.
+pub(crate) fn put_back(thread: &Touched) -> io::Result<Option<Nanos>> {
     let gone = |e: &io::Error| e.raw_os_error() == Some(libc::ESRCH);
     if threads::start_time(thread.tid) != Some(thread.start) {
-        return Ok(false);
+        return Ok(None);
     }
     match SchedAttr::of(thread.tid) {
         Ok(now) if now.policy == Policy::DEADLINE && now != thread.was => {}
-        Ok(_) => return Ok(false),
-        Err(e) if gone(&e) => return Ok(false),
+        Ok(_) => return Ok(None),
+        Err(e) if gone(&e) => return Ok(None),
         Err(e) => return Err(e),
     }
-    match thread.was.give_leaving(thread.tid) {
-        Err(e) if gone(&e) => return Ok(false),
+    let until_clean = match thread.was.give_leaving(thread.tid) {
+        Err(e) if gone(&e) => return Ok(None),
         other => other?,
-    }
+    };
     put_slack_back(thread);
-    Ok(true)
+    Ok(Some(until_clean))
 }
 
 /// Timer slack as it was; best effort, since the kernel's default (50 µs) is what nearly every thread has.

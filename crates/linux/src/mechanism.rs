@@ -18,6 +18,12 @@ pub trait Mechanism {
     /// Forgets a thread that is over, without touching whoever has its number now.
     fn forget(&mut self, thread: ThreadId);
 
+    /// Looks after the threads under reservation: call it about once a second. Answers the threads that the
+    /// kernel had forgotten and that run again now.
+    fn tend(&mut self) -> Vec<ThreadId> {
+        Vec::new()
+    }
+
     /// Puts every thread back; answers those that could not be, with the reason. Gone threads are no failure.
     fn restore_all(&mut self) -> Vec<ApplyError>;
 }

@@ -17,6 +17,11 @@ pub const DL_OVERRUN: u64 = 0x04;
 /// Flag of `sched_getattr` since Linux 7.1: answer what is left of budget and deadline, not the parameters.
 const GETATTR_DL_DYNAMIC: u32 = 0x01;
 
+/// A thread that leaves while it is runnable shrinks to this part of a CPU first.
+const LIGHT: u64 = 16;
+/// Budgets of less than a hundredth are not waited for in full.
+const LONGEST_UNTIL_CLEAN: Nanos = Nanos::from_millis(1_000);
+
 /// Scheduling policy by its number in the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -97,20 +102,45 @@ impl SchedAttr {
         }
     }
 
-    /// Takes `thread` out of SCHED_DEADLINE and gives it these attributes, without leaving bandwidth booked for
-    /// nobody.
+    /// Takes `thread` out of SCHED_DEADLINE and gives it these attributes. Answers for how long it must not be
+    /// reserved again (zero where it was not reserved).
     ///
-    /// A thread that leaves the class while it sleeps past its 0-lag time, or before it ever ran in it, stays
-    /// booked *for ever*: on Linux 6.18 nothing subtracts it any more (measured in `total_bw` of debugfs
-    /// `sched/debug`; only rebuilding the root domain, or the thread being runnable at that moment, frees it).
-    /// A change *inside* the class is booked at once, so the thread first shrinks to a reservation that rounds
-    /// to zero bandwidth, and leaves with that. Nothing runs less for it: a change takes effect at the next
-    /// replenishment, and the second call follows within a few microseconds.
-    pub fn give_leaving(&self, thread: ThreadId) -> io::Result<()> {
-        if self.policy != Policy::DEADLINE {
-            let _ = SchedAttr::weightless().give(thread); // refused: it leaves all the same
+    /// Leaving the class has two traps, both measured on Linux 6.18:
+    /// 1. A thread that leaves while it sleeps past its 0-lag time, or before it ever ran in the class, stays
+    ///    booked *for ever*: nothing subtracts it any more (`total_bw` of debugfs `sched/debug`; only rebuilding
+    ///    the root domain frees it). A change *inside* the class is booked at once, so the thread first
+    ///    shrinks: to a reservation that rounds to zero bandwidth where it sleeps, to a 16th of a CPU where it
+    ///    is runnable (the kernel takes that back by itself, unless it fell asleep in this very moment).
+    /// 2. A thread that leaves while it is throttled is still marked so until its 0-lag time; back in the
+    ///    class between its replenishment and then, it never runs again and cannot even be killed. The 0-lag
+    ///    time of an overrun `r` lies `r·P/Q` behind the deadline, therefore the 16th and not zero, and the
+    ///    answer of this function.
+    pub fn give_leaving(&self, thread: ThreadId) -> io::Result<Nanos> {
+        let now = SchedAttr::of(thread)?;
+        if self.policy == Policy::DEADLINE || now.policy != Policy::DEADLINE {
+            return self.give(thread).map(|()| Nanos::ZERO);
         }
-        self.give(thread)
+        let parting = now.parting(crate::threads::is_asleep(thread));
+        if parting.runtime_ns < now.runtime_ns || parting.period_ns > now.period_ns {
+            let _ = parting.give(thread); // refused: it leaves all the same
+        }
+        self.give(thread)?;
+        Ok(now.time_until_clean())
+    }
+
+    fn parting(&self, asleep: bool) -> SchedAttr {
+        if asleep {
+            return SchedAttr::weightless();
+        }
+        let budget = (self.period_ns / LIGHT).max(qfabric_types::MIN_BUDGET.get());
+        SchedAttr { runtime_ns: self.runtime_ns.min(budget), ..*self }
+    }
+
+    /// Deadline and 0-lag time lie behind it then, if no budget is overrun by more than two ticks.
+    fn time_until_clean(&self) -> Nanos {
+        let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u64;
+        let slowest = LIGHT.max(self.period_ns.div_ceil(self.runtime_ns.max(1)));
+        Nanos::new(self.period_ns + 2 * tick * slowest).min(LONGEST_UNTIL_CLEAN)
     }
 
     /// The reservation whose bandwidth the kernel counts as zero: budget/period below 2⁻²⁰.

@@ -54,6 +54,18 @@ pub fn start_time(thread: ThreadId) -> Option<u64> {
     (!matches!(state, 'Z' | 'X' | 'x')).then_some(start)
 }
 
+/// Whether a thread is neither running nor waiting for a CPU. `false` where it is gone.
+pub fn is_asleep(thread: ThreadId) -> bool {
+    let name = if thread.0 == 0 { "thread-self".to_owned() } else { thread.to_string() };
+    let stat = fs::read_to_string(format!("/proc/{name}/stat")).ok();
+    stat.and_then(|s| state_and_start(&s)).is_some_and(|(state, _)| state != 'R')
+}
+
+/// CPU time a thread has used, in nanoseconds, up to a tick old. `None`: it is gone.
+pub fn cpu_time(thread: ThreadId) -> Option<u64> {
+    fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+}
+
 /// Fields 3 and 22 of proc_pid_stat(5). The name in field 2 may contain anything, also brackets and blanks.
 fn state_and_start(stat: &str) -> Option<(char, u64)> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();

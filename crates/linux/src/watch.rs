@@ -17,7 +17,7 @@ impl Process {
     /// [`crate::threads::start_time`] after this call.
     pub fn watch(pid: i32) -> io::Result<Process> {
         let gone = || io::Error::from_raw_os_error(libc::ESRCH);
-        let pid = Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(gone)?;
+        let pid = Some(pid).filter(|p| *p > 0).and_then(Pid::from_raw).ok_or_else(gone)?;
         Ok(Process { fd: pidfd_open(pid, PidfdFlags::empty())? })
     }
 

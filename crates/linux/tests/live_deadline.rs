@@ -247,3 +247,60 @@ fn a_reservation_given_before_the_exec_is_the_programs() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// Gives it as soon as it is not refused for the moment.
+fn soon(mechanism: &mut Deadline, setting: Setting) {
+    for _ in 0..300 {
+        match mechanism.apply(&setting) {
+            Err(ApplyError::Busy { .. }) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other.unwrap(),
+        }
+    }
+    panic!("busy for 3 s");
+}
+
+/// Whether it runs at all within 3 s.
+fn runs(worker: &Worker) -> bool {
+    let used = worker.used();
+    (0..300).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        worker.used() > used
+    })
+}
+
+#[test]
+fn a_throttled_thread_that_leaves_and_comes_back_runs() {
+    live!();
+    let mut mechanism = Deadline::new();
+    for turn in 0..8 {
+        let worker = Worker::burning();
+        mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+        std::thread::sleep(Duration::from_millis(50 + turn));
+        mechanism.apply(&none(worker.thread)).unwrap();
+        std::thread::sleep(Duration::from_millis(2 * turn));
+        soon(&mut mechanism, setting(worker.thread, 5_000, 10_000));
+        assert!(runs(&worker), "turn {turn}");
+        mechanism.apply(&none(worker.thread)).unwrap();
+    }
+}
+
+#[test]
+fn a_thread_the_kernel_forgot_is_found_and_runs_again() {
+    live!();
+    let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
+    mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+    std::thread::sleep(Duration::from_millis(53));
+    // Some other tool takes it out, in the way that leaves it marked as throttled, for a moment.
+    let slight = Reservation::new(Nanos::new(1_024), Nanos::from_millis(1_100)).unwrap();
+    SchedAttr::deadline(slight, false).give(worker.thread).unwrap();
+    SchedAttr::fair(0).give(worker.thread).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+    let used = worker.used();
+    let rescued = (0..4).any(|_| {
+        std::thread::sleep(Duration::from_millis(300));
+        !mechanism.tend().is_empty()
+    });
+    assert!(rescued || worker.used() > used, "neither forgotten nor running");
+    assert!(runs(&worker));
+}
