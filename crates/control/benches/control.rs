@@ -42,7 +42,7 @@ fn usage(k: u64, frames: &[(u64, f64)]) -> Usage {
     Usage { job: JobRecord { k, release, finish, cost: Nanos::new(at(k).0), next }, granted: None }
 }
 
-#[divan::bench(args = PREDICTORS)]
+#[divan::bench(args = PREDICTORS, sample_size = 1_000)]
 fn job(bencher: Bencher, spec: &str) {
     let frames = frames();
     let usages: Vec<Usage> = (0..1_024).map(|k| usage(k, &frames)).collect();
@@ -57,7 +57,7 @@ fn job(bencher: Bencher, spec: &str) {
     });
 }
 
-#[divan::bench(args = PREDICTORS)]
+#[divan::bench(args = PREDICTORS, sample_size = 1_000)]
 fn predict_and_observe(bencher: Bencher, spec: &str) {
     let frames = frames();
     let mut predictor = predictor(spec.parse().expect("a known predictor"), 1.0);

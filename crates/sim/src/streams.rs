@@ -8,8 +8,8 @@
 //! What is chosen here, since the paper does not say it: how cost varies beside the pattern. Its Table II
 //! gives two clues. OL beats MMA by 10 to 14 points on stream 1, so costs must vary in a way that the last
 //! few dozen jobs tell and the same picture of the last three groups does not: an activity that swells and
-//! ebbs every few groups (40 jobs), added to all pictures alike. Frames of one kind differ by 3 %. And MA[3] does nearly as well as OL on stream 2, so
-//! there activity changes slowly against three jobs.
+//! ebbs every few groups (40 jobs), added to all pictures alike. Frames of one kind differ by 3 %. And `MA[3]`
+//! does nearly as well as OL on stream 2, so there activity changes slowly against three jobs.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,6 +1,6 @@
 //! What the next job will cost: one file per predictor. Times in nanoseconds.
 //! Approach: every predictor says an interval `[h, H] = μ ± ρσ` from the jobs before, `h` cut at 0.
-//! Source: AQuoSA 2009, §4.3.2 (MA, MMA, OL); [`hint`] is what the paper only points at.
+//! Source: AQuoSA 2009, §4.3.2 (MA, MMA, OL); [`Hint`] is what the paper only points at.
 
 mod hint;
 mod interleaved;

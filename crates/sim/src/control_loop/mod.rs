@@ -3,25 +3,13 @@
 //! Source: AQuoSA 2009, §6.1 (the columns of Table II). Arithmetic is in double precision throughout, budgets
 //! real-valued, ê = e/P and Ê = E/P not rounded.
 
+mod trace;
+
 use qfabric_control::replay::{Loop, Setup, Step};
 use qfabric_types::{Choice, Contract, InvalidContract, MIN_BUDGET, Nanos, PredictorSpec, QualityMeter, Share};
 use serde::{Deserialize, Serialize};
 
-/// The longest trace that is read: eleven hours of a 25 Hz application. More is refused.
-pub const MAX_JOBS: usize = 1_000_000;
-/// The longest line a trace may have; bounds what an error message quotes.
-const MAX_LINE: usize = 256;
-/// Costs above this (eleven days) are refused: what follows from them would no longer be exact.
-const MAX_COST_NS: f64 = 1e15;
-
-/// One job of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Job {
-    /// c_k: its computation time, above 0.
-    pub c_ns: f64,
-    /// What was known of it before it ran.
-    pub hint: Option<f64>,
-}
+pub use self::trace::{Job, MAX_JOBS, parse};
 
 /// What to run a trace under.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,41 +126,10 @@ pub struct Summary {
     pub mean_demand: f64,
 }
 
-/// Reads a trace: one job per line, `c_ns` or `c_ns hint`; empty lines and what follows a `#` are skipped.
-pub fn parse(text: &str) -> Result<Vec<Job>, Refused> {
-    let mut jobs = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let content = line.split('#').next().unwrap_or_default().trim();
-        if content.is_empty() {
-            continue;
-        }
-        if jobs.len() == MAX_JOBS {
-            return Err(Refused::TooLong);
-        }
-        jobs.push(parse_job(content).ok_or_else(|| refused_line(index + 1, content))?);
-    }
-    if jobs.is_empty() { Err(Refused::Empty) } else { Ok(jobs) }
-}
-
-fn parse_job(content: &str) -> Option<Job> {
-    let mut words = content.split([' ', '\t', ',']).filter(|word| !word.is_empty());
-    let c_ns = words.next()?.parse::<f64>().ok().filter(|c| *c > 0.0 && *c <= MAX_COST_NS)?;
-    let hint = words.next().map(|word| word.parse::<f64>().ok().filter(|hint| hint.is_finite()).ok_or(()));
-    match (hint.transpose(), words.next()) {
-        (Ok(hint), None) => Some(Job { c_ns, hint }),
-        _ => None,
-    }
-}
-
-fn refused_line(line: usize, content: &str) -> Refused {
-    let text = content.chars().take(MAX_LINE).collect();
-    Refused::Line { line, text }
-}
-
 /// Runs the loop over `trace`. The budget of job `k` is decided from `ε_k`, the jobs before it and its own hint.
 pub fn run(trace: &[Job], options: &Options) -> Result<Output, Refused> {
     let setup = options.check()?;
-    check_trace(trace)?;
+    trace::check(trace)?;
     let mut control = Loop::new(&setup);
     let mut tally = Tally::new(options);
     let jobs = trace
@@ -185,17 +142,6 @@ pub fn run(trace: &[Job], options: &Options) -> Result<Output, Refused> {
         })
         .collect();
     Ok(Output { jobs, summary: tally.summary() })
-}
-
-/// A trace that was not [`parse`]d is held to the same rules; its jobs are named by their place, from 1.
-fn check_trace(trace: &[Job]) -> Result<(), Refused> {
-    let sound = |job: &Job| job.c_ns > 0.0 && job.c_ns <= MAX_COST_NS && job.hint.is_none_or(f64::is_finite);
-    match trace.iter().position(|job| !sound(job)) {
-        Some(at) => Err(Refused::Line { line: at + 1, text: format!("{} {:?}", trace[at].c_ns, trace[at].hint) }),
-        None if trace.is_empty() => Err(Refused::Empty),
-        None if trace.len() > MAX_JOBS => Err(Refused::TooLong),
-        None => Ok(()),
-    }
 }
 
 fn result(k: usize, job: &Job, step: &Step) -> JobResult {
@@ -312,24 +258,6 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_read_with_hints_comments_and_empty_lines() {
-        let jobs = parse("# c_ns bytes\n7312000 48211\r\n\n 8e6\t # no hint\n9000000.5,-3\n").unwrap();
-        let expected = [(7_312_000.0, Some(48_211.0)), (8e6, None), (9_000_000.5, Some(-3.0))];
-        assert_eq!(jobs, expected.map(|(c_ns, hint)| Job { c_ns, hint }));
-    }
-
-    #[test]
-    fn a_line_that_is_no_job_is_named_with_its_number() {
-        for nonsense in ["frog", "-5", "0", "NaN", "inf", "1e16", "5 frog", "5 NaN", "5 6 7", "0x10"] {
-            let refusal = parse(&format!("1000\n# fine\n{nonsense}\n")).unwrap_err().to_string();
-            assert!(refusal.contains("line 3") && refusal.contains(nonsense), "{refusal}");
-        }
-        assert!(parse(&format!("{}\n", "x".repeat(100_000))).unwrap_err().to_string().len() < 600);
-        assert_eq!(parse("# nothing\n\n"), Err(Refused::Empty));
-        assert_eq!(parse(&"1\n".repeat(MAX_JOBS + 1)), Err(Refused::TooLong));
-    }
-
-    #[test]
     fn nonsense_options_are_refused_with_their_value() {
         type Change = fn(&mut Options);
         let nonsense: [(Change, &str); 8] = [
@@ -347,14 +275,6 @@ mod tests {
             change(&mut options);
             let refusal = run(&constant(1e6, 3), &options).unwrap_err().to_string();
             assert!(refusal.contains(named), "{refusal} does not name {named}");
-        }
-    }
-
-    #[test]
-    fn a_trace_that_was_not_read_here_is_held_to_the_same_rules() {
-        for (c_ns, hint) in [(0.0, None), (f64::NAN, None), (1.0, Some(f64::INFINITY))] {
-            let trace = [Job { c_ns: 1.0, hint: None }, Job { c_ns, hint }];
-            assert!(matches!(run(&trace, &Options::default()), Err(Refused::Line { line: 2, .. })));
         }
     }
 
@@ -385,7 +305,7 @@ mod tests {
 
     #[test]
     fn recovery_counts_the_jobs_of_each_excursion_that_ended() {
-        let mut costs = vec![8e6; 20];
+        let mut costs = [8e6; 20];
         costs[8] = 12e6; // late by 8 periods, made up for within Q̄ by the next job
         costs[12] = 40e6; // hopelessly late: takes several jobs at Q̄
         let trace: Vec<Job> = costs.iter().map(|&c_ns| Job { c_ns, hint: None }).collect();
