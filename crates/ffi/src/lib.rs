@@ -1,1 +1,12 @@
-//! qfabric-ffi
+//! Q-Fabric's client library for C: `libqfabric`, with `include/qfabric.h`.
+//!
+//! Thin: each function checks its pointers, calls [`qfabric_client`], and turns an error into a status and a
+//! text kept for the calling thread. Both papers' shapes are here: AQuoSA's (Figure 6) as `qf_init` to
+//! `qf_end`, QualMan's (§6.4) as `qf_cpu_*`.
+#![allow(unsafe_code)] // raw pointers from C are what this crate is for
+#![allow(non_camel_case_types)] // the names are C's
+
+mod cpu;
+mod own;
+mod session;
+mod status;

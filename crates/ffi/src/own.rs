@@ -1,0 +1,141 @@
+//! Predictors and controllers written in C. They run inside qf_end_cycle, in the application's own time.
+//! They must not use the handle they are installed in.
+
+use std::ffi::c_void;
+
+use qfabric_client::{Controller, Interval, Nanos, Predictor, Usage};
+
+use crate::session::{STARTED, qf_session};
+use crate::status::{Failure, QF_STATE, borrow, qf_status, settle};
+
+/// What a job used and had been granted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct qf_usage {
+    /// Its number, from 0.
+    pub k: u64,
+    /// When it could start, CLOCK_MONOTONIC.
+    pub release_ns: u64,
+    /// When it ended.
+    pub finish_ns: u64,
+    /// The CPU time it took.
+    pub cost_ns: u64,
+    /// Q it ran under; 0 without a reservation.
+    pub budget_ns: u64,
+    /// P it ran under; 0 without a reservation.
+    pub server_period_ns: u64,
+}
+
+/// A predicted computation time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct qf_interval {
+    /// The least.
+    pub low_ns: u64,
+    /// The most; not below the least.
+    pub high_ns: u64,
+}
+
+/// The job that just ended took `cost_ns`; `hint` is what had been said of it, NaN if nothing.
+/// Like the other two below, called inside qf_end_cycle; it must not use the task's handle.
+pub type qf_observe = Option<extern "C" fn(data: *mut c_void, cost_ns: u64, hint: f64)>;
+/// The next job, of which `hint` is known (NaN: nothing), will take `*predicted`; false: cannot say yet.
+pub type qf_predict = Option<extern "C" fn(data: *mut c_void, hint: f64, predicted: *mut qf_interval) -> bool>;
+/// The budget of the next job per server period into `*budget_ns`; `predicted` is null if nothing is. False
+/// leaves it to the daemon.
+pub type qf_decide = Option<
+    extern "C" fn(
+        data: *mut c_void,
+        usage: *const qf_usage,
+        predicted: *const qf_interval,
+        budget_ns: *mut u64,
+    ) -> bool,
+>;
+
+#[derive(Clone, Copy)]
+pub(crate) struct OwnPredictor {
+    observe: extern "C" fn(*mut c_void, u64, f64),
+    predict: extern "C" fn(*mut c_void, f64, *mut qf_interval) -> bool,
+    data: *mut c_void,
+}
+
+impl Predictor for OwnPredictor {
+    fn observe(&mut self, cost: Nanos, hint: Option<f64>) {
+        (self.observe)(self.data, cost.get(), hint.unwrap_or(f64::NAN));
+    }
+    fn predict(&mut self, hint: Option<f64>) -> Option<Interval> {
+        let mut said = qf_interval::default();
+        (self.predict)(self.data, hint.unwrap_or(f64::NAN), &mut said)
+            .then(|| Interval { low: Nanos::new(said.low_ns), high: Nanos::new(said.high_ns) })
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct OwnController {
+    decide: extern "C" fn(*mut c_void, *const qf_usage, *const qf_interval, *mut u64) -> bool,
+    data: *mut c_void,
+}
+
+impl Controller for OwnController {
+    fn on_usage(&mut self, usage: &Usage, predicted: Option<Interval>) -> Option<Nanos> {
+        let (job, granted) = (usage.job, usage.granted);
+        let usage = qf_usage {
+            k: job.k,
+            release_ns: job.release.get(),
+            finish_ns: job.finish.get(),
+            cost_ns: job.cost.get(),
+            budget_ns: granted.map_or(0, |r| r.budget().get()),
+            server_period_ns: granted.map_or(0, |r| r.period().get()),
+        };
+        let predicted = predicted.map(|p| qf_interval { low_ns: p.low.get(), high_ns: p.high.get() });
+        let predicted = predicted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let mut budget_ns = 0;
+        (self.decide)(self.data, &usage, predicted, &mut budget_ns).then(|| Nanos::new(budget_ns))
+    }
+}
+
+/// Takes the application's own predictor instead of the daemon's, from the next qf_start on.
+///
+/// # Safety
+/// `task` is a live handle; `data` is what both functions expect, until qf_end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_own_predictor(
+    task: *mut qf_session,
+    observe: qf_observe,
+    predict: qf_predict,
+    data: *mut c_void,
+) -> qf_status {
+    let (Some(observe), Some(predict)) = (observe, predict) else {
+        return settle(Err(Failure::invalid("a function of the predictor is a null pointer")));
+    };
+    // SAFETY: passed on.
+    settle(unsafe { before_start(task) }.map(|task| task.predictor = Some(OwnPredictor { observe, predict, data })))
+}
+
+/// Takes the application's own controller instead of the daemon's, from the next qf_start on.
+///
+/// # Safety
+/// `task` is a live handle; `data` is what `decide` expects, until qf_end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_own_controller(
+    task: *mut qf_session,
+    decide: qf_decide,
+    data: *mut c_void,
+) -> qf_status {
+    let Some(decide) = decide else {
+        return settle(Err(Failure::invalid("the controller is a null pointer")));
+    };
+    // SAFETY: passed on.
+    settle(unsafe { before_start(task) }.map(|task| task.controller = Some(OwnController { decide, data })))
+}
+
+/// # Safety
+/// `task` is null or a live handle.
+unsafe fn before_start<'a>(task: *mut qf_session) -> Result<&'a mut qf_session, Failure> {
+    // SAFETY: passed on.
+    let task = unsafe { borrow(task) }?;
+    match task.is_running() {
+        false => Ok(task),
+        true => Err(Failure::new(QF_STATE, STARTED)),
+    }
+}

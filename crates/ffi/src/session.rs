@@ -1,0 +1,520 @@
+//! AQuoSA's shape (Figure 6): init, set, start, end of cycle, end.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::str::FromStr;
+
+use qfabric_client::{Class, Client, Contract, Foresight, Late, Nanos, Session, Share};
+
+use crate::own::{OwnController, OwnPredictor};
+use crate::status::{Failure, Outcome, QF_STATE, QF_WRONG_THREAD, borrow, put, qf_status, settle, text};
+
+/// A periodic task: first its contract in the making, then its running session.
+pub struct qf_session {
+    /// None: paced and measured only.
+    client: Option<Client>,
+    contract: Contract,
+    late: Late,
+    pub(crate) predictor: Option<OwnPredictor>,
+    pub(crate) controller: Option<OwnController>,
+    running: Option<Running>,
+}
+
+struct Running {
+    session: Session,
+    thread: usize,
+}
+
+impl qf_session {
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+}
+
+/// What is in force, as the daemon last published it. All zero without a reservation.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct qf_grant {
+    /// Q: CPU time per server period.
+    pub budget_ns: u64,
+    /// P: the server period.
+    pub period_ns: u64,
+    /// Scheduling error of the last job the daemon took; negative is early.
+    pub error_ns: i64,
+    /// Jobs the daemon took so far.
+    pub jobs: u64,
+}
+
+/// What was achieved so far, as the application sees it. Errors are fractions of the task period.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct qf_quality {
+    /// Jobs ended.
+    pub jobs: u64,
+    /// Of those, after their deadline.
+    pub misses: u64,
+    /// Fraction of jobs with the scheduling error in the target interval.
+    pub in_target: f64,
+    /// Mean scheduling error.
+    pub mean_error: f64,
+    /// Its standard deviation.
+    pub sd_error: f64,
+    /// Mean of the granted bandwidth.
+    pub mean_bandwidth: f64,
+    /// 99th percentile of the distance between job ends from the period.
+    pub jitter_p99_ns: u64,
+}
+
+/// One job of a task started with qf_start_periodic: its number from 0. Returns 0 to go on.
+pub type qf_job = Option<extern "C" fn(data: *mut c_void, k: u64) -> c_int>;
+
+/// Differs from thread to thread, costs no system call.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here) as usize)
+}
+
+pub(crate) const STARTED: &str = "the task has been started; call qf_end first";
+const NOT_STARTED: &str = "the task has not been started; call qf_start first";
+
+/// Runs `change` on a contract in the making.
+///
+/// # Safety
+/// `handle` is null or a live handle.
+unsafe fn set(handle: *mut qf_session, change: impl FnOnce(&mut qf_session) -> Outcome) -> qf_status {
+    // SAFETY: passed on.
+    settle(unsafe { borrow(handle) }.and_then(|task| match task.running {
+        None => change(task),
+        Some(_) => Err(Failure::new(QF_STATE, STARTED)),
+    }))
+}
+
+/// Runs `act` on a running session.
+///
+/// # Safety
+/// `handle` is null or a live handle.
+unsafe fn run(handle: *mut qf_session, act: impl FnOnce(&mut Session) -> Outcome) -> qf_status {
+    // SAFETY: passed on.
+    settle(unsafe { borrow(handle) }.and_then(|task| match &mut task.running {
+        None => Err(Failure::new(QF_STATE, NOT_STARTED)),
+        Some(running) if running.thread != this_thread() => {
+            Err(Failure::new(QF_WRONG_THREAD, "the task was started by another thread; use it there"))
+        }
+        Some(running) => act(&mut running.session),
+    }))
+}
+
+fn named<T: FromStr<Err: ToString>>(name: &str) -> Result<T, Failure> {
+    name.parse().map_err(|e: T::Err| Failure::invalid(e.to_string()))
+}
+
+/// Finds the daemon of this host: $QFABRIC_SOCKET, or the usual places. `*task` is to be given to qf_free.
+///
+/// # Safety
+/// `task` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_init(task: *mut *mut qf_session) -> qf_status {
+    let made = Client::connect().map_err(Failure::from);
+    // SAFETY: passed on.
+    settle(made.and_then(|client| unsafe { hand_out(task, Some(client)) }))
+}
+
+/// Like qf_init, with the daemon that listens at `socket`.
+///
+/// # Safety
+/// `socket` is a zero-terminated string, `task` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_init_at(socket: *const c_char, task: *mut *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    let path = unsafe { text("the socket's path", socket) };
+    let made = path.and_then(|path| Ok(Client::connect_to(path)?));
+    // SAFETY: passed on.
+    settle(made.and_then(|client| unsafe { hand_out(task, Some(client)) }))
+}
+
+/// A task without a daemon: paced and measured, without a reservation. Cannot fail for want of a daemon.
+///
+/// # Safety
+/// `task` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_init_alone(task: *mut *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    settle(unsafe { hand_out(task, None) })
+}
+
+/// # Safety
+/// `task` is null or points to writable memory for a pointer.
+unsafe fn hand_out(task: *mut *mut qf_session, client: Option<Client>) -> Outcome {
+    if task.is_null() {
+        return Err(Failure::invalid("the place for the handle is a null pointer"));
+    }
+    let made = qf_session {
+        client,
+        contract: Contract::default(),
+        late: Late::default(),
+        predictor: None,
+        controller: None,
+        running: None,
+    };
+    // SAFETY: not null, writable by the caller's promise.
+    unsafe { put("the place for the handle", task, Box::into_raw(Box::new(made))) }
+}
+
+/// What people call the task: 1 to 64 characters.
+///
+/// # Safety
+/// `task` is a live handle, `name` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_name(task: *mut qf_session, name: *const c_char) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            task.contract.name = text("the name", name)?.to_owned();
+            Ok(())
+        })
+    }
+}
+
+/// T: a job is released every `period_ns`, its deadline is the next release. Also chooses the server period.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_task_period(task: *mut qf_session, period_ns: u64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            let fresh = Contract::new(&task.contract.name, Nanos::new(period_ns));
+            (task.contract.period, task.contract.server_period) = (fresh.period, fresh.server_period);
+            Ok(())
+        })
+    }
+}
+
+/// P: the period of the reservation; the task period must be a multiple of it.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_server_period(task: *mut qf_session, period_ns: u64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            task.contract.server_period = Nanos::new(period_ns);
+            Ok(())
+        })
+    }
+}
+
+/// Never ask for more than this fraction of one CPU.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_max_bandwidth(task: *mut qf_session, bandwidth: f64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            task.contract.max_bandwidth = share("the maximum bandwidth", bandwidth)?;
+            Ok(())
+        })
+    }
+}
+
+pub(crate) fn share(what: &str, cpus: f64) -> Result<Share, Failure> {
+    match (0.0..=4096.0).contains(&cpus) {
+        true => Ok(Share::from_f64(cpus)),
+        false => Err(Failure::invalid(format!("{what} is {cpus}; use a fraction of one CPU, such as 0.4"))),
+    }
+}
+
+/// The class, "A", "B" or "C", and what is guaranteed to classes A and B (negative: derived by the daemon).
+///
+/// # Safety
+/// `task` is a live handle, `name` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_class(task: *mut qf_session, name: *const c_char, guaranteed: f64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            let class: Class = named(text("the class", name)?)?;
+            let guaranteed = if guaranteed < 0.0 { None } else { Some(share("the guaranteed part", guaranteed)?) };
+            (task.contract.class, task.contract.guaranteed) = (class, guaranteed);
+            Ok(())
+        })
+    }
+}
+
+/// The predictor: "ma:12", "mma:3,12", "ol:36,60", "pct:64,95" or "hint:24".
+///
+/// # Safety
+/// `task` is a live handle, `spec` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_predictor(task: *mut qf_session, spec: *const c_char) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            task.contract.predictor = named(text("the predictor", spec)?)?;
+            Ok(())
+        })
+    }
+}
+
+/// The point of the admissible interval the control law takes: "left", "middle", "right", "zero" or "cost".
+///
+/// # Safety
+/// `task` is a live handle, `choice` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_controller(task: *mut qf_session, choice: *const c_char) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            task.contract.choice = named(text("the controller's choice", choice)?)?;
+            Ok(())
+        })
+    }
+}
+
+/// The target interval, as fractions of the task period a job may end early and late.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_target(task: *mut qf_session, early: f64, late: f64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            (task.contract.early, task.contract.late) = (early, late);
+            Ok(())
+        })
+    }
+}
+
+/// Priority level under overload, 0 (last) to 9 (first), and weight inside it, 1 to 10000.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_priority(task: *mut qf_session, priority: u8, weight: u32) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            (task.contract.priority, task.contract.weight) = (priority, weight);
+            Ok(())
+        })
+    }
+}
+
+/// Whether jobs whose deadline has passed while an earlier one ran late are left out (true), or run back to
+/// back (false, the default).
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_skip_late(task: *mut qf_session, skip: bool) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            task.late = if skip { Late::Skip } else { Late::CatchUp };
+            Ok(())
+        })
+    }
+}
+
+/// Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_start(task: *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    unsafe { set(task, start) }
+}
+
+fn start(task: &mut qf_session) -> Outcome {
+    let contract = task.contract.clone();
+    let mut session = match &task.client {
+        Some(client) => Session::start(client, contract)?,
+        None => Session::alone(contract).map_err(Failure::invalid)?,
+    };
+    session.on_late(task.late);
+    if let Some(own) = task.predictor {
+        session.use_predictor(Box::new(own));
+    }
+    if let Some(own) = task.controller {
+        session.use_controller(Box::new(own));
+    }
+    task.running = Some(Running { session, thread: this_thread() });
+    Ok(())
+}
+
+/// The first job begins: the origin of the grid of releases. Optional; otherwise qf_start is.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_begin(task: *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        run(task, |session| {
+            session.begin(Foresight::Nothing);
+            Ok(())
+        })
+    }
+}
+
+/// The current job ended. Never blocks; costs about a microsecond.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_end_cycle(task: *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    unsafe { run(task, |session| done(session.end_cycle(Foresight::Nothing))) }
+}
+
+/// The current job ended; `hint` goes with the next one's computation time, such as the bytes of its frame.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_end_cycle_hint(task: *mut qf_session, hint: f64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe { run(task, |session| done(session.end_cycle(Foresight::Hint(hint)))) }
+}
+
+/// The current job ended; the next one will take between `low_ns` and `high_ns` of CPU time.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_end_cycle_interval(task: *mut qf_session, low_ns: u64, high_ns: u64) -> qf_status {
+    let (low, high) = (Nanos::new(low_ns), Nanos::new(high_ns));
+    // SAFETY: passed on.
+    unsafe { run(task, |session| done(session.end_cycle(Foresight::Interval { low, high }))) }
+}
+
+/// The current job ended; the next one should have `budget_ns` per server period.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_end_cycle_budget(task: *mut qf_session, budget_ns: u64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe { run(task, |session| done(session.end_cycle(Foresight::Budget(Nanos::new(budget_ns))))) }
+}
+
+/// Sleeps until the next job's release; at once where it has passed.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_wait_for_next_job(task: *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    unsafe { run(task, |session| done(session.wait_for_next_job())) }
+}
+
+fn done<T>(_: T) -> Outcome {
+    Ok(())
+}
+
+/// Runs `job` in every period until it returns something else than 0: wait, job, end of cycle.
+///
+/// # Safety
+/// `task` is a live handle that `job` does not free or end; `data` is whatever `job` expects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_start_periodic(task: *mut qf_session, job: qf_job, data: *mut c_void) -> qf_status {
+    let Some(job) = job else { return settle(Err(Failure::invalid("the job is a null pointer"))) };
+    loop {
+        let mut k = 0;
+        let wait = |session: &mut Session| {
+            k = session.wait_for_next_job().k;
+            Ok(())
+        };
+        // Borrowed anew each time: `job` may use the handle, too.
+        // SAFETY: passed on.
+        let waited = unsafe { run(task, wait) };
+        if waited != qf_status::QF_OK || job(data, k) != 0 {
+            return waited;
+        }
+        // SAFETY: passed on.
+        unsafe { qf_end_cycle(task) };
+    }
+}
+
+/// What is in force.
+///
+/// # Safety
+/// `task` is a live handle, `grant` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_get_grant(task: *mut qf_session, grant: *mut qf_grant) -> qf_status {
+    let read = |session: &mut Session| {
+        let now = session.grant();
+        let (budget_ns, period_ns) = (now.budget.get(), now.period.get());
+        // SAFETY: passed on.
+        unsafe { put("the grant", grant, qf_grant { budget_ns, period_ns, error_ns: now.error_ns, jobs: now.jobs }) }
+    };
+    // SAFETY: passed on.
+    unsafe { run(task, read) }
+}
+
+/// What was achieved so far.
+///
+/// # Safety
+/// `task` is a live handle, `quality` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_get_quality(task: *mut qf_session, quality: *mut qf_quality) -> qf_status {
+    let read = |session: &mut Session| {
+        let row = session.quality();
+        let answer = qf_quality {
+            jobs: row.jobs,
+            misses: row.misses,
+            in_target: row.in_target,
+            mean_error: row.mean_error,
+            sd_error: row.sd_error,
+            mean_bandwidth: row.mean_bandwidth,
+            jitter_p99_ns: row.jitter_p99_ns,
+        };
+        // SAFETY: passed on.
+        unsafe { put("the quality", quality, answer) }
+    };
+    // SAFETY: passed on.
+    unsafe { run(task, read) }
+}
+
+/// Joins the daemon again at once if the connection is lost; otherwise a helper thread does so within a
+/// second or two of the daemon's return.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_reconnect(task: *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    unsafe { run(task, |session| Ok(session.reconnect()?)) }
+}
+
+/// Ends the contract: the thread goes back to the scheduler it came from. The task can be changed and
+/// started again.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_end(task: *mut qf_session) -> qf_status {
+    // SAFETY: passed on.
+    let task = unsafe { borrow(task) };
+    settle(task.and_then(|task| match task.running.take() {
+        None => Err(Failure::new(QF_STATE, NOT_STARTED)),
+        Some(running) => Ok(running.session.end()?),
+    }))
+}
+
+/// Ends the contract, if there is one, and frees the handle. Null is fine.
+///
+/// # Safety
+/// `task` is null or a live handle, and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_free(task: *mut qf_session) {
+    if !task.is_null() {
+        // SAFETY: made by `hand_out` from a Box, and not used again by the caller's promise.
+        drop(unsafe { Box::from_raw(task) });
+    }
+}

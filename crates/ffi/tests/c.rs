@@ -1,0 +1,137 @@
+//! The library as a C program meets it: the header, compiling, linking, running.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use qfabric_daemon::{Config, Embedded};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use tempfile::TempDir;
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Where the library lies: beside the folder this test was built into.
+fn libraries() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().unwrap().parent().unwrap().to_owned();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "qfabric-ffi", "--target-dir"]).arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.current_dir(CRATE).status().unwrap().success());
+    profile
+}
+
+struct Program {
+    path: PathBuf,
+    libraries: PathBuf,
+    _folder: TempDir,
+}
+
+/// Compiles with warnings as errors.
+fn compile(compiler: &str, source: &Path, linking: impl Fn(&Path) -> Vec<String>) -> Program {
+    let (folder, libraries) = (tempfile::tempdir().unwrap(), libraries());
+    let path = folder.path().join("program");
+    let output = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(format!("{CRATE}/include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&path)
+        .args(linking(&libraries))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Program { path, libraries, _folder: folder }
+}
+
+fn shared(libraries: &Path) -> Vec<String> {
+    vec![format!("-L{}", libraries.display()), "-lqfabric".into()]
+}
+
+fn example(name: &str) -> PathBuf {
+    PathBuf::from(format!("{CRATE}/../../examples/c/{name}"))
+}
+
+impl Program {
+    fn run(&self, socket: &Path, args: &[&str]) -> Output {
+        Command::new(&self.path)
+            .args(args)
+            .env("QFABRIC_SOCKET", socket)
+            .env("LD_LIBRARY_PATH", &self.libraries)
+            .output()
+            .unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_committed_header_is_the_generated_one() {
+    let (generated, committed) = (concat!(env!("OUT_DIR"), "/qfabric.h"), format!("{CRATE}/include/qfabric.h"));
+    let same = fs::read(generated).unwrap() == fs::read(&committed).unwrap_or_default();
+    assert!(same, "the C interface changed; bring the header up to date:\n  cp {generated} {committed}");
+}
+
+#[test]
+fn without_a_daemon_a_c_program_is_told_what_to_do() {
+    for (name, call) in [("periodic.c", "qf_init"), ("probe.c", "qf_cpu_reserve")] {
+        let output = compile("cc", &example(name), shared).run(Path::new("/nowhere/qfabric.sock"), &[]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        for named in [call, "/nowhere/qfabric.sock", "`qfabric daemon`"] {
+            assert!(told.contains(named), "{told} does not name {named}");
+        }
+    }
+}
+
+#[test]
+fn the_static_library_links_too() {
+    let linking = |libraries: &Path| {
+        let library = libraries.join("libqfabric.a").display().to_string();
+        [&library, "-lpthread", "-ldl", "-lm"].map(String::from).to_vec()
+    };
+    let output = compile("cc", &example("periodic.c"), linking).run(Path::new("/nowhere/qfabric.sock"), &[]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn c_programs_run_under_a_real_daemon() {
+    if !may_reserve() {
+        return;
+    }
+    let (periodic, probe) = (compile("cc", &example("periodic.c"), shared), compile("cc", &example("probe.c"), shared));
+    let _alone = live_lock();
+    let daemon = Embedded::start(Config::default()).unwrap();
+    let output = periodic.run(daemon.socket(), &["25"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert!(told.starts_with("25 jobs, ") && told.contains("in every 10.00 ms"), "{told}");
+    let output = probe.run(daemon.socket(), &[]);
+    assert!(output.status.success() && text(&output.stdout).contains("reserved: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn every_misuse_is_answered() {
+    let output = compile("cc", Path::new(&format!("{CRATE}/tests/misuse.c")), shared).run(Path::new("/nowhere"), &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_header_serves_cpp() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.cpp");
+    fs::write(&source, "#include <qfabric.h>\nint main() { return qf_version() == nullptr; }\n").unwrap();
+    let output = compile("c++", &source, shared).run(Path::new("/nowhere"), &[]);
+    assert!(output.status.success());
+}
+
+#[test]
+fn the_pkg_config_file_names_only_what_is_replaced() {
+    let template = fs::read_to_string(format!("{CRATE}/qfabric.pc.in")).unwrap();
+    let filled = template.replace("@PREFIX@", "/usr").replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    assert!(!filled.contains('@') && filled.contains("-lqfabric"), "{filled}");
+}

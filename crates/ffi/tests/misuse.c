@@ -1,0 +1,97 @@
+/* Each wrong call has its status and its text; a task without a daemon works; own parts are called. */
+#include <pthread.h>
+#include <qfabric.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MS UINT64_C(1000000)
+#define CHECK(what)                                                                                            \
+    do {                                                                                                       \
+        if (!(what)) {                                                                                         \
+            fprintf(stderr, "line %d: %s; last error: %s\n", __LINE__, #what, qf_last_error());                \
+            exit(1);                                                                                           \
+        }                                                                                                      \
+    } while (0)
+
+static int observed, predicted, decided;
+
+static void observe(void *data, uint64_t cost_ns, double hint)
+{
+    (void)data, (void)cost_ns;
+    observed += hint != hint || hint == 2.0;
+}
+
+static bool predict(void *data, double hint, qf_interval *interval)
+{
+    (void)data, (void)hint;
+    interval->low_ns = 1, interval->high_ns = 2;
+    return ++predicted;
+}
+
+static bool decide(void *data, const qf_usage *usage, const qf_interval *interval, uint64_t *budget_ns)
+{
+    decided += data == &decided && usage->finish_ns > 0 && interval && interval->high_ns == 2;
+    *budget_ns = 5;
+    return true;
+}
+
+static int job(void *data, uint64_t k)
+{
+    *(uint64_t *)data = k;
+    return k == 4;
+}
+
+static void *elsewhere(void *task)
+{
+    CHECK(qf_end_cycle(task) == QF_WRONG_THREAD && strstr(qf_last_error(), "another thread"));
+    return NULL;
+}
+
+int main(void)
+{
+    qf_session *task = NULL;
+    qf_quality quality;
+    qf_grant grant;
+    pthread_t other;
+    uint64_t last = 0;
+
+    CHECK(strlen(qf_version()) >= 5 && strlen(qf_last_error()) == 0);
+    CHECK(qf_init(NULL) == QF_NO_DAEMON || qf_init(NULL) == QF_INVALID);
+    CHECK(qf_init_at(NULL, &task) == QF_INVALID && strstr(qf_last_error(), "null"));
+    CHECK(qf_init_at("/nowhere", &task) == QF_NO_DAEMON && task == NULL);
+    CHECK(qf_init_alone(NULL) == QF_INVALID);
+    CHECK(qf_end_cycle(NULL) == QF_INVALID && qf_start(NULL) == QF_INVALID && qf_end(NULL) == QF_INVALID);
+    qf_free(NULL);
+    qf_cpu_free(NULL);
+
+    CHECK(qf_init_alone(&task) == QF_OK && task != NULL);
+    CHECK(qf_end_cycle(task) == QF_STATE && qf_end(task) == QF_STATE);
+    CHECK(qf_set_predictor(task, "kalman:3") == QF_INVALID && strstr(qf_last_error(), "mma:3,12"));
+    CHECK(qf_set_predictor(task, "\xff\xff") == QF_INVALID && strstr(qf_last_error(), "UTF-8"));
+    CHECK(qf_set_controller(task, "up") == QF_INVALID && qf_set_class(task, "D", 0) == QF_INVALID);
+    CHECK(qf_set_max_bandwidth(task, -1) == QF_INVALID && qf_set_max_bandwidth(task, 0.0 / 0.0) == QF_INVALID);
+    CHECK(qf_set_own_predictor(task, NULL, predict, NULL) == QF_INVALID);
+    CHECK(qf_set_task_period(task, 0) == QF_OK && qf_start(task) == QF_INVALID);
+    CHECK(qf_set_task_period(task, 4 * MS) == QF_OK && qf_set_server_period(task, 3 * MS) == QF_OK);
+    CHECK(qf_start(task) == QF_INVALID && strstr(qf_last_error(), "3 ms"));
+    CHECK(qf_set_server_period(task, 4 * MS) == QF_OK && qf_set_class(task, "B", 0.1) == QF_OK);
+    CHECK(qf_set_max_bandwidth(task, 0.5) == QF_OK && qf_set_priority(task, 3, 7) == QF_OK);
+    CHECK(qf_set_target(task, 0.1, 0.1) == QF_OK && qf_set_skip_late(task, true) == QF_OK);
+    CHECK(qf_set_own_predictor(task, observe, predict, NULL) == QF_OK);
+    CHECK(qf_set_own_controller(task, decide, &decided) == QF_OK);
+
+    CHECK(qf_start(task) == QF_OK && qf_start(task) == QF_STATE && qf_set_name(task, "x") == QF_STATE);
+    CHECK(qf_begin(task) == QF_OK && qf_end_cycle_hint(task, 2.0) == QF_OK && qf_end_cycle(task) == QF_OK);
+    CHECK(qf_end_cycle_interval(task, 2, 1) == QF_OK && qf_end_cycle_budget(task, 7) == QF_OK);
+    CHECK(observed == 4 && predicted == 4 && decided == 4);
+    CHECK(pthread_create(&other, NULL, elsewhere, task) == 0 && pthread_join(other, NULL) == 0);
+    CHECK(qf_get_quality(task, NULL) == QF_INVALID && qf_get_quality(task, &quality) == QF_OK);
+    CHECK(quality.jobs == 4 && qf_get_grant(task, &grant) == QF_OK && grant.budget_ns == 0);
+    CHECK(qf_reconnect(task) == QF_OK && qf_end(task) == QF_OK && qf_end(task) == QF_STATE);
+
+    CHECK(qf_start(task) == QF_OK && qf_start_periodic(task, NULL, NULL) == QF_INVALID);
+    CHECK(qf_start_periodic(task, job, &last) == QF_OK && last == 4);
+    qf_free(task);
+    return 0;
+}
