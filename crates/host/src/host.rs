@@ -435,7 +435,7 @@ impl Host {
         let Wait::Answer(value) = self.apps[at].threads[index].wait else { return };
         match outcome {
             Outcome::Done => self.obeyed(at, index, value),
-            Outcome::Busy => self.busy(at, index),
+            Outcome::Busy => self.busy(at, index, value),
             Outcome::Gone => return self.thread_gone(app, thread),
             Outcome::Denied(errno) => self.denied(at, index, value, errno),
         }
@@ -450,12 +450,12 @@ impl Host {
     }
 
     /// Tried again after one server period, then two, four…, asking for less each time.
-    fn busy(&mut self, at: usize, index: usize) {
+    fn busy(&mut self, at: usize, index: usize, value: Option<Value>) {
         let app = &mut self.apps[at];
         let thread = &mut app.threads[index];
         thread.busy = (thread.busy + 1).min(16);
         let pause = app.contract.server_period.saturating_mul(1 << (thread.busy - 1)).min(LONGEST_RETRY);
-        self.ledger.failed(thread, Wait::Until(self.now + pause, thread.desired));
+        self.ledger.failed(thread, Wait::Until(self.now + pause, value));
         let event = HostEvent::Busy { app: app.id, thread: thread.id, attempts: thread.busy };
         if thread.busy.is_power_of_two() {
             self.event(event);

@@ -40,7 +40,9 @@ impl Ledger {
         thread.applied = value;
         (thread.wait, thread.busy) = (Wait::No, 0);
         let settled = millionths(value) >= thread.booked;
-        thread.free_at = if settled { Instant::NEVER } else { now + before };
+        // An earlier decrease, such as from a reservation it has given up, may take longer still.
+        let earlier = if thread.free_at == Instant::NEVER { now } else { thread.free_at };
+        thread.free_at = if settled { Instant::NEVER } else { earlier.max(now + before) };
     }
 
     /// The mechanism did not obey: the old value is in force.
