@@ -16,7 +16,7 @@
 //! | helpers of tests that need the real scheduler | [`testing`] |
 //!
 //! Times in nanoseconds, shares in millionths of one CPU. Nothing here decides a budget. `unsafe` lives in
-//! [`sched_attr`], `observe/ring.rs` and [`launch`] alone, each block with its reason.
+//! `sys.rs`, `observe/ring.rs` and [`launch`] alone, each block with its reason.
 
 pub mod capability;
 pub mod capacity;

@@ -31,7 +31,8 @@ pub trait Mechanism {
 /// Why a setting was not carried out. The thread keeps what it had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// The kernel's own admission test: too much is booked at this moment.
+    /// The kernel's own admission test: too much is booked at this moment; or the thread was put back a moment
+    /// ago and must rest (at most a second). Try again.
     #[error(
         "thread {thread}: the kernel has no room for {asked} now; shrink other reservations first, \
          or retry after one period of whoever left (their bandwidth stays booked until then)"
