@@ -8,27 +8,23 @@
 //! One input changes as little as possible: a job costs a look-up, one decision, and a setting where the
 //! budget moved by more than [`HYSTERESIS`]. Nothing is allocated per job.
 
+mod settings;
+
 use std::collections::VecDeque;
 
 use qfabric_broker::Supervisor;
 use qfabric_types::api::{Application, Covers, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
-use qfabric_types::{AppId, Contract, Instant, JobRecord, Nanos, Owner, Setting, Share, ThreadId};
+use qfabric_types::{AppId, Contract, Instant, JobRecord, Nanos, Owner, Share, ThreadId};
 
 use crate::app::{App, guarantee};
 use crate::ledger::Ledger;
 use crate::problem;
-use crate::thread::{Value, Wait};
-use crate::{HostConfig, HostEvent, Input, Outcome, Output};
+use crate::{HostConfig, HostEvent, Input, Output};
 
 /// Wishes and increases smaller than this share are not worth a change: a two-thousandth of a CPU, 20 µs in
 /// 10 ms. Far below what predictors spread, and above the noise of a constant job.
 pub(crate) const HYSTERESIS: Share = Share::from_ppm(500);
-/// [`HostEvent::Saturated`] and [`HostEvent::Satisfied`] of one application come no faster.
-const TELL_AGAIN: Nanos = Nanos::from_millis(1_000);
-/// The longest pause before a setting that found no room is tried again.
-const LONGEST_RETRY: Nanos = Nanos::from_millis(1_000);
-
 /// One host: who has which contract, and what every thread is to have.
 pub struct Host {
     config: HostConfig,
@@ -350,180 +346,5 @@ impl Host {
         }
         self.follow_grants();
         self.serve_starved();
-    }
-
-    /// Tells the supervisor what the application wants now, and follows what comes of it.
-    fn refresh(&mut self, at: usize) {
-        let app = &mut self.apps[at];
-        let wants = app.wants();
-        let moved = wants.max(app.wanted) - wants.min(app.wanted);
-        if moved >= HYSTERESIS || (wants == Share::ZERO && moved > Share::ZERO) {
-            app.wanted = wants;
-            self.books.want(app.id, wants, self.now);
-            self.follow_grants();
-        }
-        self.place(at);
-    }
-
-    fn follow_grants(&mut self) {
-        while let Some((app, granted)) = { self.books.grants().next() } {
-            if let Some(at) = self.find(app) {
-                self.apps[at].granted = granted;
-                self.place(at);
-            }
-        }
-    }
-
-    /// Splits an application's grant and queues the settings that follow.
-    fn place(&mut self, at: usize) {
-        self.tell_saturation(at);
-        let app = &mut self.apps[at];
-        app.split();
-        for thread in &mut app.threads {
-            if thread.is_overtaken() {
-                thread.wait = Wait::No;
-            }
-            if thread.needs_setting() && !thread.queued {
-                thread.queued = true;
-                let queue = if thread.grows() { &mut self.grows } else { &mut self.shrinks };
-                queue.push_back((app.id, thread.id));
-            }
-        }
-    }
-
-    fn tell_saturation(&mut self, at: usize) {
-        let now = self.now;
-        let app = &mut self.apps[at];
-        let lacks = app.granted + HYSTERESIS < app.wanted;
-        if app.leaving || lacks == app.saturated || (app.told_at != Instant::ZERO && now < app.told_at + TELL_AGAIN) {
-            return;
-        }
-        (app.saturated, app.told_at) = (lacks, now.max(Instant::new(1)));
-        let (app, wanted, granted) = (app.id, app.wanted, app.granted);
-        self.event(if lacks {
-            HostEvent::Saturated { app, wanted, granted }
-        } else {
-            HostEvent::Satisfied { app, granted }
-        });
-    }
-
-    /// What to tell the mechanism about one queued thread, if it still needs telling and fits.
-    fn issue(&mut self, app: AppId, thread: ThreadId) -> Option<Setting> {
-        let at = self.find(app)?;
-        let index = self.apps[at].find(thread)?;
-        let thread = &mut self.apps[at].threads[index];
-        thread.queued = false;
-        if !thread.needs_setting() {
-            return None;
-        }
-        let value = thread.ask();
-        if !self.ledger.fits(thread, value, self.books.capacity()) {
-            thread.wait = Wait::Room;
-            self.starved = true;
-            return None;
-        }
-        self.ledger.told(thread, value);
-        self.in_flight.push_back((app, thread.id));
-        Some(thread.setting(value))
-    }
-
-    fn applied(&mut self, thread: ThreadId, outcome: Outcome) {
-        let Some(place) = self.in_flight.iter().position(|&(_, told)| told == thread) else { return self.ignore() };
-        let (app, _) = self.in_flight.remove(place).expect("the place was just found");
-        let Some(at) = self.find(app) else { return };
-        let Some(index) = self.apps[at].find(thread) else { return };
-        let Wait::Answer(value) = self.apps[at].threads[index].wait else { return };
-        match outcome {
-            Outcome::Done => self.obeyed(at, index, value),
-            Outcome::Busy => self.busy(at, index, value),
-            Outcome::Gone => return self.thread_gone(app, thread),
-            Outcome::Denied(errno) => self.denied(at, index, value, errno),
-        }
-        self.touch(at);
-        self.place(at);
-        self.bury_if_restored(at);
-    }
-
-    fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) {
-        let thread = &mut self.apps[at].threads[index];
-        self.ledger.obeyed(thread, value, self.now);
-    }
-
-    /// Tried again after one server period, then two, four…, asking for less each time.
-    fn busy(&mut self, at: usize, index: usize, value: Option<Value>) {
-        let app = &mut self.apps[at];
-        let thread = &mut app.threads[index];
-        thread.busy = (thread.busy + 1).min(16);
-        let pause = app.contract.server_period.saturating_mul(1 << (thread.busy - 1)).min(LONGEST_RETRY);
-        self.ledger.failed(thread, Wait::Until(self.now + pause, value));
-        let event = HostEvent::Busy { app: app.id, thread: thread.id, attempts: thread.busy };
-        if thread.busy.is_power_of_two() {
-            self.event(event);
-        }
-    }
-
-    /// The thread goes back under the normal scheduler; where even that is refused, it is left alone.
-    fn denied(&mut self, at: usize, index: usize, value: Option<Value>, errno: i32) {
-        let app = &mut self.apps[at];
-        let thread = &mut app.threads[index];
-        thread.denied = true;
-        let hopeless = value.is_none();
-        self.ledger.failed(thread, if hopeless { Wait::Denied } else { Wait::No });
-        let event = HostEvent::Denied { app: app.id, thread: thread.id, errno };
-        self.event(event);
-        self.refresh(at);
-    }
-
-    fn touch(&mut self, at: usize) {
-        self.apps[at].due = self.apps[at].find_due();
-        self.due = self.due.min(self.apps[at].due);
-    }
-
-    /// Runs every timer that is due.
-    fn on_time(&mut self) {
-        if self.books.next_wakeup().is_some_and(|due| due <= self.now) {
-            self.books.on_time(self.now);
-            self.follow_grants();
-        }
-        if self.now < self.due {
-            return;
-        }
-        for at in 0..self.apps.len() {
-            if self.apps[at].due <= self.now {
-                self.on_time_of(at);
-            }
-        }
-        self.ledger.free_bequests(self.now);
-        self.serve_starved();
-        let earliest = self.apps.iter().map(|app| app.due).min().unwrap_or(Instant::NEVER);
-        self.due = earliest.min(self.ledger.next_bequest());
-    }
-
-    fn on_time_of(&mut self, at: usize) {
-        let (now, app) = (self.now, &mut self.apps[at]);
-        for thread in &mut app.threads {
-            self.ledger.free(thread, now);
-            if matches!(thread.wait, Wait::Until(moment, _) if moment <= now) {
-                thread.wait = Wait::No;
-            }
-        }
-        if app.on_time(now) {
-            self.refresh(at);
-        } else {
-            self.place(at);
-        }
-        self.touch(at);
-    }
-
-    /// Room was freed: who waited for it is queued again.
-    fn serve_starved(&mut self) {
-        if !std::mem::take(&mut self.starved) {
-            return;
-        }
-        for at in 0..self.apps.len() {
-            if self.apps[at].threads.iter().any(|thread| thread.wait == Wait::Room) {
-                self.place(at);
-            }
-        }
     }
 }

@@ -1,4 +1,9 @@
-//! qfabric-sim
+//! Simulations with a virtual clock and one seed, no kernel.
+//!
+//! [`control_loop`] replays a trace through one controller, as the papers' formulas say; [`streams`] makes
+//! traces with the statistics of the paper's; [`world`] runs many programs ([`video`]) over modelled CPUs and
+//! reservations under a real host: controllers, supervisor and the order of settings are the daemon's own.
+#![forbid(unsafe_code)]
 
 pub mod control_loop;
 pub mod streams;

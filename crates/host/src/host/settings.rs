@@ -1,0 +1,195 @@
+//! From wishes to settings: wanted, granted, split, queued, told, answered. Shrinking before growing.
+//!
+//! A setting is told only when it fits beside everything that may still be consumed ([`Ledger`]). What the
+//! mechanism has no room for is tried again later and for less; what it refuses for good leaves the thread
+//! under the normal scheduler.
+//!
+//! [`Ledger`]: crate::ledger::Ledger
+
+use qfabric_types::{AppId, Instant, Nanos, Setting, Share, ThreadId};
+
+use super::{HYSTERESIS, Host};
+use crate::thread::{Value, Wait};
+use crate::{HostEvent, Outcome};
+
+/// [`HostEvent::Saturated`] and [`HostEvent::Satisfied`] of one application come no faster.
+const TELL_AGAIN: Nanos = Nanos::from_millis(1_000);
+/// The longest pause before a setting that found no room is tried again.
+const LONGEST_RETRY: Nanos = Nanos::from_millis(1_000);
+
+impl Host {
+    /// Tells the supervisor what the application wants now, and follows what comes of it.
+    pub(super) fn refresh(&mut self, at: usize) {
+        let app = &mut self.apps[at];
+        let wants = app.wants();
+        let moved = wants.max(app.wanted) - wants.min(app.wanted);
+        if moved >= HYSTERESIS || (wants == Share::ZERO && moved > Share::ZERO) {
+            app.wanted = wants;
+            self.books.want(app.id, wants, self.now);
+            self.follow_grants();
+        }
+        self.place(at);
+    }
+
+    pub(super) fn follow_grants(&mut self) {
+        while let Some((app, granted)) = { self.books.grants().next() } {
+            if let Some(at) = self.find(app) {
+                self.apps[at].granted = granted;
+                self.place(at);
+            }
+        }
+    }
+
+    /// Splits an application's grant and queues the settings that follow.
+    fn place(&mut self, at: usize) {
+        self.tell_saturation(at);
+        let app = &mut self.apps[at];
+        app.split();
+        for thread in &mut app.threads {
+            if thread.is_overtaken() {
+                thread.wait = Wait::No;
+            }
+            if thread.needs_setting() && !thread.queued {
+                thread.queued = true;
+                let queue = if thread.grows() { &mut self.grows } else { &mut self.shrinks };
+                queue.push_back((app.id, thread.id));
+            }
+        }
+    }
+
+    fn tell_saturation(&mut self, at: usize) {
+        let now = self.now;
+        let app = &mut self.apps[at];
+        let lacks = app.granted + HYSTERESIS < app.wanted;
+        if app.leaving || lacks == app.saturated || (app.told_at != Instant::ZERO && now < app.told_at + TELL_AGAIN) {
+            return;
+        }
+        (app.saturated, app.told_at) = (lacks, now.max(Instant::new(1)));
+        let (app, wanted, granted) = (app.id, app.wanted, app.granted);
+        self.event(if lacks {
+            HostEvent::Saturated { app, wanted, granted }
+        } else {
+            HostEvent::Satisfied { app, granted }
+        });
+    }
+
+    /// What to tell the mechanism about one queued thread, if it still needs telling and fits.
+    pub(super) fn issue(&mut self, app: AppId, thread: ThreadId) -> Option<Setting> {
+        let at = self.find(app)?;
+        let index = self.apps[at].find(thread)?;
+        let thread = &mut self.apps[at].threads[index];
+        thread.queued = false;
+        if !thread.needs_setting() {
+            return None;
+        }
+        let value = thread.ask();
+        if !self.ledger.fits(thread, value, self.books.capacity()) {
+            thread.wait = Wait::Room;
+            self.starved = true;
+            return None;
+        }
+        self.ledger.told(thread, value);
+        self.in_flight.push_back((app, thread.id));
+        Some(thread.setting(value))
+    }
+
+    pub(super) fn applied(&mut self, thread: ThreadId, outcome: Outcome) {
+        let Some(place) = self.in_flight.iter().position(|&(_, told)| told == thread) else { return self.ignore() };
+        let (app, _) = self.in_flight.remove(place).expect("the place was just found");
+        let Some(at) = self.find(app) else { return };
+        let Some(index) = self.apps[at].find(thread) else { return };
+        let Wait::Answer(value) = self.apps[at].threads[index].wait else { return };
+        match outcome {
+            Outcome::Done => self.obeyed(at, index, value),
+            Outcome::Busy => self.busy(at, index, value),
+            Outcome::Gone => return self.thread_gone(app, thread),
+            Outcome::Denied(errno) => self.denied(at, index, value, errno),
+        }
+        self.touch(at);
+        self.place(at);
+        self.bury_if_restored(at);
+    }
+
+    fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) {
+        let thread = &mut self.apps[at].threads[index];
+        self.ledger.obeyed(thread, value, self.now);
+    }
+
+    /// Tried again after one server period, then two, four…, asking for less each time.
+    fn busy(&mut self, at: usize, index: usize, value: Option<Value>) {
+        let app = &mut self.apps[at];
+        let thread = &mut app.threads[index];
+        thread.busy = (thread.busy + 1).min(16);
+        let pause = app.contract.server_period.saturating_mul(1 << (thread.busy - 1)).min(LONGEST_RETRY);
+        self.ledger.failed(thread, Wait::Until(self.now + pause, value));
+        let event = HostEvent::Busy { app: app.id, thread: thread.id, attempts: thread.busy };
+        if thread.busy.is_power_of_two() {
+            self.event(event);
+        }
+    }
+
+    /// The thread goes back under the normal scheduler; where even that is refused, it is left alone.
+    fn denied(&mut self, at: usize, index: usize, value: Option<Value>, errno: i32) {
+        let app = &mut self.apps[at];
+        let thread = &mut app.threads[index];
+        thread.denied = true;
+        let hopeless = value.is_none();
+        self.ledger.failed(thread, if hopeless { Wait::Denied } else { Wait::No });
+        let event = HostEvent::Denied { app: app.id, thread: thread.id, errno };
+        self.event(event);
+        self.refresh(at);
+    }
+
+    fn touch(&mut self, at: usize) {
+        self.apps[at].due = self.apps[at].find_due();
+        self.due = self.due.min(self.apps[at].due);
+    }
+
+    /// Runs every timer that is due.
+    pub(super) fn on_time(&mut self) {
+        if self.books.next_wakeup().is_some_and(|due| due <= self.now) {
+            self.books.on_time(self.now);
+            self.follow_grants();
+        }
+        if self.now < self.due {
+            return;
+        }
+        for at in 0..self.apps.len() {
+            if self.apps[at].due <= self.now {
+                self.on_time_of(at);
+            }
+        }
+        self.ledger.free_bequests(self.now);
+        self.serve_starved();
+        let earliest = self.apps.iter().map(|app| app.due).min().unwrap_or(Instant::NEVER);
+        self.due = earliest.min(self.ledger.next_bequest());
+    }
+
+    fn on_time_of(&mut self, at: usize) {
+        let (now, app) = (self.now, &mut self.apps[at]);
+        for thread in &mut app.threads {
+            self.ledger.free(thread, now);
+            if matches!(thread.wait, Wait::Until(moment, _) if moment <= now) {
+                thread.wait = Wait::No;
+            }
+        }
+        if app.on_time(now) {
+            self.refresh(at);
+        } else {
+            self.place(at);
+        }
+        self.touch(at);
+    }
+
+    /// Room was freed: who waited for it is queued again.
+    pub(super) fn serve_starved(&mut self) {
+        if !std::mem::take(&mut self.starved) {
+            return;
+        }
+        for at in 0..self.apps.len() {
+            if self.apps[at].threads.iter().any(|thread| thread.wait == Wait::Room) {
+                self.place(at);
+            }
+        }
+    }
+}
