@@ -1,1 +1,42 @@
-//! py
+//! The native half of the Python package `qfabric`; `python/qfabric/__init__.py` is the other.
+//!
+//! A session belongs to its thread, a Python object may wander. So sessions stay in a table of their thread,
+//! and the object holds only the key: used elsewhere, it finds nothing and says so.
+#![forbid(unsafe_code)]
+
+mod errors;
+mod session;
+
+use pyo3::prelude::*;
+use qfabric_client::Client;
+
+use crate::errors::python;
+
+/// Finds the daemon at `socket`, or at the usual places.
+fn connect(socket: Option<String>) -> PyResult<Client> {
+    match socket {
+        Some(path) => Client::connect_to(path),
+        None => Client::connect(),
+    }
+    .map_err(python)
+}
+
+/// The host as JSON.
+#[pyfunction]
+#[pyo3(signature = (socket=None))]
+fn status_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
+    let status = py.detach(|| connect(socket)?.status().map_err(python))?;
+    Ok(serde_json::to_string(&status).expect("a status is plain values"))
+}
+
+/// The native half.
+#[pymodule]
+fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("Error", py.get_type::<errors::Error>())?;
+    module.add("NoDaemon", py.get_type::<errors::NoDaemon>())?;
+    module.add("Refused", py.get_type::<errors::Refused>())?;
+    module.add_class::<session::NativeSession>()?;
+    module.add_function(wrap_pyfunction!(status_json, module)?)
+}

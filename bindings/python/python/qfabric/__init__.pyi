@@ -1,0 +1,91 @@
+from contextlib import AbstractContextManager
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+
+__version__: str
+
+class Error(Exception): ...
+class NoDaemon(Error): ...
+
+class Refused(Error):
+    code: str
+    next_step: str
+    asked: Optional[float]
+    free: Optional[float]
+
+class Grant(NamedTuple):
+    budget_ns: int
+    period_ns: int
+    error_ns: int
+    jobs: int
+    @property
+    def bandwidth(self) -> float: ...
+
+class Session:
+    def __init__(
+        self,
+        period_ms: float,
+        *,
+        name: str = "python",
+        server_period_ms: Optional[float] = None,
+        max_bandwidth: float = 0.95,
+        predictor: str = "ma:12",
+        controller: str = "left",
+        cls: str = "C",
+        guaranteed: Optional[float] = None,
+        rho: float = 1.0,
+        early: float = 0.2,
+        late: float = 0.0,
+        priority: int = 5,
+        weight: int = 1,
+        reclaim: bool = True,
+        skip_late: bool = False,
+        socket: Optional[str] = None,
+        alone: bool = False,
+    ) -> None: ...
+    def job(
+        self,
+        hint: Optional[float] = None,
+        *,
+        interval: Optional[Tuple[int, int]] = None,
+        budget: Optional[int] = None,
+        wait: bool = True,
+    ) -> AbstractContextManager[Optional[int]]: ...
+    def periods(self, count: Optional[int] = None) -> Iterator[int]: ...
+    def expect_next(
+        self,
+        hint: Optional[float] = None,
+        *,
+        interval: Optional[Tuple[int, int]] = None,
+        budget: Optional[int] = None,
+    ) -> None: ...
+    def begin(
+        self,
+        hint: Optional[float] = None,
+        *,
+        interval: Optional[Tuple[int, int]] = None,
+        budget: Optional[int] = None,
+    ) -> None: ...
+    def end_cycle(
+        self,
+        hint: Optional[float] = None,
+        *,
+        interval: Optional[Tuple[int, int]] = None,
+        budget: Optional[int] = None,
+    ) -> int: ...
+    def wait(self) -> int: ...
+    def reconnect(self) -> None: ...
+    def end(self) -> None: ...
+    @property
+    def grant(self) -> Grant: ...
+    @property
+    def quality(self) -> Dict[str, Any]: ...
+    @property
+    def last_error(self) -> int: ...
+    @property
+    def id(self) -> Optional[int]: ...
+    @property
+    def alone_because(self) -> Optional[str]: ...
+    def __enter__(self) -> "Session": ...
+    def __exit__(self, *_: object) -> None: ...
+
+def status(socket: Optional[str] = None) -> Dict[str, Any]: ...

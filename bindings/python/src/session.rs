@@ -1,0 +1,197 @@
+//! A session behind a key.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use qfabric_client::{Connection, Contract, Foresight, Late, Nanos, Session, Share, clock};
+
+use crate::connect;
+use crate::errors::python;
+
+thread_local! {
+    static SESSIONS: RefCell<HashMap<u64, Session>> = RefCell::default();
+    static NEXT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One thread's jobs under contract.
+#[pyclass(subclass, module = "qfabric._qfabric")]
+pub(crate) struct NativeSession {
+    thread: std::thread::ThreadId,
+    key: u64,
+}
+
+fn value_error(error: impl ToString) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn share(what: &str, cpus: f64) -> PyResult<Share> {
+    match (0.0..=4096.0).contains(&cpus) {
+        true => Ok(Share::from_f64(cpus)),
+        false => Err(value_error(format!("{what} is {cpus}; use a fraction of one CPU, such as 0.4"))),
+    }
+}
+
+/// `None` and not-a-number are refused later or say nothing; both ends in nanoseconds.
+fn foresight(hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64>) -> PyResult<Foresight> {
+    match (hint, interval, budget) {
+        (None, None, None) => Ok(Foresight::Nothing),
+        (Some(hint), None, None) if hint.is_finite() => Ok(Foresight::Hint(hint)),
+        (Some(hint), None, None) => Err(value_error(format!("the hint is {hint}; use a finite number"))),
+        (None, Some((low, high)), None) if low <= high => {
+            Ok(Foresight::Interval { low: Nanos::new(low), high: Nanos::new(high) })
+        }
+        (None, Some((low, high)), None) => Err(value_error(format!("the interval's low end {low} is above {high}"))),
+        (None, None, Some(budget)) => Ok(Foresight::Budget(Nanos::new(budget))),
+        _ => Err(value_error("say one of hint, interval and budget")),
+    }
+}
+
+impl NativeSession {
+    fn with<A>(&self, act: impl FnOnce(&mut Session) -> A) -> PyResult<A> {
+        if self.thread != std::thread::current().id() {
+            return Err(PyRuntimeError::new_err("the session belongs to another thread; use it where it was made"));
+        }
+        let acted = SESSIONS.with_borrow_mut(|sessions| sessions.get_mut(&self.key).map(act));
+        acted.ok_or_else(|| PyRuntimeError::new_err("the session has ended"))
+    }
+}
+
+#[pymethods]
+impl NativeSession {
+    #[new]
+    #[pyo3(signature = (period_ms, *, name="python", server_period_ms=None, max_bandwidth=0.95, predictor="ma:12",
+        controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
+        skip_late=false, socket=None, alone=false))]
+    #[allow(clippy::too_many_arguments)] // Python's keyword arguments
+    fn new(
+        period_ms: f64,
+        name: &str,
+        server_period_ms: Option<f64>,
+        max_bandwidth: f64,
+        predictor: &str,
+        controller: &str,
+        cls: &str,
+        guaranteed: Option<f64>,
+        rho: f64,
+        early: f64,
+        late: f64,
+        priority: u8,
+        weight: u32,
+        reclaim: bool,
+        skip_late: bool,
+        socket: Option<String>,
+        alone: bool,
+    ) -> PyResult<NativeSession> {
+        let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6));
+        let server_period = server_period_ms.map_or(fresh.server_period, |ms| Nanos::from_f64(ms * 1e6));
+        let contract = Contract {
+            server_period,
+            max_bandwidth: share("max_bandwidth", max_bandwidth)?,
+            predictor: predictor.parse().map_err(value_error)?,
+            choice: controller.parse().map_err(value_error)?,
+            class: cls.parse().map_err(value_error)?,
+            guaranteed: guaranteed.map(|part| share("guaranteed", part)).transpose()?,
+            rho,
+            early,
+            late,
+            priority,
+            weight,
+            reclaim,
+            ..fresh
+        };
+        let mut session = match alone {
+            true => Session::alone(contract).map_err(value_error)?,
+            false => Session::start(&connect(socket)?, contract).map_err(python)?,
+        };
+        session.on_late(if skip_late { Late::Skip } else { Late::CatchUp });
+        let key = NEXT.replace(NEXT.get() + 1);
+        SESSIONS.with_borrow_mut(|sessions| sessions.insert(key, session));
+        Ok(NativeSession { thread: std::thread::current().id(), key })
+    }
+
+    /// The current job begins, and this is known of it.
+    #[pyo3(signature = (hint=None, *, interval=None, budget=None))]
+    fn begin(&self, hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64>) -> PyResult<()> {
+        let known = foresight(hint, interval, budget)?;
+        self.with(|session| session.begin(known))
+    }
+
+    /// The current job ended, and this is known of the next one. Says the CPU time it took, in ns.
+    #[pyo3(signature = (hint=None, *, interval=None, budget=None))]
+    fn end_cycle(&self, hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64>) -> PyResult<u64> {
+        let next = foresight(hint, interval, budget)?;
+        self.with(|session| session.end_cycle(next).cost.get())
+    }
+
+    /// Sleeps until the next job's release; other Python threads run meanwhile. Says the job's number.
+    fn wait(&self, py: Python<'_>) -> PyResult<u64> {
+        let job = self.with(Session::next_job)?;
+        while py.detach(|| clock::sleep_until(job.release)).is_err() {
+            py.check_signals()?;
+        }
+        Ok(job.k)
+    }
+
+    /// Budget, period, error of the last job taken (all ns), jobs taken.
+    fn grant_tuple(&self) -> PyResult<(u64, u64, i64, u64)> {
+        let grant = self.with(|session| session.grant())?;
+        Ok((grant.budget.get(), grant.period.get(), grant.error_ns, grant.jobs))
+    }
+
+    /// What was achieved so far, as JSON.
+    fn quality_json(&self) -> PyResult<String> {
+        let quality = self.with(|session| session.quality())?;
+        Ok(serde_json::to_string(&quality).expect("a quality is plain values"))
+    }
+
+    /// Scheduling error of the last job in ns; negative is early.
+    #[getter]
+    fn last_error(&self) -> PyResult<i64> {
+        self.with(|session| session.last_error())
+    }
+
+    /// Its number at the daemon; None while alone.
+    #[getter]
+    fn id(&self) -> PyResult<Option<u64>> {
+        self.with(|session| session.id().map(|id| id.0))
+    }
+
+    /// Why it is alone; None while joined.
+    #[getter]
+    fn alone_because(&self) -> PyResult<Option<String>> {
+        self.with(|session| match session.connection() {
+            Connection::Joined(_) => None,
+            Connection::Alone { why } => Some(why),
+        })
+    }
+
+    /// Joins the daemon again at once, if the connection is lost.
+    fn reconnect(&self) -> PyResult<()> {
+        self.with(|session| session.reconnect())?.map_err(python)
+    }
+
+    /// Ends the contract. Ending twice is fine.
+    fn end(&self) -> PyResult<()> {
+        if self.thread != std::thread::current().id() {
+            return self.with(|_| ());
+        }
+        match SESSIONS.with_borrow_mut(|sessions| sessions.remove(&self.key)) {
+            Some(session) => session.end().map_err(python),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for NativeSession {
+    /// Collected by its own thread, it ends the contract; by another, the contract ends with its thread.
+    fn drop(&mut self) {
+        if self.thread == std::thread::current().id() {
+            let _ = SESSIONS.try_with(|sessions| {
+                let session = sessions.try_borrow_mut().ok().and_then(|mut table| table.remove(&self.key));
+                drop(session);
+            });
+        }
+    }
+}

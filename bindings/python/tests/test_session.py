@@ -1,0 +1,142 @@
+"""The bindings without a daemon: pace, measure, refuse nonsense. With one: see test_daemon.py."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+import qfabric
+
+
+def burn(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+@pytest.fixture
+def session():
+    with qfabric.Session(period_ms=8, alone=True, name="test") as session:
+        yield session
+
+
+def test_periods_come_at_their_releases(session):
+    started = time.monotonic()
+    assert list(session.periods(count=4)) == [0, 1, 2, 3]
+    assert 0.024 <= time.monotonic() - started < 0.5
+    assert session.quality["jobs"] == 4
+
+
+def test_leaving_the_loop_ends_the_job(session):
+    for k in session.periods():
+        if k == 2:
+            break
+    assert session.quality["jobs"] == 3
+
+
+def test_a_job_is_measured_even_if_it_fails(session):
+    with pytest.raises(KeyError):
+        with session.job(hint=3.0) as k:
+            assert k == 0
+            raise KeyError
+    assert session.quality["jobs"] == 1
+
+
+def test_the_cost_is_the_threads_cpu_time(session):
+    session.begin()
+    burn(0.003)
+    time.sleep(0.01)
+    assert 3e6 <= session.end_cycle() < 9e6
+
+
+def test_late_jobs_can_be_skipped():
+    with qfabric.Session(period_ms=5, alone=True, skip_late=True) as session:
+        with session.job():
+            burn(0.02)
+        assert session.wait() >= 3
+
+
+def test_other_threads_run_while_a_job_is_waited_for():
+    turns = []
+    with qfabric.Session(period_ms=200, alone=True) as session:
+        session.begin()
+        session.end_cycle()
+        other = threading.Thread(target=lambda: turns.append(time.monotonic()))
+        other.start()
+        session.wait()
+        assert turns and turns[0] < time.monotonic() - 0.05
+        other.join()
+
+
+def test_a_signal_interrupts_waiting():
+    def interrupt(*_):
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, interrupt)
+    with qfabric.Session(period_ms=4000, alone=True) as session:
+        session.begin()
+        session.end_cycle()
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            session.wait()
+        assert time.monotonic() - started < 2
+
+
+def test_alone_nothing_is_granted(session):
+    assert session.grant == (0, 0, 0, 0) and session.grant.bandwidth == 0
+    assert session.id is None and session.alone_because
+
+
+def test_another_thread_is_told_off(session):
+    errors = []
+
+    def elsewhere():
+        try:
+            session.end_cycle()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    other = threading.Thread(target=elsewhere)
+    other.start()
+    other.join()
+    assert "another thread" in errors[0]
+
+
+def test_an_ended_session_says_so(session):
+    session.end()
+    session.end()
+    with pytest.raises(RuntimeError, match="has ended"):
+        session.wait()
+
+
+@pytest.mark.parametrize(
+    "nonsense, named",
+    [
+        ({"period_ms": 0}, "0 ns"),
+        ({"period_ms": float("nan")}, "0 ns"),
+        ({"period_ms": 40, "server_period_ms": 7}, "7 ms"),
+        ({"period_ms": 40, "predictor": "kalman:3"}, "mma:3,12"),
+        ({"period_ms": 40, "controller": "up"}, "left, middle"),
+        ({"period_ms": 40, "cls": "D"}, "A, B or C"),
+        ({"period_ms": 40, "max_bandwidth": -1}, "-1"),
+        ({"period_ms": 40, "name": ""}, "1 to 64"),
+    ],
+)
+def test_nonsense_is_a_value_error_naming_it(nonsense, named):
+    with pytest.raises(ValueError, match=named):
+        qfabric.Session(alone=True, **nonsense)
+
+
+def test_what_cannot_be_known_of_a_job_is_refused(session):
+    for known in [{"hint": float("nan")}, {"interval": (2, 1)}, {"hint": 1.0, "budget": 5}]:
+        with pytest.raises(ValueError):
+            session.end_cycle(**known)
+
+
+def test_without_a_daemon_the_sockets_and_commands_are_named():
+    with pytest.raises(qfabric.NoDaemon, match="/nowhere/qfabric.sock.*`qfabric daemon`"):
+        qfabric.Session(period_ms=40, socket="/nowhere/qfabric.sock")
+    with pytest.raises(qfabric.Error):
+        qfabric.status(socket="/nowhere/qfabric.sock")
