@@ -1,0 +1,144 @@
+//! Starting, stopping, and being killed: nobody stays throttled, everybody gets back what it had.
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::*;
+use qfabric_client::{Client, Session};
+use qfabric_daemon::{Config, DaemonError, Embedded};
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_linux::testing::live_lock;
+use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::{JobSource, ThreadId};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A service as a process of its own, on `folder`.
+fn daemon(folder: &Path) -> (Process, Client) {
+    let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
+    let socket = folder.join("qfabric.sock");
+    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
+    (process, Client::connect_to(&socket).unwrap())
+}
+
+#[test]
+#[ignore = "run by others: a service until it is told to stop"]
+fn a_daemon() {
+    qfabric_daemon::run(quiet().in_directory(given("FOLDER"))).unwrap();
+}
+
+/// A program with work to do, at a nice value of its own, under a reservation.
+fn covered_worker(client: &Client) -> (Process, ThreadId) {
+    let worker = Process::shell("while :; do :; done");
+    let thread = ThreadId(worker.pid());
+    SchedAttr::fair(5).give(thread).unwrap();
+    let contract = qfabric_types::Contract { jobs: JobSource::Consumption, ..contract("worker", 40) };
+    client.admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract }).unwrap();
+    eventually("it is under reservation", || policy(thread) == Some(Policy::DEADLINE));
+    (worker, thread)
+}
+
+fn is_as_before(thread: ThreadId) -> bool {
+    SchedAttr::of(thread).is_ok_and(|now| now.policy == Policy::OTHER && now.nice == 5)
+}
+
+fn cpu_time(process: &Process) -> u64 {
+    qfabric_linux::clock::process_cpu(process.pid()).unwrap().get()
+}
+
+#[test]
+fn a_daemon_told_to_stop_puts_everything_back_and_removes_its_sockets() {
+    let _lock = live_lock();
+    for signal in [Signal::TERM, Signal::INT] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut process, client) = daemon(folder.path());
+        let (_worker, thread) = covered_worker(&client);
+        kill_process(Pid::from_raw(process.pid()).unwrap(), signal).unwrap();
+        assert!(process.wait(), "{signal:?} is no failure");
+        assert!(is_as_before(thread), "{:?}", SchedAttr::of(thread));
+        assert!(!folder.path().join("qfabric.sock").exists());
+    }
+}
+
+#[test]
+fn after_a_kill_nobody_is_throttled_and_the_next_start_puts_back() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut process, client) = daemon(folder.path());
+    let (worker, thread) = covered_worker(&client);
+    let _hogs: Vec<_> = (0..4).map(|_| Process::shell("while :; do :; done")).collect();
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
+    assert_eq!(policy(thread), Some(Policy::DEADLINE), "it keeps its last reservation");
+    let before = cpu_time(&worker);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(cpu_time(&worker) - before > 5_000_000, "it runs on without the daemon");
+
+    let (_process, client) = daemon(folder.path());
+    assert!(is_as_before(thread), "{:?}", SchedAttr::of(thread));
+    assert!(client.applications().unwrap().is_empty());
+    let before = cpu_time(&worker);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(cpu_time(&worker) > before);
+    let contract = qfabric_types::Contract { jobs: JobSource::Consumption, ..contract("again", 40) };
+    client
+        .admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract })
+        .expect("and may ask again");
+}
+
+#[test]
+fn an_embedded_service_that_is_dropped_puts_everything_back() {
+    let _lock = live_lock();
+    let (service, client) = service(quiet());
+    let folder = service.socket().parent().unwrap().to_owned();
+    let (_worker, thread) = covered_worker(&client);
+    let session = Session::start(&client, contract("own", 20)).unwrap();
+    assert_eq!(policy(own_thread()), Some(Policy::DEADLINE));
+    drop(service);
+    assert!(is_as_before(thread), "{:?}", SchedAttr::of(thread));
+    assert_eq!(policy(own_thread()), Some(Policy::OTHER));
+    assert!(!folder.exists(), "its private folder goes with it");
+    drop(session);
+}
+
+#[test]
+fn an_embedded_service_can_be_started_again_and_again() {
+    let _lock = live_lock();
+    for _ in 0..5 {
+        let (service, client) = service(quiet());
+        assert!(client.status().unwrap().capacity > qfabric_types::Share::from_ppm(100_000));
+        service.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_second_service_on_the_same_folder_is_refused_and_harms_nobody() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let first = Embedded::start(quiet().in_directory(folder.path())).unwrap();
+    let refusal = Embedded::start(quiet().in_directory(folder.path())).unwrap_err();
+    assert!(matches!(refusal, DaemonError::Running { .. }), "{refusal}");
+    Client::connect_to(first.socket()).unwrap().status().unwrap();
+}
+
+#[test]
+fn without_the_capability_it_says_what_is_missing_and_how_to_get_it() {
+    let mut process = role("has_no_capability", Some(NOBODY), &[]);
+    assert!(process.wait());
+}
+
+#[test]
+#[ignore = "run as another user by without_the_capability_it_says_what_is_missing_and_how_to_get_it"]
+fn has_no_capability() {
+    let refusal = Embedded::start(Config::default()).unwrap_err().to_string();
+    for part in ["CAP_SYS_NICE", "setcap", "systemd"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let refusal = Embedded::start(quiet().in_directory("/proc/nowhere")).unwrap_err().to_string();
+    assert!(refusal.contains("/proc/nowhere") && refusal.contains("api.directory"), "{refusal}");
+}
