@@ -131,13 +131,14 @@ pub fn predictors() -> [PredictorSpec; 4] {
     ]
 }
 
-/// The policies for one player under hogs.
+/// The policies for one player under hogs. Hard reservations show what each predictor is worth: with GRUB a
+/// lone player may use what is left over, and hardly needs a budget.
 pub fn under_hogs() -> Vec<Policy> {
     let fixed = |factor, reclaim| Policy::Static { budget: Budget::TimesMean(factor), reclaim };
     let mut policies = vec![Policy::Plain, Policy::Nice];
     policies.extend([fixed(1.0, false), fixed(1.2, false), fixed(1.0, true), fixed(1.2, true)]);
-    policies.extend(predictors().map(|predictor| Policy::Qfabric { predictor, reclaim: true }));
-    policies.push(Policy::Qfabric { predictor: predictors()[3], reclaim: false });
+    policies.extend(predictors().map(|predictor| Policy::Qfabric { predictor, reclaim: false }));
+    policies.push(Policy::Qfabric { predictor: predictors()[3], reclaim: true });
     policies
 }
 

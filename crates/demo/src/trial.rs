@@ -10,6 +10,8 @@ use crate::children::{self, Killed, Stop};
 /// 25 frames a second.
 pub const PERIOD_NS: f64 = 40e6;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Calibration takes the best of so many tries: whatever else runs on the machine only ever adds.
+const TRIES: usize = 4;
 
 /// One decoded stream: cost in ns and bytes of each frame.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -82,12 +84,13 @@ pub fn shares_with_all_cpus_busy(player: &Path, clips: &[PathBuf], stop: &Stop) 
     let copies: Vec<PathBuf> = (0..cpus).map(|i| clips[i % clips.len()].clone()).collect();
     let output = |i: usize| folder.join(format!("qfabric-trial-{}-{i}.txt", std::process::id()));
     let outputs: Vec<PathBuf> = (0..cpus).map(output).collect();
-    let traces = run(player, &copies, &outputs, stop);
+    let tries: Result<Vec<Vec<Trace>>> = (0..TRIES).map(|_| run(player, &copies, &outputs, stop)).collect();
     for path in &outputs {
         std::fs::remove_file(path).ok(); // already gone is as good
     }
-    let traces = traces?;
-    Ok((0..clips.len()).map(|i| traces[i].mean_share()).collect())
+    let tries = tries?;
+    let least = |i: usize| tries.iter().map(|traces| traces[i].mean_share()).fold(f64::INFINITY, f64::min);
+    Ok((0..clips.len()).map(least).collect())
 }
 
 #[cfg(test)]

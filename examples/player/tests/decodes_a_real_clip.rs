@@ -97,3 +97,25 @@ fn nonsense_is_refused_by_name() {
         assert!(said.contains(path.file_name().unwrap().to_str().unwrap()), "{said}");
     }
 }
+
+#[test]
+fn a_hog_ends_with_its_parent_even_when_that_is_killed() {
+    let script = format!("{} --die-with-parent --hog & echo $!; wait", env!("CARGO_BIN_EXE_qfabric-player"));
+    let mut parent = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let hog = PathBuf::from(format!("/proc/{}/stat", said.trim()));
+    let state = || std::fs::read_to_string(&hog).ok().and_then(|s| s.rsplit(") ").next()?.chars().next());
+    // The tie is made by the hog itself, soon after its birth: give it a moment.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(state().is_some_and(|s| s != 'Z'));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    // A zombie is left where nobody reaps orphans; it burns nothing.
+    let gone = || state().is_none_or(|s| s == 'Z' || s == 'X');
+    let soon = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while !gone() {
+        assert!(std::time::Instant::now() < soon, "the hog still burns");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

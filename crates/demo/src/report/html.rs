@@ -119,19 +119,7 @@ fn circumstances(body: &mut String, report: &Report) {
         add(body, format_args!("<li>Enforcement of budgets: {}</li>", escape(&machine.enforcement)));
     }
     for clip in &report.clips {
-        add(
-            body,
-            format_args!(
-                "<li>{}, {}, {} frames: decoding took {:.1} % of one CPU in the mean, {:.1} % at the peak, \
-                 autocorrelation at 12 frames {:.2} (trial execution beside the hogs)</li>",
-                escape(&clip.title),
-                clip.size,
-                clip.frames,
-                clip.mean * 100.0,
-                clip.peak * 100.0,
-                clip.autocorrelation_12
-            ),
-        );
+        add(body, format_args!("<li>{}</li>", escape(&clip.sentence())));
     }
     let warm_up = report.rows.first().map_or(0, |row| row.warm_up);
     add(

@@ -71,6 +71,22 @@ pub struct ClipNote {
     pub autocorrelation_12: f64,
 }
 
+impl ClipNote {
+    /// What it is and what it cost.
+    pub fn sentence(&self) -> String {
+        format!(
+            "{}, {}, {} frames: decoding takes {:.1} % of one CPU in the mean, {:.1} % at the peak, autocorrelation at \
+             12 frames {:.2} (trial execution beside the hogs)",
+            self.title,
+            self.size,
+            self.frames,
+            self.mean * 100.0,
+            self.peak * 100.0,
+            self.autocorrelation_12
+        )
+    }
+}
+
 /// The jobs behind a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunPoints {

@@ -37,6 +37,9 @@ pub fn text(report: &Report) -> String {
     }
     text += LEGEND;
     text += "\n\n";
+    for clip in &report.clips {
+        writeln!(text, "{}", clip.sentence()).expect("a String takes all");
+    }
     if !report.complete {
         let (done, planned) = (report.rows.len(), report.planned);
         writeln!(text, "interrupted after {done} of {planned} runs: nothing is claimed").expect("a String takes all");

@@ -1,0 +1,128 @@
+//! One short run of each kind on this machine, with the real player and small clips.
+//!
+//! What is checked is that every job is there and everything is put back; how well a policy did is for the
+//! demo to say, on a machine with nothing else to do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use qfabric_demo::children::{Hogs, Interrupted, Stop};
+use qfabric_demo::clips::Clip;
+use qfabric_demo::live::Stage;
+use qfabric_demo::plan::{Run, Scenario};
+use qfabric_demo::policy::{Budget, Ground, Policy};
+use qfabric_demo::scenes::Size;
+use qfabric_demo::{Silent, rows, trial};
+use qfabric_types::{Nanos, PredictorSpec, Share};
+
+/// Builds the player beside this test, with the same profile.
+fn player() -> &'static Path {
+    static PLAYER: OnceLock<PathBuf> = OnceLock::new();
+    PLAYER.get_or_init(|| {
+        let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "-q", "-p", "qfabric-player", "--target-dir"]).arg(folder.parent().unwrap());
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "qfabric-player does not build");
+        folder.join("qfabric-player")
+    })
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    clips: [Clip; 2],
+    traces: [PathBuf; 2],
+    hogs: Hogs,
+    stop: Stop,
+}
+
+impl World {
+    /// Two clips of 50 small frames, tried, and two hogs.
+    fn new() -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let clips = ["testsrc2", "mandelbrot"].map(|source| clip(folder.path(), source));
+        let traces = [0, 1].map(|i| folder.path().join(format!("trace{i}.txt")));
+        let stop = Stop::never();
+        trial::run(player(), &[clips[0].path.clone(), clips[1].path.clone()], &traces, &stop).unwrap();
+        World { clips, traces, hogs: Hogs::start(player(), 2).unwrap(), stop, folder }
+    }
+
+    fn run(&self, scenario: Scenario, policy: Policy, socket: &Path) -> anyhow::Result<rows::Row> {
+        let stage = Stage {
+            player: player(),
+            clips: &self.clips,
+            traces: &self.traces,
+            folder: self.folder.path(),
+            hogs: &self.hogs,
+            socket,
+            stop: &self.stop,
+        };
+        let record = stage.run(&Run { scenario, policy, seconds: 1.2 }, &ground(), &mut Silent)?;
+        assert!(record.players.iter().all(|p| p.lines.len() <= 30));
+        Ok(rows::row(&record))
+    }
+}
+
+fn clip(folder: &Path, source: &str) -> Clip {
+    let path = folder.join(format!("{source}.mkv"));
+    let made = Command::new("ffmpeg")
+        .args(["-v", "error", "-f", "lavfi", "-i", &format!("{source}=s=176x144:r=25"), "-frames:v", "50"])
+        .args(["-pix_fmt", "yuv420p", "-c:v", "mpeg2video", "-g", "12", "-bf", "2", "-threads", "1"])
+        .arg(&path)
+        .status()
+        .expect("the ffmpeg program is needed: apt-get install ffmpeg");
+    assert!(made.success());
+    Clip { name: source.into(), title: source.into(), path, size: Size(5), frames: 50 }
+}
+
+fn ground() -> Ground {
+    Ground {
+        server_period: Nanos::from_millis(10),
+        capacity: Share::from_ppm(200_000),
+        players: 2,
+        early: 0.25,
+        mean_share: 0.05,
+        contract: vec!["--rho".into(), "1.0".into()],
+    }
+}
+
+#[test]
+fn players_without_a_reservation_leave_a_row_without_bandwidth() {
+    let world = World::new();
+    let row = world.run(Scenario::Shift, Policy::Plain, Path::new("")).unwrap();
+    assert_eq!((row.jobs, row.players, row.hogs), (2 * (30 - 12), 2, 2));
+    assert!(row.mean_bandwidth.is_none() && row.mean_demand > 0.0 && row.jitter_p99_ns > 0);
+}
+
+#[test]
+fn static_and_tuned_reservations_leave_rows_with_bandwidth() {
+    if !qfabric_linux::testing::may_reserve() {
+        eprintln!("skipped: no SCHED_DEADLINE for this user");
+        return;
+    }
+    let _live = qfabric_linux::testing::live_lock();
+    let world = World::new();
+    let fixed = Policy::Static { budget: Budget::EqualShares, reclaim: false };
+    let row = world.run(Scenario::Hogs, fixed, Path::new("")).unwrap();
+    assert!((row.mean_bandwidth.unwrap() - 0.1).abs() < 1e-6 && row.sd_bandwidth.unwrap() < 1e-9);
+
+    let daemon = qfabric_daemon::Embedded::start(qfabric_daemon::Config::default()).unwrap();
+    let tuned = Policy::Qfabric { predictor: PredictorSpec::Hint { n: 24 }, reclaim: true };
+    let row = world.run(Scenario::Shift, tuned, daemon.socket()).unwrap();
+    assert!(row.mean_bandwidth.unwrap() > 0.0 && row.jobs == 36, "{row:?}");
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_child() {
+    let world = World::new();
+    world.stop.0.store(true, Ordering::Relaxed);
+    let error = world.run(Scenario::Shift, Policy::Plain, Path::new("")).unwrap_err();
+    assert!(error.is::<Interrupted>(), "{error:#}");
+    let hogs = world.hogs.ids();
+    drop(world);
+    assert!(hogs.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()));
+}
