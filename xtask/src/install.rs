@@ -10,12 +10,14 @@ use crate::tools::target;
 
 /// Builds with optimisation and installs everything.
 pub fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
-    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-ffi").run()?;
+    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-ffi").run()?;
     let man = PathBuf::from(build::man(sh)?);
     let release = target(sh)?.join("release");
     let under = |path: &str| PathBuf::from(format!("{destdir}{prefix}/{path}"));
 
-    place(sh, "755", &release.join("qfabric"), &under("bin/qfabric"))?;
+    for program in ["qfabric", "qfabric-player"] {
+        place(sh, "755", &release.join(program), &under(&format!("bin/{program}")))?;
+    }
     for library in ["libqfabric.so", "libqfabric.a"] {
         place(sh, "644", &release.join(library), &under(&format!("lib/{library}")))?;
     }
@@ -50,13 +52,9 @@ fn service(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
 }
 
 fn pkg_config(sh: &Shell, prefix: &str, to: &Path) -> Result<()> {
-    let version = env!("CARGO_PKG_VERSION");
-    let text = format!(
-        "prefix={prefix}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
-         Name: qfabric\nDescription: {}\nVersion: {version}\n\
-         Libs: -L${{libdir}} -lqfabric\nCflags: -I${{includedir}}\n",
-        "Applications keep their deadlines on a loaded Linux machine"
-    );
+    let text = sh.read_file("crates/ffi/qfabric.pc.in")?;
+    let text = text.replace("@PREFIX@", prefix).replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    sh.create_dir(to.parent().context("a file has a folder")?)?;
     sh.write_file(to, text).context("qfabric.pc")
 }
 
