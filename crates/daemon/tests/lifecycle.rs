@@ -85,6 +85,10 @@ fn after_a_kill_nobody_is_throttled_and_the_next_start_puts_back() {
     client
         .admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract })
         .expect("and may ask again");
+    eventually("it is under reservation again", || policy(thread) == Some(Policy::DEADLINE));
+    let before = cpu_time(&worker);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(cpu_time(&worker) - before > 5_000_000, "it runs under its new reservation");
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn an_embedded_service_that_is_dropped_puts_everything_back() {
     let folder = service.socket().parent().unwrap().to_owned();
     let (_worker, thread) = covered_worker(&client);
     let session = Session::start(&client, contract("own", 20)).unwrap();
-    assert_eq!(policy(own_thread()), Some(Policy::DEADLINE));
+    eventually("the session's thread is under reservation", || policy(own_thread()) == Some(Policy::DEADLINE));
     drop(service);
     assert!(is_as_before(thread), "{:?}", SchedAttr::of(thread));
     assert_eq!(policy(own_thread()), Some(Policy::OTHER));

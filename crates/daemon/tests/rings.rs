@@ -84,7 +84,7 @@ fn a_marked_client_gets_a_reservation_that_follows_its_jobs() {
     work(&mut session, 60, 2);
     let app = client.application(session.id().unwrap()).unwrap();
     let reservation = app.threads[0].reservation.expect("a marked thread is under reservation");
-    assert_eq!(policy(own_thread()), Some(Policy::DEADLINE));
+    eventually("a marked thread is under reservation", || policy(own_thread()) == Some(Policy::DEADLINE));
     assert_eq!(session.grant().budget, reservation.budget(), "the ring shows what is in force");
     assert!(reservation.budget() < first.budget.max(Nanos::from_millis(4)), "{first:?} → {reservation:?}");
     assert!(app.quality.jobs >= 59 && app.granted > qfabric_types::Share::ZERO, "{app:?}");

@@ -1,0 +1,128 @@
+//! The API against callers that send anything: every answer is a described one, and the service goes on.
+
+mod common;
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use common::*;
+use proptest::prelude::*;
+use qfabric_linux::testing::live_lock;
+use qfabric_shm::fds;
+
+const METHODS: [&str; 8] = ["GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS", "BREW"];
+
+/// Paths near those that exist, and far from them.
+fn path() -> impl Strategy<Value = String> {
+    let id = prop_oneof!["[0-9]{1,25}", "[a-z%./]{0,12}", Just("-1".to_owned()), Just("1e3".to_owned())];
+    prop_oneof![
+        id.prop_map(|id| format!("/v1/applications/{id}")),
+        Just("/v1/applications".to_owned()),
+        Just("/v1/status".to_owned()),
+        "/[A-Za-z0-9._~%/:@-]{0,60}",
+        "/v1/(\\.\\./){0,5}[a-z]{0,9}",
+    ]
+}
+
+/// Bodies near a contract, and far from one.
+fn body() -> impl Strategy<Value = String> {
+    let number = prop_oneof![any::<f64>().prop_map(|n| n.to_string()), any::<i64>().prop_map(|n| n.to_string())];
+    let key = prop_oneof![
+        Just("period_ns"),
+        Just("server_period_ns"),
+        Just("rho"),
+        Just("early"),
+        Just("max_bandwidth"),
+        Just("guaranteed"),
+        Just("weight"),
+        Just("priority"),
+        Just("predictor"),
+    ];
+    let value = prop_oneof![number, "\"[a-z:0-9,]{0,12}\"", Just("null".to_owned()), Just("[[]]".to_owned())];
+    let contract = prop::collection::vec((key, value), 0..5).prop_map(|pairs| {
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+        format!(r#"{{"pid":2147483000,"contract":{{{}}}}}"#, pairs.join(","))
+    });
+    prop_oneof![contract, ".{0,200}", Just("[".repeat(100_000)), Just(format!("{{\"pid\":{}}}", "9".repeat(5_000)))]
+}
+
+#[test]
+fn whatever_is_asked_is_answered_with_a_document_or_a_problem() {
+    let _lock = live_lock();
+    let (service, client) = service(quiet());
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
+    let asked = (prop::sample::select(&METHODS[..]), path(), body());
+    let answered = runner.run(&asked, |(method, path, body)| {
+        let (status, answer) = call(service.socket(), method, &path, &body);
+        prop_assert!((200..=599).contains(&status), "{method} {path}: {status} {answer}");
+        if status >= 400 && method != "HEAD" {
+            let problem = serde_json::from_str::<qfabric_types::api::Problem>(&answer);
+            prop_assert!(problem.is_ok_and(|p| !p.code.is_empty()), "{method} {path}: {status} {answer}");
+        }
+        prop_assert!(status != 500 && status != 201, "{method} {path} {body}: {status} {answer}");
+        Ok(())
+    });
+    answered.unwrap();
+    assert!(client.status().unwrap().applications.is_empty());
+}
+
+#[test]
+fn bytes_that_are_no_http_close_the_connection_and_nothing_else() {
+    let _lock = live_lock();
+    let (service, client) = service(quiet());
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(200));
+    let sent = runner.run(&prop::collection::vec(any::<u8>(), 0..2_000), |bytes| {
+        send_raw(service.socket(), &bytes);
+        Ok(())
+    });
+    sent.unwrap();
+    send_raw(service.socket(), format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100_000)).as_bytes());
+    send_raw(service.socket(), format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(5_000)).as_bytes());
+    client.status().unwrap();
+}
+
+#[test]
+fn any_first_message_on_the_ring_socket_is_answered() {
+    let _lock = live_lock();
+    let (_service, client) = service(quiet());
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(200));
+    let sent = runner.run(&prop::collection::vec(any::<u8>(), 1..200), |bytes| {
+        let socket = fds::connect(&client.ring_socket(), PATIENCE).unwrap();
+        fds::send(&socket, &bytes, &[]).unwrap();
+        let length = fds::recv(&socket, &mut [0; 512]).map(|got| got.length);
+        prop_assert!(length.is_ok_and(|length| length > 0));
+        Ok(())
+    });
+    sent.unwrap();
+    client.status().unwrap();
+}
+
+#[test]
+fn slow_and_silent_callers_give_their_places_back() {
+    let _lock = live_lock();
+    let mut config = quiet();
+    config.api.timeout = qfabric_types::Nanos::from_millis(200);
+    config.api.max_connections = 4;
+    let (service, client) = service(config);
+    let mut idle: Vec<_> = (0..8).map(|_| UnixStream::connect(service.socket()).unwrap()).collect();
+    idle[0].write_all(b"POST /v1/applications HTTP/1.1\r\nhost: q\r\ncontent-length: 100\r\n\r\n{").unwrap();
+    idle[1].write_all(b"GET /v1/st").unwrap();
+    let asked = Instant::now();
+    client.status().expect("somebody's place becomes free");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn the_description_and_the_metrics_are_served() {
+    let _lock = live_lock();
+    let (service, _client) = service(quiet());
+    let (status, text) = call(service.socket(), "GET", "/v1/openapi.json", "");
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, document["paths"]["/v1/applications"]["post"].is_object()), (200, true));
+    let (status, text) = call(service.socket(), "GET", "/metrics", "");
+    assert_eq!(status, 200);
+    for name in ["qfabric_capacity_cpus", "qfabric_control_wakeups_total", "qfabric_notes_dropped_total"] {
+        assert!(text.contains(name), "{name} is not in\n{text}");
+    }
+}
