@@ -1,0 +1,72 @@
+"""The bindings under a real daemon: the program built beside them, or the one named by $QFABRIC_BIN."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+
+import qfabric
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def program():
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    built = [target / profile / "qfabric" for profile in ("debug", "release")]
+    named = [pathlib.Path(path) for path in [os.environ.get("QFABRIC_BIN"), shutil.which("qfabric")] if path]
+    found = [path for path in named[:1] + built + named[1:] if path.exists()]
+    return found[0] if found else pytest.skip("no qfabric program; build it with `cargo build -p qfabric-cli`")
+
+
+@pytest.fixture
+def socket(tmp_path):
+    socket = tmp_path / "qfabric.sock"
+    log = open(tmp_path / "log", "w")
+    config = tmp_path / "daemon.toml"
+    config.write_text("[limits]\ncapacity = 0.8\n")
+    command = [program(), "daemon", "--config", config, "--directory", tmp_path]
+    daemon = subprocess.Popen(command, stdout=log, stderr=log)
+    until = time.monotonic() + 20
+    while not socket.exists():
+        if daemon.poll() is not None or time.monotonic() > until:
+            log = (tmp_path / "log").read_text()
+            daemon.kill()
+            if "CAP_SYS_NICE" in log:
+                pytest.skip("needs CAP_SYS_NICE")
+            pytest.fail(f"the daemon did not start:\n{log}")
+        time.sleep(0.02)
+    yield str(socket)
+    daemon.terminate()
+    assert daemon.wait(20) == 0
+
+
+def burn(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_jobs_run_under_a_reservation(socket):
+    before = os.sched_getscheduler(0)
+    with qfabric.Session(period_ms=20, name="snake", max_bandwidth=0.5, socket=socket) as session:
+        for _ in range(20):
+            with session.job(hint=2.0):
+                burn(0.002)
+        assert session.alone_because is None and session.grant.budget_ns > 0
+        assert 0 < session.grant.bandwidth <= 0.5
+        (seen,) = qfabric.status(socket=socket)["applications"]
+        assert (seen["id"], seen["contract"]["name"]) == (session.id, "snake")
+        assert os.sched_getscheduler(0) & 0xFF == 6  # SCHED_DEADLINE
+    assert os.sched_getscheduler(0) == before
+    assert qfabric.status(socket=socket)["applications"] == []
+
+
+def test_a_refusal_says_how_much_is_asked_and_free(socket):
+    with pytest.raises(qfabric.Refused, match="0.9") as refused:
+        qfabric.Session(period_ms=20, cls="B", guaranteed=0.9, max_bandwidth=0.9, socket=socket)
+    refusal = refused.value
+    assert refusal.code == "over_committed" and refusal.next_step in str(refusal)
+    assert (refusal.asked, refusal.free) == (0.9, 0.8)

@@ -1,0 +1,200 @@
+//! Sessions under a real daemon and the real scheduler.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use qfabric_client::{Client, ClientError, Connection, Contract, Cpu, Foresight, Nanos, Session, Share, clock};
+use qfabric_daemon::{Config, Embedded};
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_types::{Class, ThreadId};
+
+const T: Nanos = Nanos::from_millis(20);
+/// Long enough for a daemon to start or stop on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn daemon_in(directory: &Path) -> Embedded {
+    let mut config = Config::default().in_directory(directory);
+    config.log.filter = "error".into();
+    config.limits.capacity = Some("1.0".parse().unwrap());
+    Embedded::start(config).unwrap()
+}
+
+/// Runs `test` with a daemon, one such test at a time; not at all where nothing can be reserved.
+fn with_daemon(test: impl FnOnce(&Client)) {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = daemon_in(directory.path());
+    test(&Client::connect_to(daemon.socket()).unwrap());
+}
+
+fn contract(name: &str) -> Contract {
+    Contract { max_bandwidth: Share::from_ppm(500_000), ..Contract::new(name, T) }
+}
+
+fn guaranteed(name: &str, share: Share) -> Contract {
+    Contract { class: Class::B, guaranteed: Some(share), max_bandwidth: share, ..Contract::new(name, T) }
+}
+
+fn policy() -> Policy {
+    SchedAttr::of(ThreadId(rustix::thread::gettid().as_raw_nonzero().get())).unwrap().policy
+}
+
+fn burn(time: Nanos) {
+    let started = clock::thread_cpu();
+    while clock::thread_cpu() - started < time {}
+}
+
+/// One job of 2 ms, and the wait for the next.
+fn job(session: &mut Session) {
+    burn(Nanos::from_millis(2));
+    session.end_cycle(Foresight::Nothing);
+    session.wait_for_next_job();
+}
+
+/// Jobs until `reached`; says whether that came in time.
+fn jobs_until(session: &mut Session, mut reached: impl FnMut(&Session) -> bool) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        job(session);
+        if reached(session) {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_session_runs_under_a_reservation_and_leaves_without_trace() {
+    with_daemon(|client| {
+        let before = policy();
+        let mut session = Session::start(client, contract("player")).unwrap();
+        assert_eq!(session.connection(), Connection::Joined(session.id().unwrap()));
+        assert!(jobs_until(&mut session, |session| session.grant().jobs >= 20), "{:?}", session.grant());
+        assert_eq!((policy(), session.counters().dropped), (Policy::DEADLINE, 0));
+        let (grant, seen) = (session.grant(), client.application(session.id().unwrap()).unwrap());
+        assert!(grant.budget > Nanos::ZERO && grant.period == session.contract().server_period, "{grant:?}");
+        assert_eq!((seen.contract.name.as_str(), seen.pid), ("player", std::process::id() as i32));
+        session.end().unwrap();
+        assert_eq!((policy(), client.applications().unwrap()), (before, vec![]));
+    });
+}
+
+#[test]
+fn a_dropped_session_leaves_too() {
+    with_daemon(|client| {
+        drop(Session::start(client, contract("dropped")).unwrap());
+        assert_eq!(client.applications().unwrap(), []);
+    });
+}
+
+#[test]
+fn a_refusal_names_what_is_asked_and_free_and_who_holds_the_rest() {
+    with_daemon(|client| {
+        let holder = Session::start(client, guaranteed("holder", Share::from_ppm(800_000))).unwrap();
+        let asked = guaranteed("late-comer", Share::from_ppm(500_000));
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| Session::start(client, asked).map(drop).unwrap_err()).join().unwrap()
+        });
+        let ClientError::Refused(problem) = refused else { panic!("{refused}") };
+        assert_eq!(problem.code, "over_committed");
+        assert!(problem.free.unwrap() <= Share::from_ppm(200_000), "{problem:?}");
+        assert_eq!(problem.holders[0].name, "holder");
+        drop(holder);
+    });
+}
+
+#[test]
+fn a_contract_is_changed_without_losing_the_reservation() {
+    with_daemon(|client| {
+        let mut session = Session::start(client, contract("changing")).unwrap();
+        job(&mut session);
+        let slower = Contract { name: "changed".into(), ..Contract::new("", T.saturating_mul(2)) };
+        session.change(slower).unwrap();
+        let before = session.wait_for_next_job();
+        assert_eq!(before.deadline.since(before.release), T.saturating_mul(2));
+        assert_eq!(client.application(session.id().unwrap()).unwrap().contract.name, "changed");
+        let refused = session.change(Contract { weight: 0, ..contract("nonsense") });
+        assert!(matches!(refused, Err(ClientError::Contract(_))));
+        assert_eq!(session.contract().name, "changed");
+    });
+}
+
+#[test]
+fn when_the_daemon_goes_the_session_goes_on_and_joins_its_successor() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = daemon_in(directory.path());
+    let client = Client::connect_to(daemon.socket()).unwrap();
+    let mut session = Session::start(&client, contract("survivor")).unwrap();
+    job(&mut session);
+
+    daemon.stop().unwrap();
+    let lost = jobs_until(&mut session, |session| matches!(session.connection(), Connection::Alone { .. }));
+    assert!(lost && session.counters().lost == 1 && session.grant().budget == Nanos::ZERO);
+    assert!(matches!(session.reconnect(), Err(ClientError::NoDaemon { .. })));
+
+    let _successor = daemon_in(directory.path());
+    assert!(jobs_until(&mut session, |session| session.grant().jobs > 3), "{:?}", session.connection());
+    assert_eq!((session.counters().rejoined, policy()), (1, Policy::DEADLINE));
+    assert!(session.end().is_ok());
+}
+
+#[test]
+fn an_impatient_session_joins_the_successor_at_once() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = daemon_in(directory.path());
+    let client = Client::connect_to(daemon.socket()).unwrap();
+    let mut session = Session::start(&client, contract("impatient")).unwrap();
+    session.reconnect().unwrap(); // nothing to do
+    drop(daemon);
+    let _successor = daemon_in(directory.path());
+    session.reconnect().unwrap();
+    assert_eq!((session.counters().rejoined, policy()), (1, Policy::DEADLINE));
+}
+
+#[test]
+fn what_was_probed_is_reserved_and_freed() {
+    with_daemon(|client| {
+        let (mut cpu, before) = (Cpu::new(), policy());
+        cpu.probe_on(T);
+        for _ in 0..3 {
+            burn(Nanos::from_millis(2));
+            cpu.yield_now();
+        }
+        let utilisation = cpu.probe_off().utilisation + Share::from_ppm(50_000);
+        cpu.reserve(client, std::process::id() as i32, utilisation, T).unwrap();
+        cpu.start();
+        for _ in 0..3 {
+            burn(Nanos::from_millis(2));
+            cpu.yield_now();
+        }
+        assert_eq!(client.applications().unwrap()[0].guaranteed, utilisation);
+        assert_eq!(policy(), Policy::DEADLINE);
+        cpu.free_reserve().unwrap();
+        assert_eq!((policy(), client.applications().unwrap().len()), (before, 0));
+    });
+}
+
+#[test]
+fn another_program_is_reserved_for_and_freed() {
+    with_daemon(|client| {
+        let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
+        let mut cpu = Cpu::new();
+        cpu.reserve(client, child.id() as i32, Share::from_ppm(100_000), T).unwrap();
+        assert_eq!(client.applications().unwrap()[0].pid, child.id() as i32);
+        cpu.free_reserve().unwrap();
+        assert_eq!(client.applications().unwrap(), []);
+        child.kill().and_then(|()| child.wait()).unwrap();
+    });
+}
