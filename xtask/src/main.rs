@@ -1,4 +1,4 @@
-//! One command per developer's job; `make X` is `cargo xtask X`.
+//! One command per developer's job; `make X` calls the command X.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -12,6 +12,7 @@ mod test;
 mod tools;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -61,11 +62,21 @@ enum Job {
     Rooms,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run(Cli::parse().job) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(job: Job) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies inside the workspace")?;
     let sh = Shell::new()?;
     sh.change_dir(root);
-    match Cli::parse().job {
+    match job {
         Job::Setup => setup::run(&sh),
         Job::Test => test::run(&sh),
         Job::Demo { args } => build::demo(&sh, &args),
