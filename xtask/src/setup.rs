@@ -13,16 +13,13 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 7] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
     Need { package: "libavformat-dev", why: "the player reads with it", is_met: |sh| library(sh, "libavformat") },
     Need { package: "libavutil-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavutil") },
     Need { package: "ffmpeg", why: "makes the demo's clips", is_met: |sh| works(sh, "ffmpeg -version") },
-    Need { package: "libfontconfig-dev", why: "the plots find fonts with it", is_met: |sh| library(sh, "fontconfig") },
-    Need { package: "libfreetype-dev", why: "the plots draw letters with it", is_met: |sh| library(sh, "freetype2") },
-    Need { package: "fonts-dejavu-core", why: "labels of the plots", is_met: has_dejavu },
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
@@ -67,10 +64,6 @@ fn works(sh: &Shell, command: &str) -> bool {
 
 fn library(sh: &Shell, name: &str) -> bool {
     works(sh, &format!("pkg-config --exists {name}"))
-}
-
-fn has_dejavu(_: &Shell) -> bool {
-    Path::new("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf").exists()
 }
 
 fn has_venv(sh: &Shell) -> bool {
