@@ -70,13 +70,20 @@ fn has_venv(sh: &Shell) -> bool {
     cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
-/// Any version, where its loader looks: `LIBCLANG_PATH`, or LLVM's folders on Debian.
+/// Any version, where its loader looks: `LIBCLANG_PATH`, or LLVM's folders on Debian; with the compiler's own
+/// headers, which `libclang1` alone does not bring.
 fn has_libclang(sh: &Shell) -> bool {
-    let Ok(versions) = sh.read_dir("/usr/lib") else { return false };
-    let has_library = |folder: &Path| {
-        let files = sh.read_dir(folder.join("lib")).unwrap_or_default();
-        files.iter().any(|file| file.to_string_lossy().contains("/libclang"))
-    };
+    let folders = sh.read_dir("/usr/lib").unwrap_or_default();
     sh.var("LIBCLANG_PATH").is_ok()
-        || versions.iter().filter(|path| path.to_string_lossy().contains("/llvm-")).any(|path| has_library(path))
+        || folders.iter().any(|llvm| has_library(sh, &llvm.join("lib")) && has_headers(sh, &llvm.join("lib/clang")))
+}
+
+fn has_library(sh: &Shell, folder: &Path) -> bool {
+    let files = sh.read_dir(folder).unwrap_or_default();
+    files.iter().any(|file| file.to_string_lossy().contains("/libclang.so"))
+}
+
+fn has_headers(sh: &Shell, folder: &Path) -> bool {
+    let versions = sh.read_dir(folder).unwrap_or_default();
+    versions.iter().any(|version| version.join("include/stddef.h").exists())
 }
