@@ -29,6 +29,7 @@ fn main() {
         .with_style(cbindgen::Style::Type)
         .with_line_length(110)
         .with_src(folder.join("src/status.rs"))
+        .with_src(folder.join("src/contract.rs"))
         .with_src(folder.join("src/session.rs"))
         .with_src(folder.join("src/own.rs"))
         .with_src(folder.join("src/cpu.rs"))

@@ -24,7 +24,7 @@ def session():
 def test_periods_come_at_their_releases(session):
     started = time.monotonic()
     assert list(session.periods(count=4)) == [0, 1, 2, 3]
-    assert 0.024 <= time.monotonic() - started < 0.5
+    assert 0.024 <= time.monotonic() - started < 5
     assert session.quality["jobs"] == 4
 
 

@@ -133,7 +133,8 @@ impl Session {
 
     /// The current job has ended, and this is known of the `next` one. Never fails, blocks or allocates: two
     /// clock readings, one record in shared memory, and at most one wake-up call (plus once per second a
-    /// check of the connection, if the daemon has missed a look). Says what was reported.
+    /// check of the connection, if the daemon has missed a look). The one exception is the job at whose end
+    /// the daemon is found gone: it starts the helper thread. Says what was reported.
     pub fn end_cycle(&mut self, next: Foresight) -> JobRecord {
         let finish = clock::now();
         let cpu = clock::thread_cpu();

@@ -193,21 +193,6 @@ const char *qf_last_error(void);
 const char *qf_version(void);
 
 /**
- * Finds the daemon of this host: $QFABRIC_SOCKET, or the usual places. `*task` is to be given to qf_free.
- */
-qf_status qf_init(qf_session **task);
-
-/**
- * Like qf_init, with the daemon that listens at `socket`.
- */
-qf_status qf_init_at(const char *socket, qf_session **task);
-
-/**
- * A task without a daemon: paced and measured, without a reservation. Cannot fail for want of a daemon.
- */
-qf_status qf_init_alone(qf_session **task);
-
-/**
  * What people call the task: 1 to 64 characters.
  */
 qf_status qf_set_name(qf_session *task, const char *name);
@@ -257,6 +242,21 @@ qf_status qf_set_priority(qf_session *task, uint8_t priority, uint32_t weight);
  * back (false, the default).
  */
 qf_status qf_set_skip_late(qf_session *task, bool skip);
+
+/**
+ * Finds the daemon of this host: $QFABRIC_SOCKET, or the usual places. `*task` is to be given to qf_free.
+ */
+qf_status qf_init(qf_session **task);
+
+/**
+ * Like qf_init, with the daemon that listens at `socket`.
+ */
+qf_status qf_init_at(const char *socket, qf_session **task);
+
+/**
+ * A task without a daemon: paced and measured, without a reservation. Cannot fail for want of a daemon.
+ */
+qf_status qf_init_alone(qf_session **task);
 
 /**
  * Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest.

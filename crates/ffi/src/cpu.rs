@@ -2,7 +2,7 @@
 
 use qfabric_client::{Client, Cpu, Nanos};
 
-use crate::session::share;
+use crate::contract::share;
 use crate::status::{Failure, borrow, put, qf_status, settle};
 
 /// The processor as QualMan's applications see it. Belongs to one thread.

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // raw pointers from C are what this crate is for
 #![allow(non_camel_case_types)] // the names are C's
 
+mod contract;
 mod cpu;
 mod own;
 mod session;

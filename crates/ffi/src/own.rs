@@ -5,7 +5,8 @@ use std::ffi::c_void;
 
 use qfabric_client::{Controller, Interval, Nanos, Predictor, Usage};
 
-use crate::session::{STARTED, qf_session};
+use crate::contract::STARTED;
+use crate::session::qf_session;
 use crate::status::{Failure, QF_STATE, borrow, qf_status, settle};
 
 /// What a job used and had been granted.

@@ -1,0 +1,74 @@
+//! Marking the end of a job allocates nothing: neither in time, nor late, nor with a full ring, nor alone.
+#![allow(unsafe_code)] // a counting allocator can only be installed through the unsafe trait
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use qfabric_client::{Contract, Foresight, Nanos, Session};
+use qfabric_shm::SharedRing;
+use rustix::event::{EventfdFlags, eventfd};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a thread-local `Cell`
+// that needs neither initialisation nor destruction.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are those `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `System` through `alloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+fn contract() -> Contract {
+    Contract::new("test", Nanos::from_millis(1))
+}
+
+#[test]
+fn the_count_counts() {
+    assert_ne!(allocations(|| drop(std::hint::black_box(Box::new(7)))), 0);
+}
+
+#[test]
+fn a_job_on_a_ring_allocates_nothing_also_when_the_ring_is_full() {
+    let (_daemon, memory) = SharedRing::create().unwrap();
+    let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let mut session = Session::on_ring(contract(), SharedRing::map(memory).unwrap(), wake).unwrap();
+    let count = allocations(|| {
+        for k in 0..300 {
+            session.begin(Foresight::Hint(f64::from(k)));
+            session.end_cycle(Foresight::Hint(f64::from(k)));
+        }
+    });
+    assert_eq!(count, 0);
+    assert!(session.counters().dropped > 0);
+}
+
+#[test]
+fn a_job_alone_allocates_nothing_also_in_waiting() {
+    let mut session = Session::alone(contract()).unwrap();
+    let count = allocations(|| {
+        for _ in 0..20 {
+            session.wait_for_next_job();
+            session.end_cycle(Foresight::Nothing);
+        }
+    });
+    assert_eq!(count, 0);
+}
