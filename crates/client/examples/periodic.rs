@@ -2,6 +2,7 @@
 //! `qfabric daemon` running.
 
 use std::ops::ControlFlow;
+use std::process::ExitCode;
 
 use qfabric_client::{Client, ClientError, Contract, Foresight, Interval, Nanos, Predictor, Session, clock};
 
@@ -30,7 +31,17 @@ fn work(time: Nanos) {
     while clock::thread_cpu() - started < time {}
 }
 
-fn main() -> Result<(), ClientError> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("periodic: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), ClientError> {
     let contract = Contract::new("periodic", Nanos::from_millis(40));
     let mut session = Session::start(&Client::connect()?, contract)?;
     session.use_predictor(Box::new(Recent::default()));
