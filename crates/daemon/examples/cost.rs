@@ -54,8 +54,11 @@ fn measure(count: usize, seconds: u64) -> Result<(), Box<dyn std::error::Error>>
         resident_mb(&service)?
     );
     println!(
-        "  control thread:       {:.1} wake-ups/s, {:.1} jobs/s, {:.1} settings/s, {:.2} µs handling each",
+        "  control thread:       {:.1} wake-ups/s ({:.1} called for, {:.1} for the host, {:.1} to look), {:.1} jobs/s, {:.1} settings/s, {:.2} µs handling each",
         per_second(0),
+        per_second(4),
+        per_second(5),
+        per_second(6),
         per_second(1),
         per_second(2),
         (after[3] - before[3]) / (after[0] - before[0]) * 1e6
@@ -81,8 +84,8 @@ fn resident_mb(process: &Child) -> Result<f64, Box<dyn std::error::Error>> {
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
-/// Wake-ups, jobs, settings, and seconds of handling, as the service counts them.
-fn counters(client: &Client) -> Result<[f64; 4], Box<dyn std::error::Error>> {
+/// Wake-ups, jobs, settings, seconds of handling, and wake-up calls of applications, as the service counts them.
+fn counters(client: &Client) -> Result<[f64; 7], Box<dyn std::error::Error>> {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(client.socket())?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: q\r\nconnection: close\r\n\r\n")?;
@@ -92,8 +95,15 @@ fn counters(client: &Client) -> Result<[f64; 4], Box<dyn std::error::Error>> {
         let lines = text.lines().filter(|line| line.starts_with(name));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     };
-    let names =
-        ["control_wakeups_total", "ring_records_total", "settings_applied_total", "control_handling_seconds_sum"];
+    let names = [
+        "control_wakeups_total",
+        "ring_records_total",
+        "settings_applied_total",
+        "control_handling_seconds_sum",
+        "ring_wakeups_total",
+        "control_ticks_total",
+        "control_looks_due_total",
+    ];
     Ok(names.map(|name| sum(&format!("qfabric_{name}"))))
 }
 

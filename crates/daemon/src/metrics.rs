@@ -45,8 +45,10 @@ const STATUS: [Metric<HostStatus>; 4] = [
     of("applications", "applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
 
-const CONTROL: [Metric<Counters>; 14] = [
+const CONTROL: [Metric<Counters>; 16] = [
     of("control_wakeups", "times the control thread woke up", |c| Counter(c.wakeups)),
+    of("control_ticks", "wake-ups at which the host had something due", |c| Counter(c.ticks)),
+    of("control_looks_due", "wake-ups at which a promised look was due", |c| Counter(c.looks_due)),
     of("control_requests", "requests of the API to the control thread", |c| Counter(c.requests)),
     of("settings_applied", "settings the kernel carried out", |c| Counter(c.applied)),
     of("settings_busy", "settings the kernel had no room for at that moment", |c| Counter(c.busy)),

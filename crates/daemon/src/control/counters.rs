@@ -12,6 +12,10 @@ pub(crate) const HANDLING_BUCKETS_NS: [u64; 8] =
 pub(crate) struct Counters {
     /// Times the loop woke up.
     pub wakeups: u64,
+    /// Of these, at which the host had something due.
+    pub ticks: u64,
+    /// Of these, at which a promised look at a ring was due.
+    pub looks_due: u64,
     /// Requests taken from the queue.
     pub requests: u64,
     /// Settings carried out.

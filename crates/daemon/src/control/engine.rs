@@ -19,7 +19,7 @@ use qfabric_linux::observe::Observer;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::apps::Apps;
+use super::apps::{App, Apps};
 use super::command::Command;
 use super::core::Core;
 use super::notes::Note;
@@ -116,6 +116,7 @@ impl Engine {
 
     fn turn(&mut self, now: Instant) {
         self.more = false;
+        self.count_causes(now);
         self.take_commands(now);
         self.hear_ends(now);
         self.end_graces(now);
@@ -131,6 +132,13 @@ impl Engine {
         self.leave_empty(now);
     }
 
+    fn count_causes(&mut self, now: Instant) {
+        let is_due = |moment: Option<Instant>| moment.is_some_and(|due| due <= now);
+        let promised = |app: &App| is_due(app.ring.as_ref().and_then(Ring::next_look));
+        self.core.counters.ticks += u64::from(is_due(self.core.host.next_wakeup()));
+        self.core.counters.looks_due += u64::from(self.apps.by_id.values().any(promised));
+    }
+
     fn sleep(&mut self, now: Instant) {
         match self.more {
             true => self.sources.glance(),
@@ -140,7 +148,7 @@ impl Engine {
 
     /// The earliest moment at which something is to be done without anybody asking.
     fn next_turn(&self) -> Option<Instant> {
-        let of_app = |app: &super::apps::App| {
+        let of_app = |app: &App| {
             let ring = app.ring.as_ref().and_then(Ring::next_look);
             [ring, app.leaves_at, app.births.next_turn()].into_iter().flatten().min()
         };
@@ -199,7 +207,7 @@ impl Engine {
     }
 
     fn end_graces(&mut self, now: Instant) {
-        let over = |(id, app): (&AppId, &super::apps::App)| app.leaves_at.filter(|at| *at <= now).map(|_| *id);
+        let over = |(id, app): (&AppId, &App)| app.leaves_at.filter(|at| *at <= now).map(|_| *id);
         while let Some(id) = self.apps.by_id.iter().find_map(over) {
             self.leave(id, now);
         }

@@ -9,8 +9,8 @@ use qfabric_types::{Instant, Nanos, ring};
 /// Length of a window.
 const WINDOW: Nanos = Nanos::from_millis(100);
 const PER_JOB: u64 = 4;
-/// Wake-ups on top: a start-up and a change of contract in one window.
-const SPARE_WAKES: u64 = 16;
+/// Wake-ups on top: an application that was starved catches up job by job.
+const SPARE_WAKES: u64 = 64;
 
 /// What one application has used of its window.
 #[derive(Clone, Copy, Debug)]
