@@ -6,12 +6,21 @@ use xshell::{Shell, cmd};
 use crate::setup;
 use crate::tools::target;
 
+/// Where the demo's report goes unless it is told otherwise.
+const REPORT: &str = "out/demo";
+
 /// Builds the program and the player with optimisation, and runs the demo with `args`.
 pub fn demo(sh: &Shell, args: &[String]) -> Result<()> {
     setup::run(sh)?;
     cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player").run()?;
     let program = target(sh)?.join("release/qfabric");
-    cmd!(sh, "{program} demo {args...}").run()?;
+    let out: &[&str] = if args.iter().any(|arg| arg.starts_with("--out")) { &[] } else { &["--out", REPORT] };
+    if setup::is_root(sh)? {
+        cmd!(sh, "{program} demo {out...} {args...}").run()?;
+    } else {
+        println!("reservations need CAP_SYS_NICE: the demo runs under sudo");
+        cmd!(sh, "sudo {program} demo {out...} {args...}").run()?;
+    }
     Ok(())
 }
 

@@ -43,7 +43,7 @@ fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
     if !works(sh, "apt-get --version") {
         bail!("no apt-get here; install the counterparts of {} by hand", packages.join(", "));
     }
-    let root = cmd!(sh, "id -u").quiet().read()? == "0";
+    let root = is_root(sh)?;
     if !root && !works(sh, "sudo --version") {
         bail!("neither root nor sudo; run as root: apt-get install {}", packages.join(" "));
     }
@@ -54,6 +54,11 @@ fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
     let _quiet = sh.push_env("DEBIAN_FRONTEND", "noninteractive");
     cmd!(sh, "{program} {rest...} -qq install -y --no-install-recommends {packages...}").run()?;
     Ok(())
+}
+
+/// Whether this is the superuser.
+pub fn is_root(sh: &Shell) -> Result<bool> {
+    Ok(cmd!(sh, "id -u").quiet().read()? == "0")
 }
 
 fn works(sh: &Shell, command: &str) -> bool {
