@@ -53,6 +53,9 @@ pub fn run(args: Args) -> Outcome {
     if !(1.0..=86_400.0).contains(&args.seconds) {
         return Err(Failure::usage(format!("--seconds is {}; use 1 to 86400", args.seconds)));
     }
+    if let Some(path) = &args.json {
+        output::check_writable(path)?;
+    }
     let options = Options {
         seconds: args.seconds,
         hogs: args.hogs,

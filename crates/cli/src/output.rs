@@ -30,6 +30,15 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     fs::write(path, json(value)?).map_err(|error| Failure::fault(format!("cannot write {}: {error}", path.display())))
 }
 
+/// Fails where `path` could not be written, before what it is to hold has cost an hour. Its content stays.
+pub fn check_writable(path: &Path) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(());
+    }
+    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
+}
+
 fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(Failure::fault)
 }

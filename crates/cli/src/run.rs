@@ -1,7 +1,7 @@
 //! `qfabric run`: any unmodified program under a contract, all its threads, its budget tuned while it runs.
 //!
 //! ```text
-//! hold program ─ admit its pid ─ let it go ─┬─ look every 200 ms ─┐─ ended ─ last look ─ release ─ report
+//! hold program ─ admit its pid ─ let it go ─┬─ look now and then ─┐─ ended ─ last look ─ release ─ report
 //!                   │ refused: it never ran  └────────────────────┘
 //! ```
 
@@ -19,8 +19,11 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::program::{Running, Waiting};
 use crate::{output, profiles};
 
-/// How often the application's row is read while it runs: what a report can lose at most.
-const LOOK_MS: u32 = 200;
+/// How often the application's row is read while it runs, in the first looks and later: what a report can lose
+/// at most, since the daemon forgets an application with its process.
+const LOOK_MS: (u32, u32) = (100, 500);
+/// Looks at the faster pace: a short run loses little, a long one costs little.
+const FIRST_LOOKS: u32 = 50;
 
 const EXAMPLES: &str = "\
 Examples: qfabric run --fps 25 -- mpv film.mkv
@@ -61,6 +64,9 @@ pub fn run(args: Args) -> Outcome {
     if let Some(profile) = &args.profile {
         contract.profile = Some(profiles::load(profile)?);
     }
+    if let Some(path) = &args.report {
+        output::check_writable(path)?;
+    }
     let program = Waiting::start(&args.command)?;
     let service = Service::find(args.socket.as_deref())?;
     check_mechanism(&service.client, &args.mechanism)?;
@@ -98,18 +104,19 @@ fn check_mechanism(client: &Client, wanted: &str) -> Result<(), Failure> {
 fn follow(program: Running, client: &Client, admitted: Application) -> Result<(Done, Application), Failure> {
     let mut last = admitted;
     let id = last.id;
-    loop {
-        let ended = program.ended_within(LOOK_MS)?;
+    for look in (0_u32..=FIRST_LOOKS).chain(std::iter::repeat(FIRST_LOOKS)) {
+        let ended = program.ended_within(if look < FIRST_LOOKS { LOOK_MS.0 } else { LOOK_MS.1 })?;
         match client.application(id) {
             Ok(application) => last = application,
             // The daemon may be gone or restarting: the program goes on, and we with it.
             Err(error) => tell_once(&error, ended),
         }
         if ended {
-            release(client, id);
-            return Ok((program.reap()?, last));
+            break;
         }
     }
+    release(client, id);
+    Ok((program.reap()?, last))
 }
 
 /// A daemon that saw the end before us has released it already; one that is gone has nothing to release.

@@ -93,6 +93,15 @@ fn a_program_that_cannot_be_started_ends_as_in_a_shell() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_told_before_the_program_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let proof = folder.path().join("it-ran");
+    let touch = format!("touch {}", proof.display());
+    Answer::of(&mut sh(folder.path(), "run --fps 25 --report /nowhere/r.json", &touch)).expect(2, &["/nowhere/r.json"]);
+    assert!(!proof.exists());
+}
+
+#[test]
 fn the_report_has_one_row_with_the_promised_keys() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
