@@ -79,7 +79,9 @@ const APPLICATION: [Metric<Application>; 9] = [
 const RING: [Metric<RingCounters>; 6] = [
     of("ring_records", "records taken from its ring", |r| Counter(r.taken)),
     of("ring_rejected", "records that made no sense", |r| Counter(r.rejected)),
-    of("ring_flooded", "records beyond what its contract can mean, thrown away", |r| Counter(r.flooded)),
+    of("ring_flooded", "times its ring was left unread for a while, holding more than it can mean", |r| {
+        Counter(r.flooded)
+    }),
     of("ring_dropped", "records it dropped for want of room, by its own account", |r| Counter(r.dropped)),
     of("ring_wakeups", "wake-up calls it made", |r| Counter(r.wakes)),
     of("ring_silenced", "times its wake-up calls were not listened to for a while", |r| Counter(r.silenced)),

@@ -255,6 +255,9 @@ impl Engine {
                 let _ = sources.silence(&ring.wake, Source::Ring(*id), false);
             }
             let taken = ring.take(batch, bounds.jobs_per_look);
+            // Read after the records: to the host, no job ends in the future. The turn may be a while old, where
+            // our own reservation was used up in it.
+            let now = if taken > 0 { clock::now() } else { now };
             for event in batch.drain(..) {
                 core.handle(Input::Job { app: *id, event }, now);
             }

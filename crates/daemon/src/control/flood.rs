@@ -1,8 +1,8 @@
 //! How much of the control thread one application may take: a budget per window, and what is over it.
 //!
 //! An honest application sends at most two records and one wake-up a job. Four times that is allowed, and a
-//! whole ring on top, so that a backlog after a pause is no flood. Beyond, records are thrown away and wake-ups
-//! are not listened to until the window ends; both are counted.
+//! whole ring on top, so that a backlog after a pause is no flood. Beyond, the ring is not read and wake-ups are
+//! not listened to until the window ends; both are counted.
 
 use qfabric_types::{Instant, Nanos, ring};
 
@@ -44,10 +44,10 @@ impl Flood {
         true
     }
 
-    /// Counts a record; whether it may be looked at.
+    /// Counts a record; whether the next one may be read.
     pub fn record(&mut self) -> bool {
         self.records += 1;
-        self.records <= self.records_allowed
+        self.records < self.records_allowed
     }
 
     /// Counts a wake-up; whether the next one is to be listened to.
@@ -83,7 +83,7 @@ mod tests {
         let start = Instant::new(5);
         assert!(flood.turn(start));
         let taken = (0..10_000).filter(|_| flood.record()).count();
-        assert_eq!(taken, ring::CAPACITY + 4 * 3);
+        assert_eq!(taken + 1, ring::CAPACITY + 4 * 3);
         assert!(!flood.turn(start + Nanos::from_millis(99)) && !flood.record());
         assert!(flood.turn(start + Nanos::from_millis(100)) && flood.record());
     }
