@@ -13,13 +13,15 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 7] = [
+const NEEDS: [Need; 9] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
     Need { package: "libavformat-dev", why: "the player reads with it", is_met: |sh| library(sh, "libavformat") },
     Need { package: "libavutil-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavutil") },
     Need { package: "ffmpeg", why: "makes the demo's clips", is_met: |sh| works(sh, "ffmpeg -version") },
+    Need { package: "g++", why: "tests of the C header under C++", is_met: |sh| works(sh, "c++ --version") },
+    Need { package: "procps", why: "tests end processes by kill", is_met: |sh| works(sh, "kill -l") },
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
