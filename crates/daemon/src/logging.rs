@@ -1,5 +1,7 @@
 //! Logs on standard error, for people or for programs.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
@@ -14,7 +16,8 @@ pub(crate) fn start(log: &Log) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new("info"), Some((filter, error))),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     // An error says that logging was started before.
     let _ = match log.format {
         LogFormat::Text => builder.with_target(false).try_init(),
