@@ -180,7 +180,8 @@ impl App {
             self.finish(at, job);
             let look = job.release + self.contract.period + self.contract.period - lead(&self.contract);
             self.look = if look > now { look } else { Instant::ZERO };
-            self.due = self.due.min(look.max(now));
+            // Later than before as a rule: an outdated timer would fire once per application and period.
+            self.due = self.find_due();
         }
     }
 
@@ -359,6 +360,11 @@ impl App {
         }
     }
 
+    /// CPU time over the time it had; costs are an application's own word, so the answer is bounded here.
+    fn used(&self) -> Share {
+        if self.time == Nanos::ZERO { Share::ZERO } else { Share::of_budget(self.cost, self.time).min(Share::MAX) }
+    }
+
     pub(crate) fn application(&self) -> Application {
         let status = |t: &Thread| ThreadStatus { tid: t.id, reservation: t.applied.map(|value| value.reservation) };
         Application {
@@ -371,7 +377,7 @@ impl App {
             granted: self.granted,
             threads: self.threads.iter().map(status).collect(),
             quality: self.meter.quality(&self.contract.name),
-            used: Share::of_budget(self.cost, self.time),
+            used: self.used(),
         }
     }
 }

@@ -187,6 +187,8 @@ impl Share {
     pub const ZERO: Share = Share(0);
     /// One whole CPU.
     pub const ONE: Share = Share(1_000_000);
+    /// The largest share that is read: 4096 CPUs, beyond which a number is a mistake or a lie.
+    pub const MAX: Share = Share(4_096_000_000);
 
     /// A share of `ppm` millionths of one CPU.
     pub const fn from_ppm(ppm: u32) -> Self {
@@ -263,7 +265,7 @@ impl FromStr for Share {
             None => (trimmed, 1.0),
         };
         let cpus = number.parse::<f64>().map_err(|_| refused())? * scale;
-        if (0.0..=4096.0).contains(&cpus) { Ok(Share::from_f64(cpus)) } else { Err(refused()) }
+        if (0.0..=Share::MAX.as_f64()).contains(&cpus) { Ok(Share::from_f64(cpus)) } else { Err(refused()) }
     }
 }
 
@@ -277,10 +279,10 @@ impl Serialize for Share {
 impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let cpus = f64::deserialize(deserializer)?;
-        if (0.0..=4096.0).contains(&cpus) {
+        if (0.0..=Share::MAX.as_f64()).contains(&cpus) {
             Ok(Share::from_f64(cpus))
         } else {
-            Err(serde::de::Error::custom(format!("share {cpus} is not between 0 and 4096 CPUs")))
+            Err(serde::de::Error::custom(format!("share {cpus} is not between 0 and {}", Share::MAX)))
         }
     }
 }

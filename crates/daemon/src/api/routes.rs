@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
-use qfabric_types::{AppId, Contract, Share};
+use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
 use crate::auth::{self, Peer};
@@ -21,9 +21,6 @@ use crate::{metrics, openapi, problem};
 
 /// Longest body read: a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints fits.
 const BODY_LIMIT: usize = 256 << 10;
-
-/// The largest share that the API's own types read.
-const MOST_CPUS: Share = Share::from_ppm(4_096_000_000);
 
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -192,10 +189,8 @@ async fn lean_status(context: &Context) -> Result<HostStatus, Problem> {
     Ok(status)
 }
 
-/// Whoever asked for a contract has its profile; to everybody else it is a hundred kilobytes of noise. And
-/// nobody could read back a share above [`MOST_CPUS`], which a lying client's jobs may come to.
+/// Whoever asked for a contract has its profile; to everybody else it is a hundred kilobytes of noise.
 fn lean(mut application: Application) -> Application {
     application.contract.profile = None;
-    application.used = application.used.min(MOST_CPUS);
     application
 }
