@@ -95,17 +95,6 @@ impl Deadline {
         self.journal.as_mut()
     }
 
-    /// A covered thread made another: gives the child the nice value and fair policy that its parent had before
-    /// it was reserved, as it would have inherited them then. (RESET_ON_FORK starts it at nice 0.) Nothing
-    /// happens where the parent is not reserved, or was real-time before.
-    pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
-        let was = self.threads.get(&parent).filter(|h| h.given.is_some()).map(|h| h.before.was);
-        let Some(was) = was.filter(|w| !w.policy.is_real_time() && w.flags & RESET_ON_FORK == 0) else { return };
-        if was != SchedAttr::fair(0) && SchedAttr::of(child).is_ok_and(|c| !c.policy.is_real_time()) {
-            let _ = was.give(child); // gone again, or not allowed: then it keeps nice 0
-        }
-    }
-
     /// How many threads are kept track of.
     pub fn len(&self) -> usize {
         self.threads.len()
@@ -225,9 +214,7 @@ impl Deadline {
             return false;
         }
         held.waiting_at = None;
-        let back = SchedAttr::fair(0).give(thread).and_then(|()| given.give(thread));
-        tracing::warn!(%thread, ?back, "the kernel had forgotten a throttled thread");
-        true
+        SchedAttr::fair(0).give(thread).and_then(|()| given.give(thread)).is_ok()
     }
 
     fn read_failed(&mut self, thread: ThreadId, error: &io::Error) -> ApplyError {
@@ -256,6 +243,14 @@ impl Mechanism for Deadline {
         {
             // A line too few here costs one look at a gone thread when restoring.
             let _ = journal.released(thread);
+        }
+    }
+
+    fn born(&mut self, child: ThreadId, parent: ThreadId) {
+        let was = self.threads.get(&parent).filter(|h| h.given.is_some()).map(|h| h.before.was);
+        let Some(was) = was.filter(|w| !w.policy.is_real_time() && w.flags & RESET_ON_FORK == 0) else { return };
+        if was != SchedAttr::fair(0) && SchedAttr::of(child).is_ok_and(|c| !c.policy.is_real_time()) {
+            let _ = was.give(child); // gone again, or not allowed: then it keeps nice 0
         }
     }
 

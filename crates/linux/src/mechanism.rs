@@ -18,6 +18,11 @@ pub trait Mechanism {
     /// Forgets a thread that is over, without touching whoever has its number now.
     fn forget(&mut self, thread: ThreadId);
 
+    /// A covered thread made another: gives the child the nice value and fair policy that its parent had before
+    /// it was reserved, as it would have inherited them then. (RESET_ON_FORK starts it at nice 0.) Nothing
+    /// happens where the parent is not reserved, or was real-time before.
+    fn born(&mut self, _child: ThreadId, _parent: ThreadId) {}
+
     /// Looks after the threads under reservation: call it about once a second. Answers the threads that the
     /// kernel had forgotten and that run again now.
     fn tend(&mut self) -> Vec<ThreadId> {

@@ -64,6 +64,18 @@ impl Core {
         self.carry_out(now);
     }
 
+    /// A covered thread made another, which inherits what its parent was before it was reserved.
+    pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
+        self.mechanism.born(child, parent);
+    }
+
+    /// Looks after reserved threads; see [`Mechanism::tend`].
+    pub fn tend(&mut self) {
+        for thread in self.mechanism.tend() {
+            self.notes.tell(Note::Rescued { thread });
+        }
+    }
+
     /// As [`Core::handle`], for an input that is answered.
     pub fn ask(&mut self, input: Input, now: Instant) -> Answer {
         self.failures.clear();

@@ -32,6 +32,9 @@ const REQUESTS_PER_TURN: usize = 16;
 /// Looks at one ring per turn: the record that woke us, and what comes while it is handled.
 const ROUNDS: usize = 3;
 
+/// How often reserved threads are looked after: a forgotten one is found at the second look.
+const TEND_EVERY: Nanos = Nanos::from_millis(1_000);
+
 /// What of the configuration the loop needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -62,6 +65,8 @@ pub(crate) struct Engine {
     pub(super) observer: Box<dyn Observer>,
     /// When the observer is asked next; `NEVER` while nobody is observed.
     pub(super) observe_at: Instant,
+    /// When reserved threads are looked after next, if there are any.
+    tend_at: Instant,
     pub(super) bounds: Bounds,
     pub(super) requests_made: u64,
     commands: Receiver<Command>,
@@ -90,6 +95,7 @@ impl Engine {
             sources,
             observer,
             observe_at: Instant::NEVER,
+            tend_at: Instant::ZERO,
             bounds,
             requests_made: 0,
             commands,
@@ -130,6 +136,10 @@ impl Engine {
             self.serve_rings(now);
         }
         self.leave_empty(now);
+        if now >= self.tend_at {
+            self.core.tend();
+            self.tend_at = now + TEND_EVERY;
+        }
     }
 
     fn count_causes(&mut self, now: Instant) {
@@ -154,7 +164,8 @@ impl Engine {
         };
         let apps = self.apps.by_id.values().filter_map(of_app).min();
         let observer = (self.observe_at != Instant::NEVER).then_some(self.observe_at);
-        [self.core.host.next_wakeup(), apps, observer].into_iter().flatten().min()
+        let tend = (!self.apps.by_id.is_empty()).then_some(self.tend_at);
+        [self.core.host.next_wakeup(), apps, observer, tend].into_iter().flatten().min()
     }
 
     fn take_commands(&mut self, now: Instant) {

@@ -18,6 +18,8 @@ pub(crate) enum Note {
     Host(HostEvent),
     /// The mechanism refused.
     NotApplied(ApplyError),
+    /// The kernel had forgotten a throttled thread; it runs again.
+    Rescued { thread: ThreadId },
     /// An application was admitted.
     Joined { app: AppId, pid: i32, name: String },
     /// An application took its ring.
@@ -62,6 +64,9 @@ pub(crate) fn log(note: Note) {
     match note {
         Note::Host(event) => log_event(event),
         Note::NotApplied(error) => tracing::warn!(thread = error.thread().0, errno = error.errno(), "{error}"),
+        Note::Rescued { thread } => {
+            tracing::warn!(thread = thread.0, "throttled and forgotten by the kernel; runs again")
+        }
         Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
         Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),
         Note::RingClosed { app } => tracing::debug!(app = app.0, "ring connection closed"),

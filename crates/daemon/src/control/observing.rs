@@ -139,6 +139,7 @@ fn tell(apps: &mut Apps, core: &mut Core, observation: Observation, now: Instant
         Observation::Born { tid, parent, .. } => {
             let app = covering_program(apps, parent)?;
             if apps.is_free(tid) {
+                core.born(tid, parent);
                 born(apps, core, app, tid, now);
             }
         }
