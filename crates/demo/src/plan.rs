@@ -22,6 +22,14 @@ impl Scenario {
             Scenario::Shift => "shift",
         }
     }
+    /// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations. A lone player
+    /// on GRUB can be tight; where everybody needs what the others leave over, a wider margin pays.
+    pub fn rho(self) -> f64 {
+        match self {
+            Scenario::Hogs => 0.5,
+            Scenario::Shift => 1.3,
+        }
+    }
     fn weight(self) -> f64 {
         match self {
             Scenario::Hogs => 1.0,

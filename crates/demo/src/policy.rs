@@ -73,6 +73,8 @@ impl Policy {
             Policy::Qfabric { predictor, reclaim } => {
                 let mut arguments = vec!["--qfabric".into(), "--predictor".into(), predictor.to_string()];
                 arguments.extend(["--server-period".into(), format!("{}ns", ground.server_period.get())]);
+                arguments.extend(["--early".into(), ground.early.to_string(), "--rho".into(), ground.rho.to_string()]);
+                // Last, so that a caller's options hold.
                 arguments.extend(ground.contract.iter().cloned());
                 arguments.extend((!reclaim).then(|| "--hard".into()));
                 arguments
@@ -115,6 +117,8 @@ pub struct Ground {
     pub players: u32,
     /// How early a job may be inside the target interval, as a fraction of T.
     pub early: f64,
+    /// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations.
+    pub rho: f64,
     /// Mean of the trial execution, as a share of one CPU.
     pub mean_share: f64,
     /// Contract options that all Q-Fabric policies have in common.
@@ -160,8 +164,9 @@ mod tests {
             capacity: Share::from_ppm(1_800_000),
             players: 6,
             early: 0.2,
+            rho: 0.8,
             mean_share: 0.2,
-            contract: vec!["--rho".into(), "1".into()],
+            contract: vec!["--rho".into(), "2".into()],
         }
     }
 
@@ -192,7 +197,10 @@ mod tests {
     #[test]
     fn the_players_contract_is_on_its_command_line() {
         let arguments = Policy::Qfabric { predictor: predictors()[1], reclaim: false }.arguments(&ground());
-        assert_eq!(arguments.join(" "), "--qfabric --predictor mma:3,12 --server-period 10000000ns --rho 1 --hard");
+        assert_eq!(
+            arguments.join(" "),
+            "--qfabric --predictor mma:3,12 --server-period 10000000ns --early 0.2 --rho 0.8 --rho 2 --hard"
+        );
         assert!(Policy::Plain.arguments(&ground()).is_empty());
     }
 }

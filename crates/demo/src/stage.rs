@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use qfabric_daemon::{Config, Embedded};
-use qfabric_types::Share;
+use qfabric_types::{Nanos, Share};
 
 use crate::Options;
 use crate::children::{self, Hogs, Interrupted, Stop};
@@ -16,13 +16,11 @@ use crate::policy::{Ground, Policy};
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::{Machine, Report};
-use crate::trial::{self, Trace};
+use crate::trial::{self, PLAYERS_PER_CPU, Trace};
 
-/// Players per CPU near capacity.
-const PLAYERS_PER_CPU: usize = 3;
 /// Hogs per CPU: with fewer than six, fair sharing still carries a light player.
 const HOGS_PER_CPU: usize = 6;
-/// e/T: half of the default target interval's width that the paper used.
+/// e/T: one server period of four.
 const EARLY: f64 = 0.25;
 
 /// Runs the demo. On Ctrl-C everything is put back and what was measured so far comes back as a report that
@@ -79,6 +77,11 @@ impl<'a> Measurement<'a> {
     fn all(self, runs: &[Run], progress: &mut dyn Progress) -> Result<Measured> {
         let traces = [0, 1].map(|i| self.folder.0.join(format!("trace{i}.txt")));
         let trials = self.trial(&traces, progress)?;
+        for (clip, trial) in self.clips.iter().zip(&trials) {
+            if let Some(note) = clips::misfit(clip, trial.mean_share()) {
+                progress.note(&note);
+            }
+        }
         let mut records = Vec::new();
         for (i, run) in runs.iter().enumerate() {
             let title =
@@ -128,8 +131,13 @@ impl<'a> Measurement<'a> {
         stage.run(run, &ground, progress)
     }
 
+    /// The daemon's control thread is scheduled by deadlines too: one that lies behind those of the players'
+    /// reservations would make it wait for all of them, and new budgets would come too late.
     fn daemon(&self) -> Result<Embedded> {
-        Embedded::start(Config::default()).context("the embedded daemon")
+        let mut config = Config::default();
+        config.control.period = Nanos::new(self.options.server_period.get() / 2);
+        config.control.budget = Nanos::new(config.control.period.get() / 10);
+        Embedded::start(config).context("the embedded daemon")
     }
 
     fn ground(&self, scenario: Scenario, trials: &[Trace; 2]) -> Ground {
@@ -142,6 +150,7 @@ impl<'a> Measurement<'a> {
             capacity: self.capacity,
             players: players as u32,
             early: EARLY,
+            rho: scenario.rho(),
             mean_share,
             contract: self.options.contract.clone(),
         }

@@ -10,8 +10,10 @@ use crate::children::{self, Killed, Stop};
 /// 25 frames a second.
 pub const PERIOD_NS: f64 = 40e6;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Players per CPU near capacity.
+pub const PLAYERS_PER_CPU: usize = 3;
 /// Calibration takes the best of so many tries: whatever else runs on the machine only ever adds.
-const TRIES: usize = 4;
+const TRIES: usize = 3;
 
 /// One decoded stream: cost in ns and bytes of each frame.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -76,14 +78,15 @@ fn wait_for_all(trials: &mut [Killed], stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Mean share of one CPU that decoding each clip takes at 25 frames a second while every CPU is decoding:
-/// neighbours share caches, memory and often cores, so a clip decoded alone would look too cheap.
-pub fn shares_with_all_cpus_busy(player: &Path, clips: &[PathBuf], stop: &Stop) -> Result<Vec<f64>> {
+/// Mean share of one CPU that decoding each clip takes at 25 frames a second while as many decode as will
+/// near capacity: neighbours share caches, memory and often cores, so a clip decoded alone would look too
+/// cheap.
+pub fn shares_in_company(player: &Path, clips: &[PathBuf], stop: &Stop) -> Result<Vec<f64>> {
     let folder = std::env::temp_dir();
-    let cpus = std::thread::available_parallelism().map_or(2, usize::from).max(clips.len());
-    let copies: Vec<PathBuf> = (0..cpus).map(|i| clips[i % clips.len()].clone()).collect();
+    let players = PLAYERS_PER_CPU * std::thread::available_parallelism().map_or(1, usize::from);
+    let copies: Vec<PathBuf> = (0..players.max(clips.len())).map(|i| clips[i % clips.len()].clone()).collect();
     let output = |i: usize| folder.join(format!("qfabric-trial-{}-{i}.txt", std::process::id()));
-    let outputs: Vec<PathBuf> = (0..cpus).map(output).collect();
+    let outputs: Vec<PathBuf> = (0..copies.len()).map(output).collect();
     let tries: Result<Vec<Vec<Trace>>> = (0..TRIES).map(|_| run(player, &copies, &outputs, stop)).collect();
     for path in &outputs {
         std::fs::remove_file(path).ok(); // already gone is as good

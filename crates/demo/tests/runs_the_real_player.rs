@@ -85,8 +85,9 @@ fn ground() -> Ground {
         capacity: Share::from_ppm(200_000),
         players: 2,
         early: 0.25,
+        rho: 1.0,
         mean_share: 0.05,
-        contract: vec!["--rho".into(), "1.0".into()],
+        contract: Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ use qfabric_types::{Choice, Class, Nanos, PredictorSpec, Share};
 #[derive(Parser, Debug)]
 #[command(
     version,
+    args_override_self = true,
     after_help = "Example:\n  qfabric-player clip.mkv --seconds 10 --qfabric --predictor hint:24 --log jobs.jsonl"
 )]
 pub struct Options {

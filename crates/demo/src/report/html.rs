@@ -5,6 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::{Report, plots, table};
+use crate::plan::Scenario;
 use crate::rows::Row;
 
 const STYLE: &str = include_str!("report.css");
@@ -42,8 +43,11 @@ pub fn title(report: &Report, scenario: &str) -> String {
     let row = report.rows.iter().find(|row| row.scenario == scenario);
     let (players, hogs) = row.map_or((0, 0), |row| (row.players, row.hogs));
     match scenario {
-        "shift" => format!("{players} players near capacity, load shift half-way, {hogs} CPU hogs beside them"),
-        _ => format!("one player under {hogs} CPU hogs"),
+        "shift" => format!(
+            "{players} players near capacity, load shift half-way, {hogs} CPU hogs beside them (Q-Fabric: ρ = {})",
+            Scenario::Shift.rho()
+        ),
+        _ => format!("one player under {hogs} CPU hogs (Q-Fabric: ρ = {})", Scenario::Hogs.rho()),
     }
 }
 

@@ -87,6 +87,13 @@ impl ClipNote {
     }
 }
 
+impl RunPoints {
+    /// The jobs of the first player, which stands for all in the plots over time.
+    pub fn first_player(&self) -> &[Point] {
+        self.players.first().map_or(&[], Vec::as_slice)
+    }
+}
+
 /// The jobs behind a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunPoints {
@@ -98,8 +105,8 @@ pub struct RunPoints {
     pub target: (f64, f64),
     /// Probability of each error, all players: `(ε/T, fraction of jobs)`, by ε.
     pub pmf: Vec<(f64, f64)>,
-    /// The jobs of the first player.
-    pub first_player: Vec<Point>,
+    /// The jobs of each player.
+    pub players: Vec<Vec<Point>>,
     /// The first job after the shift, where there is one.
     pub shift_at: Option<u64>,
 }
@@ -194,7 +201,7 @@ fn run_points(run: &RunRecord) -> RunPoints {
         policy: run.policy.clone(),
         target: (-run.early, run.late),
         pmf: pmf(&errors, run.server_period.as_f64() / run.period.as_f64()),
-        first_player: players.into_iter().next().unwrap_or_default(),
+        players,
         shift_at: run.shift_at,
     }
 }

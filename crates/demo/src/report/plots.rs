@@ -198,28 +198,28 @@ fn error<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
     chart.draw_series([Rectangle::new(band, TARGET.filled())])?;
     mesh(&mut chart, &|x| format!("{x:.0}"), &|y| format!("{y:.1}"))?;
     shift_line(&mut chart, run, y)?;
-    let line = run.first_player.iter().map(|p| (p.k as f64, p.error.clamp(y.0, y.1)));
+    let line = run.first_player().iter().map(|p| (p.k as f64, p.error.clamp(y.0, y.1)));
     chart.draw_series(LineSeries::new(line, colour(&run.policy).stroke_width(1))).map(drop)
 }
 
 fn budget<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
-    let tops = run.first_player.iter().flat_map(|p| [p.cost, p.bandwidth]).flatten();
+    let tops = run.first_player().iter().flat_map(|p| [p.cost, p.bandwidth]).flatten();
     let (x, y) = (jobs(run), (0.0, tops.fold(0.2, f64::max) * 1.1));
     let mut chart = chart(panel, run, x, y)?;
     mesh(&mut chart, &|x| format!("{x:.0}"), &|y| format!("{:.0} %", y * 100.0))?;
     shift_line(&mut chart, run, y)?;
-    let costs = run.first_player.iter().filter_map(|p| Some((p.k as f64, p.cost?)));
+    let costs = run.first_player().iter().filter_map(|p| Some((p.k as f64, p.cost?)));
     chart.draw_series(costs.map(|(k, c)| Rectangle::new([(k - 0.4, 0.0), (k + 0.4, c)], COST.filled())))?;
-    let granted = run.first_player.iter().filter_map(|p| Some((p.k as f64, p.bandwidth?)));
+    let granted = run.first_player().iter().filter_map(|p| Some((p.k as f64, p.bandwidth?)));
     let steps = granted.flat_map(|(k, b)| [(k - 0.5, b), (k + 0.5, b)]);
     chart.draw_series(LineSeries::new(steps, colour(&run.policy).stroke_width(1)))?;
-    let missed = run.first_player.iter().filter(|p| p.missed);
+    let missed = run.first_player().iter().filter(|p| p.missed);
     chart.draw_series(missed.map(|p| Circle::new((p.k as f64, y.1 * 0.97), 2, MISS.filled()))).map(drop)
 }
 
 fn jobs(run: &RunPoints) -> (f64, f64) {
-    let first = run.first_player.first().map_or(0, |p| p.k) as f64;
-    let last = run.first_player.last().map_or(1, |p| p.k) as f64;
+    let first = run.first_player().first().map_or(0, |p| p.k) as f64;
+    let last = run.first_player().last().map_or(1, |p| p.k) as f64;
     (first - 0.5, last.max(first) + 0.5)
 }
 
@@ -258,7 +258,7 @@ mod tests {
     fn a_run_without_jobs_is_drawn_empty() {
         let mut report = report();
         for run in &mut report.runs {
-            (run.first_player, run.pmf) = (Vec::new(), Vec::new());
+            (run.players, run.pmf) = (Vec::new(), Vec::new());
         }
         for (_, figure) in figures(&report) {
             svg(&figure).unwrap();
