@@ -106,7 +106,7 @@ pub fn find_player() -> Result<PathBuf> {
 /// A command for the player, in a process group of its own: Ctrl-C reaches the demo, which ends its children.
 pub fn player_command(player: &Path) -> Command {
     let mut command = Command::new(player);
-    command.arg("--die-with-parent").process_group(0);
+    command.arg("--die-with-parent").arg(std::process::id().to_string()).process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

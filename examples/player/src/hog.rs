@@ -3,12 +3,12 @@
 use anyhow::{Context, Result};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// Asks the kernel to kill this process when its parent ends, however the parent ends.
-pub fn die_with_parent() -> Result<()> {
-    let parent = getppid();
+/// Asks the kernel to kill this process when its parent, the process `parent`, ends, however it ends.
+pub fn die_with_parent(parent: i32) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("PR_SET_PDEATHSIG")?;
     // The parent may have ended before the request: then nobody is left to send the signal.
-    anyhow::ensure!(getppid() == parent, "the parent ended while this process started");
+    let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
+    anyhow::ensure!(is_there, "the parent ended while this process started");
     Ok(())
 }
 

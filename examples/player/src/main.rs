@@ -33,8 +33,8 @@ fn main() -> ExitCode {
 
 fn run(options: &options::Options) -> anyhow::Result<()> {
     ffmpeg_next::util::log::set_level(ffmpeg_next::util::log::Level::Fatal);
-    if options.die_with_parent {
-        hog::die_with_parent()?;
+    if let Some(parent) = options.die_with_parent {
+        hog::die_with_parent(parent)?;
     }
     match (&options.trace, options.hog) {
         (_, true) => hog::spin(),

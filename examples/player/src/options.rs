@@ -47,9 +47,9 @@ pub struct Options {
     /// Print `ready`, then wait for a line on standard input: the CLOCK_MONOTONIC nanosecond to start at.
     #[arg(long)]
     pub wait: bool,
-    /// Be killed when the parent process ends.
-    #[arg(long)]
-    pub die_with_parent: bool,
+    /// Be killed when the parent process ends; not even start where PARENT is not the parent any more.
+    #[arg(long, value_name = "PARENT")]
+    pub die_with_parent: Option<i32>,
     /// Decode nothing; burn CPU time until killed.
     #[arg(long)]
     pub hog: bool,

@@ -22,7 +22,7 @@ fn clip(folder: &Path) -> PathBuf {
 
 fn player() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric-player"));
-    command.arg("--die-with-parent");
+    command.arg("--die-with-parent").arg(std::process::id().to_string());
     command
 }
 
@@ -100,7 +100,7 @@ fn nonsense_is_refused_by_name() {
 
 #[test]
 fn a_hog_ends_with_its_parent_even_when_that_is_killed() {
-    let script = format!("{} --die-with-parent --hog & echo $!; wait", env!("CARGO_BIN_EXE_qfabric-player"));
+    let script = format!("{} --die-with-parent $$ --hog & echo $!; wait", env!("CARGO_BIN_EXE_qfabric-player"));
     let mut parent = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(parent.stdout.take().unwrap()).read_line(&mut said).unwrap();
