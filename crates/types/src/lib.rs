@@ -9,6 +9,7 @@ pub mod api;
 mod contract;
 mod ids;
 mod job;
+mod moments;
 mod nouns;
 #[cfg(feature = "openapi")]
 mod openapi;
@@ -21,6 +22,7 @@ mod units;
 pub use contract::{Contract, InvalidContract, JobSource, Profile};
 pub use ids::{AppId, Owner, ThreadId};
 pub use job::{Foresight, JobRecord};
+pub use moments::Moments;
 pub use nouns::{Demand, Sample, Setting, Usage};
 pub use quality::{Quality, QualityMeter, quantized_error};
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};

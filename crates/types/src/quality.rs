@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::{Instant, Nanos};
+use crate::{Instant, Moments, Nanos};
 
 /// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,26 +49,6 @@ pub struct QualityMeter {
     bandwidth: Moments,
     jitter: Histogram<u64>,
     last_finish: Option<Instant>,
-}
-
-/// Welford's running mean and variance.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
-    n: f64,
-    mean: f64,
-    m2: f64,
-}
-
-impl Moments {
-    fn push(&mut self, x: f64) {
-        self.n += 1.0;
-        let delta = x - self.mean;
-        self.mean += delta / self.n;
-        self.m2 += delta * (x - self.mean);
-    }
-    fn sd(&self) -> f64 {
-        if self.n > 0.0 { (self.m2 / self.n).sqrt() } else { 0.0 }
-    }
 }
 
 impl QualityMeter {
@@ -120,9 +100,9 @@ impl QualityMeter {
             jobs: self.jobs,
             misses: self.misses,
             in_target: if self.jobs > 0 { self.in_target as f64 / self.jobs as f64 } else { 0.0 },
-            mean_error: self.error.mean,
+            mean_error: self.error.mean(),
             sd_error: self.error.sd(),
-            mean_bandwidth: self.bandwidth.mean,
+            mean_bandwidth: self.bandwidth.mean(),
             sd_bandwidth: self.bandwidth.sd(),
             jitter_p99_ns: if self.jitter.is_empty() { 0 } else { self.jitter.value_at_quantile(0.99) },
         }

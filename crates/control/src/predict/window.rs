@@ -3,6 +3,8 @@
 //! ever; so a second pair of sums is built from the samples since the buffer last wrapped, and takes over
 //! at the next wrap: no sum is ever older than `2n` samples, and no job pays for the rebuild.
 
+use qfabric_types::Moments;
+
 /// The last `n` samples and their moments.
 #[derive(Clone, Debug)]
 pub struct Window {
@@ -11,29 +13,6 @@ pub struct Window {
     full: bool,
     current: Moments,
     fresh: Moments,
-}
-
-/// Mean and sum of squared deviations.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
-    n: f64,
-    mean: f64,
-    m2: f64,
-}
-
-impl Moments {
-    fn push(&mut self, x: f64) {
-        self.n += 1.0;
-        let delta = x - self.mean;
-        self.mean += delta / self.n;
-        self.m2 += delta * (x - self.mean);
-    }
-
-    fn replace(&mut self, old: f64, new: f64) {
-        let before = self.mean;
-        self.mean += (new - old) / self.n;
-        self.m2 = (self.m2 + (new - old) * (new - self.mean + old - before)).max(0.0);
-    }
 }
 
 impl Window {
@@ -71,12 +50,12 @@ impl Window {
 
     /// Mean of the samples.
     pub fn mean(&self) -> f64 {
-        self.current.mean
+        self.current.mean()
     }
 
     /// Population standard deviation of the samples.
     pub fn sd(&self) -> f64 {
-        if self.current.n > 0.0 { (self.current.m2 / self.current.n).sqrt() } else { 0.0 }
+        self.current.sd()
     }
 }
 
