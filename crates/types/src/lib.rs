@@ -7,6 +7,7 @@
 
 pub mod api;
 mod contract;
+pub mod format;
 mod ids;
 mod job;
 mod moments;

@@ -1,0 +1,14 @@
+//! E-code: a small C for event handlers, that can be checked, run in user space and run in the kernel.
+//!
+//! ```text
+//! text ──parse──> syntax tree ──check──> Program (hir) ──┬──> interpreter: the reference
+//!                                                        └──> generated eBPF ──> `qfabric-jit`, the kernel
+//! ```
+//! Nothing here does I/O or reads a clock; source text is hostile until checked.
+#![forbid(unsafe_code)]
+
+mod engine;
+pub mod hir;
+
+pub use engine::{Engine, Limits, World};
+pub use hir::{Fault, FaultKind, Program};

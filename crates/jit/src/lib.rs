@@ -1,0 +1,1 @@
+//! E-code as machine code in user space.
