@@ -10,6 +10,7 @@ mod contract;
 pub mod format;
 mod ids;
 mod job;
+pub mod memory;
 mod moments;
 mod nouns;
 #[cfg(feature = "openapi")]
