@@ -7,6 +7,8 @@
 
 pub mod api;
 mod contract;
+pub mod ecalls_wire;
+pub mod event_json;
 pub mod format;
 mod ids;
 mod job;

@@ -1,0 +1,341 @@
+//! The messages of `ecalls.sock` (SOCK_SEQPACKET): one message, one packet; little endian, no padding.
+//!
+//! ```text
+//! client                                daemon
+//!   Hello ────────────────────────────────>        a connection is a lease: what was asked for under its
+//!        <──────────────────────────── Welcome     number ends with it
+//!   Raise ────────────────────────────────>        no answer: one system call per event
+//!   Take(subscription), TakeDown ─────────>
+//!        <────────────────── Given + descriptors, or Refused
+//!        <──────── Call, TakenOut, Ended           at any time
+//!   Reply ────────────────────────────────>        to a Call
+//! ```
+//! Whatever arrives is checked: unknown kinds, wrong lengths and texts that are not UTF-8 are none.
+
+use crate::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
+use crate::format::Format;
+
+/// Of the messages below; a daemon that speaks another one refuses `Hello`.
+pub const VERSION: u8 = 1;
+/// Longest data of an event.
+pub const MAX_DATA: usize = Format::MAX_SIZE as usize;
+/// Longest message: the data and what stands before it.
+pub const MAX_MESSAGE: usize = MAX_DATA + 64;
+/// Longest text of a refusal or a reason; longer ones are cut.
+pub const MAX_TEXT: usize = 1_000;
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromClient<'a> {
+    /// The first message.
+    Hello {
+        /// [`VERSION`].
+        version: u8,
+    },
+    /// Raises an event.
+    Raise(Raise<'a>),
+    /// Asks for the descriptors of a subscription.
+    Take(SubscriptionId),
+    /// Asks for the descriptor of `memory_down`.
+    TakeDown,
+    /// Answers a call.
+    Reply {
+        /// The call.
+        call: u64,
+        /// The answer.
+        data: &'a [u8],
+    },
+}
+
+/// An event on its way to the daemon: the paper's `raise_event(service, pid, data, deadline, cpu)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raise<'a> {
+    /// The service.
+    pub service: ServiceId,
+    /// The subscriber it is for; −1 for all.
+    pub pid: i32,
+    /// Late after so many microseconds; 0: never.
+    pub deadline_us: u64,
+    /// Asks the CPU scheduler to cooperate.
+    pub cpu: bool,
+    /// The event.
+    pub data: &'a [u8],
+}
+
+/// What the daemon says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromDaemon<'a> {
+    /// The connection is a lease with this number.
+    Welcome(LeaseId),
+    /// What was asked for; the descriptors come along, in the order of [`Given`]'s bits.
+    Given(Given),
+    /// What was asked for cannot be had.
+    Refused(&'a str),
+    /// The owner of a service is called.
+    Call {
+        /// To be named in the answer.
+        call: u64,
+        /// The service.
+        service: ServiceId,
+        /// Who calls.
+        pid: i32,
+        /// What is asked.
+        data: &'a [u8],
+    },
+    /// A handler faulted too often and was taken out.
+    TakenOut {
+        /// Whose handler.
+        subscription: SubscriptionId,
+        /// The numbers and the last fault.
+        why: &'a str,
+    },
+    /// A subscription ended by itself: its process, or its service.
+    Ended {
+        /// Which.
+        subscription: SubscriptionId,
+        /// Why.
+        why: &'a str,
+    },
+}
+
+/// Which descriptors come along, lowest bit first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given(pub u8);
+
+impl Given {
+    /// The memory that events are written into.
+    pub const UP: u8 = 1;
+    /// An eventfd that is written to when the reader sleeps.
+    pub const WAKE: u8 = 2;
+    /// The pages of the I/O module.
+    pub const SOCKETS: u8 = 4;
+    /// The memory the application writes into.
+    pub const DOWN: u8 = 8;
+
+    /// The descriptor of this bit, out of those that came along.
+    pub fn index(self, bit: u8) -> Option<usize> {
+        (self.0 & bit != 0).then(|| (self.0 & (bit - 1)).count_ones() as usize)
+    }
+
+    /// How many come along.
+    pub fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+impl<'a> FromClient<'a> {
+    /// Writes the message into `out`, which is emptied first.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        match self {
+            FromClient::Hello { version } => out.extend([1, *version]),
+            FromClient::Raise(raise) => raise.encode(out),
+            FromClient::Take(id) => tagged(out, 3, *id),
+            FromClient::TakeDown => out.push(4),
+            FromClient::Reply { call, data } => {
+                tagged(out, 5, *call);
+                out.extend(*data);
+            }
+        }
+    }
+
+    /// Reads a message; none where it makes no sense.
+    pub fn decode(bytes: &'a [u8]) -> Option<FromClient<'a>> {
+        let (kind, rest) = bytes.split_first()?;
+        match (kind, rest.len()) {
+            (1, 1) => Some(FromClient::Hello { version: rest[0] }),
+            (2, _) => Raise::decode(rest).map(FromClient::Raise),
+            (3, 8) => Some(FromClient::Take(word(rest)?.0)),
+            (4, 0) => Some(FromClient::TakeDown),
+            (5, 8..) => word(rest).filter(|(_, data)| data.len() <= MAX_DATA).map(reply),
+            _ => None,
+        }
+    }
+}
+
+fn reply((call, data): (u64, &[u8])) -> FromClient<'_> {
+    FromClient::Reply { call, data }
+}
+
+impl<'a> Raise<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend([2, u8::from(self.cpu)]);
+        out.extend(self.service.to_le_bytes());
+        out.extend(self.pid.to_le_bytes());
+        out.extend(self.deadline_us.to_le_bytes());
+        out.extend(self.data);
+    }
+
+    fn decode(bytes: &'a [u8]) -> Option<Raise<'a>> {
+        let (cpu, rest) = bytes.split_first()?;
+        let (service, rest) = rest.split_first_chunk()?;
+        let (pid, rest) = rest.split_first_chunk()?;
+        let (deadline_us, data) = word(rest)?;
+        let (service, pid) = (u32::from_le_bytes(*service), i32::from_le_bytes(*pid));
+        let whole = *cpu <= 1 && data.len() <= MAX_DATA && pid >= -1;
+        whole.then_some(Raise { service, pid, deadline_us, cpu: *cpu == 1, data })
+    }
+}
+
+impl<'a> FromDaemon<'a> {
+    /// Writes the message into `out`, which is emptied first.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        match self {
+            FromDaemon::Welcome(lease) => tagged(out, 129, *lease),
+            FromDaemon::Given(given) => out.extend([130, given.0]),
+            FromDaemon::Refused(text) => {
+                out.push(131);
+                out.extend(cut(text).as_bytes());
+            }
+            FromDaemon::Call { call, service, pid, data } => {
+                tagged(out, 132, *call);
+                out.extend(service.to_le_bytes());
+                out.extend(pid.to_le_bytes());
+                out.extend(*data);
+            }
+            FromDaemon::TakenOut { subscription, why } => {
+                tagged(out, 133, *subscription);
+                out.extend(cut(why).as_bytes());
+            }
+            FromDaemon::Ended { subscription, why } => {
+                tagged(out, 134, *subscription);
+                out.extend(cut(why).as_bytes());
+            }
+        }
+    }
+
+    /// Reads a message; none where it makes no sense.
+    pub fn decode(bytes: &'a [u8]) -> Option<FromDaemon<'a>> {
+        let (kind, rest) = bytes.split_first()?;
+        match kind {
+            129 if rest.len() == 8 => Some(FromDaemon::Welcome(word(rest)?.0)),
+            130 if rest.len() == 1 && rest[0] < 16 => Some(FromDaemon::Given(Given(rest[0]))),
+            131 => text(rest).map(FromDaemon::Refused),
+            132 => call(rest),
+            133 => told(rest).map(|(subscription, why)| FromDaemon::TakenOut { subscription, why }),
+            134 => told(rest).map(|(subscription, why)| FromDaemon::Ended { subscription, why }),
+            _ => None,
+        }
+    }
+}
+
+fn call(bytes: &[u8]) -> Option<FromDaemon<'_>> {
+    let (call, rest) = word(bytes)?;
+    let (service, rest) = rest.split_first_chunk()?;
+    let (pid, data) = rest.split_first_chunk()?;
+    let (service, pid) = (u32::from_le_bytes(*service), i32::from_le_bytes(*pid));
+    (data.len() <= MAX_DATA).then_some(FromDaemon::Call { call, service, pid, data })
+}
+
+fn told(bytes: &[u8]) -> Option<(u64, &str)> {
+    let (id, rest) = word(bytes)?;
+    Some((id, text(rest)?))
+}
+
+fn tagged(out: &mut Vec<u8>, kind: u8, number: u64) {
+    out.push(kind);
+    out.extend(number.to_le_bytes());
+}
+
+fn word(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_le_bytes(*word), rest))
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| text.len() <= MAX_TEXT)
+}
+
+fn cut(text: &str) -> &str {
+    let end = (0..=MAX_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trips(message: &FromClient<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        assert_eq!(FromClient::decode(&bytes).as_ref(), Some(message));
+    }
+
+    fn comes_back(message: &FromDaemon<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        assert_eq!(FromDaemon::decode(&bytes).as_ref(), Some(message));
+    }
+
+    #[test]
+    fn descriptors_are_found_by_their_bit() {
+        let given = Given(Given::UP | Given::DOWN);
+        assert_eq!(
+            (given.index(Given::UP), given.index(Given::WAKE), given.index(Given::DOWN)),
+            (Some(0), None, Some(1))
+        );
+        assert_eq!(given.count(), 2);
+    }
+
+    #[test]
+    fn the_longest_event_fits_a_message_and_one_more_byte_does_not() {
+        let data = vec![7; MAX_DATA + 1];
+        let raise = |length| Raise { service: 1, pid: -1, deadline_us: 0, cpu: false, data: &data[..length] };
+        round_trips(&FromClient::Raise(raise(MAX_DATA)));
+        let mut bytes = Vec::new();
+        FromClient::Raise(raise(MAX_DATA)).encode(&mut bytes);
+        assert!(bytes.len() <= MAX_MESSAGE);
+        FromClient::Raise(raise(MAX_DATA + 1)).encode(&mut bytes);
+        assert_eq!(FromClient::decode(&bytes), None);
+    }
+
+    #[test]
+    fn a_text_too_long_is_cut_between_characters() {
+        let long = "é".repeat(MAX_TEXT);
+        let mut bytes = Vec::new();
+        FromDaemon::Refused(&long).encode(&mut bytes);
+        let Some(FromDaemon::Refused(text)) = FromDaemon::decode(&bytes) else { panic!("not read back") };
+        assert!(text.len() <= MAX_TEXT && long.starts_with(text));
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_client_says_is_what_the_daemon_hears(
+            service: u32, pid in -1..i32::MAX, deadline_us: u64, cpu: bool, data: Vec<u8>, number: u64,
+        ) {
+            round_trips(&FromClient::Raise(Raise { service, pid, deadline_us, cpu, data: &data }));
+            round_trips(&FromClient::Take(number));
+            round_trips(&FromClient::Reply { call: number, data: &data });
+            round_trips(&FromClient::Hello { version: cpu.into() });
+            round_trips(&FromClient::TakeDown);
+        }
+
+        #[test]
+        fn what_the_daemon_says_is_what_a_client_hears(
+            service: u32, pid: i32, data: Vec<u8>, number: u64, why in ".{0,200}",
+        ) {
+            comes_back(&FromDaemon::Welcome(number));
+            comes_back(&FromDaemon::Given(Given(number as u8 & 15)));
+            comes_back(&FromDaemon::Call { call: number, service, pid, data: &data });
+            comes_back(&FromDaemon::TakenOut { subscription: number, why: &why });
+            comes_back(&FromDaemon::Ended { subscription: number, why: &why });
+            comes_back(&FromDaemon::Refused(&why));
+        }
+
+        /// Whatever arrives: no panic, and what is understood is written the same way again.
+        #[test]
+        fn hostile_bytes_are_refused_or_mean_one_thing(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let mut again = Vec::new();
+            if let Some(message) = FromClient::decode(&bytes) {
+                message.encode(&mut again);
+                prop_assert_eq!(&again, &bytes);
+            }
+            if let Some(message) = FromDaemon::decode(&bytes) {
+                message.encode(&mut again);
+                prop_assert_eq!(&again, &bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Events as JSON objects: fields by name, structures as objects, arrays as lists.
+//!
+//! A byte array (`char` or `unsigned char`) may also be given as a string; it is shown as a list of numbers. A
+//! field left out is zero; one that is not known, does not fit its type, or has too many elements is refused.
+
+use serde_json::{Map, Value};
+
+use crate::format::{Field, Format, Kind, Scalar};
+
+/// The bytes of an event with these fields.
+pub fn encode(format: &Format, fields: &Map<String, Value>) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; format.size as usize];
+    put_struct(format, fields, &mut bytes, "")?;
+    Ok(bytes)
+}
+
+/// The fields of an event; bytes beyond the format are left out, missing ones are zero.
+pub fn decode(format: &Format, bytes: &[u8]) -> Map<String, Value> {
+    let shown = |field: &Field| {
+        let at = bytes.get(field.offset as usize..).unwrap_or(&[]);
+        (field.name.clone(), show(&field.kind, &field.dims, at))
+    };
+    format.fields.iter().map(shown).collect()
+}
+
+/// Bytes as hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of hexadecimal digits.
+pub fn from_hex(text: &str) -> Result<Vec<u8>, String> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    match digits {
+        Some(digits) if digits.len() % 2 == 0 => Ok(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()),
+        _ => Err("the data is not an even number of hexadecimal digits".to_owned()),
+    }
+}
+
+/// Bytes of one element.
+pub fn size_of(kind: &Kind) -> usize {
+    match kind {
+        Kind::Scalar(scalar) => scalar.bytes() as usize,
+        Kind::Struct(format) => format.size as usize,
+    }
+}
+
+/// The value of a scalar at the beginning of `bytes`; zero where they end before it does.
+pub fn scalar(ty: Scalar, bytes: &[u8]) -> i64 {
+    let mut word = [0; 8];
+    let size = ty.bytes() as usize;
+    if let Some(from) = bytes.get(..size) {
+        word[..size].copy_from_slice(from);
+    }
+    ty.wrap(i64::from_le_bytes(word))
+}
+
+fn put_struct(format: &Format, fields: &Map<String, Value>, bytes: &mut [u8], path: &str) -> Result<(), String> {
+    for (name, value) in fields {
+        let Some(field) = format.field(name) else {
+            let known: Vec<_> = format.fields.iter().map(|field| field.name.as_str()).collect();
+            return Err(format!("struct {} has no field {path}{name}; it has {}", format.name, known.join(", ")));
+        };
+        put(&field.kind, &field.dims, value, &mut bytes[field.offset as usize..], &format!("{path}{name}"))?;
+    }
+    Ok(())
+}
+
+fn put(kind: &Kind, dims: &[u32], value: &Value, bytes: &mut [u8], path: &str) -> Result<(), String> {
+    match (dims, kind, value) {
+        ([count], Kind::Scalar(Scalar { bits: 8, .. }), Value::String(text)) => put_text(*count, text, bytes, path),
+        ([count, inner @ ..], _, Value::Array(values)) => {
+            fits(values.len(), *count, path)?;
+            let stride = size_of(kind) * inner.iter().map(|dim| *dim as usize).product::<usize>();
+            let mut each = values.iter().enumerate();
+            each.try_for_each(|(i, value)| put(kind, inner, value, &mut bytes[i * stride..], &format!("{path}[{i}]")))
+        }
+        ([count, ..], ..) => Err(format!("{path} is a list of up to {count}, not {value}")),
+        ([], Kind::Struct(format), Value::Object(fields)) => put_struct(format, fields, bytes, &format!("{path}.")),
+        ([], Kind::Struct(_), _) => Err(format!("{path} is an object, not {value}")),
+        ([], Kind::Scalar(scalar), _) => put_scalar(*scalar, value, bytes, path),
+    }
+}
+
+fn fits(length: usize, count: u32, path: &str) -> Result<(), String> {
+    match length <= count as usize {
+        true => Ok(()),
+        false => Err(format!("{path} holds {count} elements, {length} are given")),
+    }
+}
+
+fn put_text(count: u32, text: &str, bytes: &mut [u8], path: &str) -> Result<(), String> {
+    fits(text.len(), count, path)?;
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn put_scalar(ty: Scalar, value: &Value, bytes: &mut [u8], path: &str) -> Result<(), String> {
+    let number = match value {
+        Value::Number(number) => number.as_i64().or_else(|| number.as_u64().map(|n| n as i64)),
+        Value::Bool(yes) => Some(i64::from(*yes)),
+        _ => None,
+    };
+    // A 64-bit number above i64::MAX is the same bits; only an unsigned field may hold it.
+    let too_large = value.as_u64().is_some_and(|n| n > i64::MAX as u64) && (ty.signed || ty.bits < 64);
+    let negative = value.as_i64().is_some_and(|n| n < 0) && !ty.signed;
+    match number.filter(|n| ty.wrap(*n) == *n && !too_large && !negative) {
+        Some(number) => {
+            let size = ty.bytes() as usize;
+            bytes[..size].copy_from_slice(&number.to_le_bytes()[..size]);
+            Ok(())
+        }
+        None => Err(format!("{path} is {value}; use {}", range(ty))),
+    }
+}
+
+fn range(ty: Scalar) -> String {
+    let (low, high) = match ty.signed {
+        true => (-1i128 << (ty.bits - 1), (1i128 << (ty.bits - 1)) - 1),
+        false => (0, (1i128 << ty.bits) - 1),
+    };
+    format!("a whole number from {low} to {high}")
+}
+
+fn show(kind: &Kind, dims: &[u32], bytes: &[u8]) -> Value {
+    match (dims, kind) {
+        ([count, inner @ ..], _) => {
+            let stride = size_of(kind) * inner.iter().map(|dim| *dim as usize).product::<usize>();
+            let at = |i: usize| bytes.get(i * stride..).unwrap_or(&[]);
+            Value::Array((0..*count as usize).map(|i| show(kind, inner, at(i))).collect())
+        }
+        ([], Kind::Struct(format)) => Value::Object(decode(format, bytes)),
+        ([], Kind::Scalar(ty)) if ty.signed => scalar(*ty, bytes).into(),
+        ([], Kind::Scalar(ty)) => (scalar(*ty, bytes) as u64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn field(name: &str, offset: u32, kind: Kind, dims: &[u32]) -> Field {
+        Field { name: name.into(), offset, kind, dims: dims.to_vec() }
+    }
+
+    /// `struct inner { short a; unsigned char b[2]; }; struct event { long x; struct inner in[2]; unsigned long u; }`
+    fn format() -> Format {
+        let inner = Format {
+            name: "inner".into(),
+            size: 4,
+            align: 2,
+            fields: vec![field("a", 0, Kind::Scalar(Scalar::I16), &[]), field("b", 2, Kind::Scalar(Scalar::U8), &[2])],
+        };
+        let fields = vec![
+            field("x", 0, Kind::Scalar(Scalar::I64), &[]),
+            field("in", 8, Kind::Struct(inner), &[2]),
+            field("u", 16, Kind::Scalar(Scalar::U64), &[]),
+        ];
+        Format { name: "event".into(), size: 24, align: 8, fields }
+    }
+
+    fn encoded(value: Value) -> Result<Vec<u8>, String> {
+        encode(&format(), value.as_object().unwrap())
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let event = json!({"x": -7, "in": [{"a": -2, "b": [1, 255]}, {"a": 3, "b": [0, 4]}], "u": u64::MAX});
+        let bytes = encoded(event.clone()).unwrap();
+        assert_eq!(Value::Object(decode(&format(), &bytes)), event);
+        assert_eq!(from_hex(&to_hex(&bytes)), Ok(bytes));
+    }
+
+    #[test]
+    fn what_is_left_out_is_zero_and_text_fills_bytes() {
+        let bytes = encoded(json!({"in": [{"b": "ok"}]})).unwrap();
+        assert_eq!(bytes[8..12], [0, 0, b'o', b'k']);
+        assert!(bytes[..8].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_its_name() {
+        for (event, parts) in [
+            (json!({"y": 1}), ["no field y", "x, in, u"]),
+            (json!({"in": [{"a": 32768}]}), ["in[0].a is 32768", "-32768 to 32767"]),
+            (json!({"in": [{"b": [256]}]}), ["in[0].b[0] is 256", "0 to 255"]),
+            (json!({"in": [{}, {}, {}]}), ["in holds 2", "3 are given"]),
+            (json!({"in": [{"b": "long"}]}), ["in[0].b holds 2", "4 are given"]),
+            (json!({"u": -1}), ["u is -1", "18446744073709551615"]),
+            (json!({"x": u64::MAX}), ["x is 18446744073709551615", "9223372036854775807"]),
+            (json!({"x": 1.5}), ["x is 1.5", "whole number"]),
+            (json!({"in": 3}), ["in is a list", "not 3"]),
+        ] {
+            let refusal = encoded(event).unwrap_err();
+            assert!(parts.iter().all(|part| refusal.contains(part)), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn short_events_are_shown_with_zeros() {
+        let shown = decode(&format(), &[9, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!((&shown["x"], &shown["u"]), (&json!(9), &json!(0)));
+    }
+
+    #[test]
+    fn hexadecimal_digits_come_in_pairs() {
+        assert!(from_hex("abc").is_err() && from_hex("zz").is_err() && from_hex("é").is_err());
+        assert_eq!(from_hex("00fF"), Ok(vec![0, 255]));
+    }
+}
