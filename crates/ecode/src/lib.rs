@@ -7,8 +7,15 @@
 //! Nothing here does I/O or reads a clock; source text is hostile until checked.
 #![forbid(unsafe_code)]
 
+mod diagnostics;
+pub mod bpf;
 mod engine;
+mod environment;
+mod front;
 pub mod hir;
 
+pub use diagnostics::{Diagnostic, Diagnostics};
 pub use engine::{Engine, Limits, World};
+pub use environment::Environment;
+pub use front::{compile, format_text, parse_formats, pretty};
 pub use hir::{Fault, FaultKind, Program};

@@ -1,0 +1,247 @@
+//! An assembler: instructions in order, jumps to labels that may be bound later.
+
+use super::insn::{Alu, Insn, Jmp, Operand, Reg, Size, class};
+
+/// A place in the code, bound once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label(u32);
+
+/// Finished code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// In order.
+    pub insns: Vec<Insn>,
+    /// The instructions whose `imm` is to become a map's descriptor, and which map they mean
+    /// ([`Asm::lddw_map`], [`Asm::lddw_map_value`]).
+    pub relocations: Vec<(usize, u32)>,
+}
+
+impl Code {
+    /// As virtual machines take it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.insns.iter().flat_map(|insn| insn.to_bytes()).collect()
+    }
+}
+
+/// A jump spans more instructions than its 16-bit offset can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a jump over {distance} instructions: at most 32767 can be crossed; make the program smaller, or its functions fewer or less often called"
+)]
+pub struct TooLarge {
+    /// Instructions from the jump to its target.
+    pub distance: i64,
+}
+
+/// Builds code.
+#[derive(Default)]
+pub struct Asm {
+    insns: Vec<Insn>,
+    relocations: Vec<(usize, u32)>,
+    /// By label: the instruction it stands before.
+    bound: Vec<Option<usize>>,
+    /// Instruction and the label it jumps to.
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Asm {
+    /// No code.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Instructions so far.
+    pub fn len(&self) -> usize {
+        self.insns.len()
+    }
+
+    /// Whether there are none yet.
+    pub fn is_empty(&self) -> bool {
+        self.insns.is_empty()
+    }
+
+    /// A label, to be bound later.
+    pub fn label(&mut self) -> Label {
+        self.bound.push(None);
+        Label(self.bound.len() as u32 - 1)
+    }
+
+    /// The label stands here: before the next instruction.
+    pub fn bind(&mut self, label: Label) {
+        let place = &mut self.bound[label.0 as usize];
+        assert!(place.is_none(), "a label is bound once");
+        *place = Some(self.insns.len());
+    }
+
+    /// Goes on at the label.
+    pub fn jump(&mut self, to: Label) {
+        self.jump_by(class::JMP, Reg::R0, Reg::R0, 0, to);
+    }
+
+    /// Goes on at the label if the 64-bit comparison holds.
+    pub fn jump_if(&mut self, op: Jmp, dst: Reg, src: impl Into<Operand>, to: Label) {
+        self.compare(class::JMP | op as u8, dst, src.into(), to);
+    }
+
+    /// Goes on at the label if the comparison of the lower 32 bits holds.
+    pub fn jump_if32(&mut self, op: Jmp, dst: Reg, src: impl Into<Operand>, to: Label) {
+        self.compare(class::JMP32 | op as u8, dst, src.into(), to);
+    }
+
+    /// Goes on at the label when the kernel's own bound on turns is reached (Linux 6.9).
+    pub fn may_goto(&mut self, exhausted: Label) {
+        self.jump_by(class::MAY_GOTO, Reg::R0, Reg::R0, 0, exhausted);
+    }
+
+    /// `dst = src`, 64 bits; a constant is sign-extended.
+    pub fn mov(&mut self, dst: Reg, src: impl Into<Operand>) {
+        self.alu64(Alu::Mov, dst, src);
+    }
+
+    /// `dst = dst op src`, 64 bits.
+    pub fn alu64(&mut self, op: Alu, dst: Reg, src: impl Into<Operand>) {
+        self.arithmetic(class::ALU64 | op as u8, dst, src.into());
+    }
+
+    /// `dst = dst op src` on 32 bits; the upper half becomes zero. Not for moving a register: rbpf does that wrongly.
+    pub fn alu32(&mut self, op: Alu, dst: Reg, src: impl Into<Operand>) {
+        self.arithmetic(class::ALU | op as u8, dst, src.into());
+    }
+
+    /// `dst = *(base + off)`, zero-extended.
+    pub fn load(&mut self, size: Size, dst: Reg, base: Reg, off: i16) {
+        self.push(class::LDX | class::MEM | size as u8, dst, base, off, 0);
+    }
+
+    /// `*(base + off) = src`.
+    pub fn store(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.push(class::STX | class::MEM | size as u8, base, src, off, 0);
+    }
+
+    /// `*(base + off) = imm`, sign-extended to the size.
+    pub fn store_imm(&mut self, size: Size, base: Reg, off: i16, imm: i32) {
+        self.push(class::ST | class::MEM | size as u8, base, Reg::R0, off, imm);
+    }
+
+    /// `dst = imm`: two instructions.
+    pub fn lddw(&mut self, dst: Reg, imm: i64) {
+        self.wide(dst, 0, imm as i32, (imm >> 32) as i32);
+    }
+
+    /// `dst` = the map, as helpers take it. `map` is the caller's number for it, left in `relocations`.
+    pub fn lddw_map(&mut self, dst: Reg, map: u32) {
+        self.relocations.push((self.insns.len(), map));
+        self.wide(dst, PSEUDO_MAP_FD, 0, 0);
+    }
+
+    /// `dst` = address in the value of a map with one entry.
+    pub fn lddw_map_value(&mut self, dst: Reg, map: u32, offset: u32) {
+        self.relocations.push((self.insns.len(), map));
+        self.wide(dst, PSEUDO_MAP_VALUE, 0, offset as i32);
+    }
+
+    /// Calls a helper: arguments in r1–r5, result in r0, r1–r5 are lost.
+    pub fn call(&mut self, helper: i32) {
+        self.push(class::CALL, Reg::R0, Reg::R0, 0, helper);
+    }
+
+    /// Calls a kernel function by its BTF number.
+    pub fn call_kfunc(&mut self, btf_id: i32) {
+        self.push(class::CALL, Reg::R0, Reg(PSEUDO_KFUNC_CALL), 0, btf_id);
+    }
+
+    /// `*(base + off) += src` in one step (4 or 8 bytes).
+    pub fn atomic_add(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, Alu::Add as i32);
+    }
+
+    /// The same; `src` becomes the former value.
+    pub fn atomic_fetch_add(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, Alu::Add as i32 | FETCH);
+    }
+
+    /// `*(base + off) |= src` in one step.
+    pub fn atomic_or(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, Alu::Or as i32);
+    }
+
+    /// The same; `src` becomes the former value.
+    pub fn atomic_fetch_or(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, Alu::Or as i32 | FETCH);
+    }
+
+    /// `*(base + off) &= src` in one step.
+    pub fn atomic_and(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, Alu::And as i32);
+    }
+
+    /// The same; `src` becomes the former value.
+    pub fn atomic_fetch_and(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, Alu::And as i32 | FETCH);
+    }
+
+    /// Exchanges `*(base + off)` and `src` in one step.
+    pub fn atomic_xchg(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, XCHG | FETCH);
+    }
+
+    /// If `*(base + off)` is r0 it becomes `src`; r0 becomes the former value.
+    pub fn atomic_cmpxchg(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
+        self.atomic(size, base, off, src, CMPXCHG | FETCH);
+    }
+
+    /// Ends the program; r0 is its result.
+    pub fn exit(&mut self) {
+        self.push(class::EXIT, Reg::R0, Reg::R0, 0, 0);
+    }
+
+    /// The code, its jumps resolved. All labels that are jumped to must be bound.
+    pub fn finish(mut self) -> Result<Code, TooLarge> {
+        for (at, label) in std::mem::take(&mut self.jumps) {
+            let target = self.bound[label.0 as usize].expect("a label that is jumped to is bound");
+            let distance = target as i64 - at as i64 - 1;
+            self.insns[at].off = i16::try_from(distance).map_err(|_| TooLarge { distance: distance.abs() })?;
+        }
+        Ok(Code { insns: self.insns, relocations: self.relocations })
+    }
+
+    fn compare(&mut self, code: u8, dst: Reg, src: Operand, to: Label) {
+        match src {
+            Operand::Reg(src) => self.jump_by(code | class::X, dst, src, 0, to),
+            Operand::Imm(imm) => self.jump_by(code, dst, Reg::R0, imm, to),
+        }
+    }
+
+    fn jump_by(&mut self, code: u8, dst: Reg, src: Reg, imm: i32, to: Label) {
+        self.jumps.push((self.insns.len(), to));
+        self.push(code, dst, src, 0, imm);
+    }
+
+    fn arithmetic(&mut self, code: u8, dst: Reg, src: Operand) {
+        match src {
+            Operand::Reg(src) => self.push(code | class::X, dst, src, 0, 0),
+            Operand::Imm(imm) => self.push(code, dst, Reg::R0, 0, imm),
+        }
+    }
+
+    fn atomic(&mut self, size: Size, base: Reg, off: i16, src: Reg, op: i32) {
+        self.push(class::STX | class::ATOMIC | size as u8, base, src, off, op);
+    }
+
+    fn wide(&mut self, dst: Reg, pseudo: u8, low: i32, high: i32) {
+        self.push(class::LDDW, dst, Reg(pseudo), 0, low);
+        self.push(0, Reg::R0, Reg::R0, 0, high);
+    }
+
+    fn push(&mut self, code: u8, dst: Reg, src: Reg, off: i16, imm: i32) {
+        self.insns.push(Insn { code, dst: dst.0, src: src.0, off, imm });
+    }
+}
+
+const PSEUDO_MAP_FD: u8 = 1;
+const PSEUDO_MAP_VALUE: u8 = 2;
+const PSEUDO_KFUNC_CALL: u8 = 2;
+/// An atomic operation gives the former value.
+const FETCH: i32 = 0x01;
+const XCHG: i32 = 0xe0;
+const CMPXCHG: i32 = 0xf0;

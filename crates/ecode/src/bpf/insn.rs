@@ -1,0 +1,162 @@
+//! One eBPF instruction: its fields, its bytes, and the names of what it can do.
+//! Source: Linux `Documentation/bpf/standardization/instruction-set.rst` (RFC 9669).
+
+/// One instruction of 8 bytes; a 64-bit constant takes two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Insn {
+    /// Class, source and operation.
+    pub code: u8,
+    /// Destination register.
+    pub dst: u8,
+    /// Source register.
+    pub src: u8,
+    /// Jump distance, or offset from an address.
+    pub off: i16,
+    /// Constant.
+    pub imm: i32,
+}
+
+impl Insn {
+    /// As the kernel and virtual machines take it (little endian).
+    pub fn to_bytes(self) -> [u8; 8] {
+        let ([o0, o1], [i0, i1, i2, i3]) = (self.off.to_le_bytes(), self.imm.to_le_bytes());
+        [self.code, self.src << 4 | self.dst, o0, o1, i0, i1, i2, i3]
+    }
+}
+
+/// A register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reg(pub u8);
+
+#[allow(missing_docs)] // their use is the calling convention's
+impl Reg {
+    pub const R0: Reg = Reg(0);
+    pub const R1: Reg = Reg(1);
+    pub const R2: Reg = Reg(2);
+    pub const R3: Reg = Reg(3);
+    pub const R4: Reg = Reg(4);
+    pub const R5: Reg = Reg(5);
+    pub const R6: Reg = Reg(6);
+    pub const R7: Reg = Reg(7);
+    pub const R8: Reg = Reg(8);
+    pub const R9: Reg = Reg(9);
+    pub const R10: Reg = Reg(10);
+}
+
+/// A register's value, or a constant (sign-extended to 64 bits in 64-bit operations).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A register.
+    Reg(Reg),
+    /// A constant.
+    Imm(i32),
+}
+
+impl From<Reg> for Operand {
+    fn from(reg: Reg) -> Self {
+        Operand::Reg(reg)
+    }
+}
+
+impl From<i32> for Operand {
+    fn from(imm: i32) -> Self {
+        Operand::Imm(imm)
+    }
+}
+
+/// How many bytes an access moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Size {
+    /// 4.
+    W = 0x00,
+    /// 2.
+    H = 0x08,
+    /// 1.
+    B = 0x10,
+    /// 8.
+    D = 0x18,
+}
+
+impl Size {
+    /// The size of a type of 8, 16, 32 or 64 bits.
+    pub const fn of_bits(bits: u8) -> Size {
+        match bits {
+            8 => Size::B,
+            16 => Size::H,
+            32 => Size::W,
+            _ => Size::D,
+        }
+    }
+
+    /// In bytes.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Size::B => 1,
+            Size::H => 2,
+            Size::W => 4,
+            Size::D => 8,
+        }
+    }
+}
+
+/// Arithmetic. Division and remainder are unsigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)] // the names say it
+pub enum Alu {
+    Add = 0x00,
+    Sub = 0x10,
+    Mul = 0x20,
+    Div = 0x30,
+    Or = 0x40,
+    And = 0x50,
+    Lsh = 0x60,
+    Rsh = 0x70,
+    Neg = 0x80,
+    Mod = 0x90,
+    Xor = 0xa0,
+    Mov = 0xb0,
+    Arsh = 0xc0,
+}
+
+/// A condition: `S…` compares signed numbers, the others unsigned; `Set`: a common bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)] // the names say it
+pub enum Jmp {
+    Eq = 0x10,
+    Gt = 0x20,
+    Ge = 0x30,
+    Set = 0x40,
+    Ne = 0x50,
+    SGt = 0x60,
+    SGe = 0x70,
+    Lt = 0xa0,
+    Le = 0xb0,
+    SLt = 0xc0,
+    SLe = 0xd0,
+}
+
+/// Instruction classes and modes.
+pub(crate) mod class {
+    pub const LD: u8 = 0x00;
+    pub const LDX: u8 = 0x01;
+    pub const ST: u8 = 0x02;
+    pub const STX: u8 = 0x03;
+    pub const ALU: u8 = 0x04;
+    pub const JMP: u8 = 0x05;
+    pub const JMP32: u8 = 0x06;
+    pub const ALU64: u8 = 0x07;
+    /// Loads and stores at register plus offset.
+    pub const MEM: u8 = 0x60;
+    /// Atomic operations at register plus offset.
+    pub const ATOMIC: u8 = 0xc0;
+    /// The source is a register.
+    pub const X: u8 = 0x08;
+    pub const CALL: u8 = JMP | 0x80;
+    pub const EXIT: u8 = JMP | 0x90;
+    pub const MAY_GOTO: u8 = JMP | 0xe0;
+    /// First half of a 64-bit constant.
+    pub const LDDW: u8 = LD | 0x18;
+}

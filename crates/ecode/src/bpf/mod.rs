@@ -1,0 +1,14 @@
+//! E-code as eBPF: an assembler, and a generator from checked programs. Pure: bytes come out, nothing is loaded.
+//!
+//! What is generated uses the classic instructions alone, so that the kernel and a user-space machine run the same;
+//! what differs between them (time, attributes, delivery, a loop's guard) is asked of a [`Host`].
+
+mod asm;
+mod generate;
+mod insn;
+mod layout;
+
+pub use asm::{Asm, Code, Label, TooLarge};
+pub use generate::{Exits, Host, cost, generate};
+pub use insn::{Alu, Insn, Jmp, Operand, Reg, Size};
+pub use layout::Layout;

@@ -1,0 +1,229 @@
+//! What is wrong with a text: each error with its place, what is the matter there, and what to do about it.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// Errors that one run reports at most; more would only be consequences.
+const MOST: usize = 20;
+
+/// A stretch of the source text, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Span {
+    pub start: u32,
+    pub end: u32,
+}
+
+impl Span {
+    pub fn new(start: usize, end: usize) -> Span {
+        Span { start: start as u32, end: end as u32 }
+    }
+
+    /// From the beginning of this one to the end of the other.
+    pub fn to(self, other: Span) -> Span {
+        Span { start: self.start, end: other.end.max(self.start) }
+    }
+
+    /// Nothing, right behind it.
+    pub fn after(self) -> Span {
+        Span { start: self.end, end: self.end }
+    }
+
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    pub fn of(self, text: &str) -> &str {
+        &text[self.range()]
+    }
+}
+
+/// One error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    message: String,
+    span: Span,
+    label: String,
+    related: Vec<(Span, String)>,
+    help: Option<String>,
+    line: u32,
+    column: u32,
+}
+
+impl Diagnostic {
+    /// `label` says at the marked place what the message says of the whole.
+    pub(crate) fn new(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+        let (message, label) = (message.into(), label.into());
+        Diagnostic { message, span, label, related: Vec::new(), help: None, line: 0, column: 0 }
+    }
+
+    /// The remedy.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Diagnostic {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Another place that belongs to it.
+    pub(crate) fn related(mut self, span: Span, label: impl Into<String>) -> Diagnostic {
+        self.related.push((span, label.into()));
+        self
+    }
+
+    /// What is wrong, in one line.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What is wrong at the marked place; may be empty.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    /// The line, from 1.
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+
+    /// The column, from 1, in characters.
+    pub fn column(&self) -> u32 {
+        self.column
+    }
+
+    /// The marked bytes of the text.
+    pub fn range(&self) -> Range<usize> {
+        self.span.range()
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
+        if !self.label.is_empty() {
+            write!(f, ": {}", self.label)?;
+        }
+        match &self.help {
+            Some(help) => write!(f, " (help: {help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong with a text, in the order of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    /// Errors beyond [`MOST`].
+    left_out: usize,
+}
+
+impl Diagnostics {
+    /// The errors, in the order of the text. Never empty.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.list.iter()
+    }
+
+    /// As a compiler shows them: the source line, the marked place, the remedy. `name` is the file's, `text` the
+    /// text that was compiled; `colour` for terminals.
+    pub fn render(&self, name: &str, text: &str, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let mut shown: Vec<String> = self.list.iter().map(|error| render_one(&renderer, error, name, text)).collect();
+        if self.left_out > 0 {
+            shown.push(format!("error: {} more errors are not shown", self.left_out));
+        }
+        shown.join("\n\n")
+    }
+}
+
+fn render_one(renderer: &Renderer, error: &Diagnostic, name: &str, text: &str) -> String {
+    let mut snippet = Snippet::source(text)
+        .path(name)
+        .annotation(AnnotationKind::Primary.span(fit(error.span, text)).label(label(&error.label)));
+    for (span, said) in &error.related {
+        snippet = snippet.annotation(AnnotationKind::Context.span(fit(*span, text)).label(label(said)));
+    }
+    let group: Group<'_> = Level::ERROR.primary_title(&error.message).element(snippet);
+    let group = match &error.help {
+        Some(help) => group.element(Level::HELP.message(help)),
+        None => group,
+    };
+    renderer.render(&[group])
+}
+
+fn label(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// The marked bytes, if `text` has them: the caller may have given another text.
+fn fit(span: Span, text: &str) -> Range<usize> {
+    let range = span.range();
+    if text.get(range.clone()).is_some() { range } else { text.len()..text.len() }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, error) in self.list.iter().enumerate() {
+            let separator = if number == 0 { "" } else { "\n" };
+            write!(f, "{separator}{error}")?;
+        }
+        match self.left_out {
+            0 => Ok(()),
+            more => write!(f, "\n{more} more errors are not shown"),
+        }
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// Where errors are gathered.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    list: Vec<Diagnostic>,
+    left_out: usize,
+}
+
+impl Sink {
+    /// Takes an error. Only the first at a place counts: those that follow are its consequences.
+    pub fn push(&mut self, error: Diagnostic) {
+        if self.list.iter().any(|known| known.span == error.span) {
+            return;
+        }
+        match self.list.len() < MOST {
+            true => self.list.push(error),
+            false => self.left_out += 1,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len() + self.left_out
+    }
+
+    /// Puts them in order, with line and column. Errors there must be.
+    pub fn finish(mut self, text: &str) -> Diagnostics {
+        debug_assert!(!self.list.is_empty(), "nothing is wrong");
+        self.list.sort_by_key(|error| (error.span.start, error.span.end));
+        for error in &mut self.list {
+            (error.line, error.column) = line_and_column(text, error.span.start as usize);
+        }
+        Diagnostics { list: self.list, left_out: self.left_out }
+    }
+}
+
+/// Both from 1; the column in characters.
+pub(crate) fn line_and_column(text: &str, at: usize) -> (u32, u32) {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    // Characters begin with every byte that does not continue one.
+    let column = 1 + before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+    (line as u32, column as u32)
+}
