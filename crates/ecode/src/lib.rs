@@ -9,6 +9,7 @@
 
 mod diagnostics;
 pub mod bpf;
+pub mod bpf;
 mod engine;
 mod environment;
 mod front;
