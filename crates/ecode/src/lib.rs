@@ -9,7 +9,6 @@
 
 mod diagnostics;
 pub mod bpf;
-pub mod bpf;
 mod engine;
 mod environment;
 mod front;
