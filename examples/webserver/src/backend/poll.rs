@@ -1,0 +1,38 @@
+//! `poll()`: an array of descriptors goes into the kernel at each call and is scanned twice.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::{Backend, or_interrupted, timespec};
+use crate::table::{Entry, Interest, Table};
+
+/// Keeps nothing between two calls; the array borrows the sockets, so it is made anew (about 2 ns each, against
+/// some 30 in the kernel).
+#[derive(Debug, Default)]
+pub struct Poll;
+
+impl Backend for Poll {
+    fn limit(&self) -> usize {
+        usize::MAX
+    }
+
+    fn wait(&mut self, table: &Table, longest: Duration, ready: &mut Vec<RawFd>) -> io::Result<()> {
+        let mut sockets: Vec<PollFd> = table.iter().filter_map(|(_, entry)| polled(entry)).collect();
+        if or_interrupted(rustix::event::poll(&mut sockets, Some(&timespec(longest))))? > 0 {
+            ready.extend(sockets.iter().filter(|s| !s.revents().is_empty()).map(|s| s.as_fd().as_raw_fd()));
+        }
+        Ok(())
+    }
+}
+
+fn polled(entry: &Entry) -> Option<PollFd<'_>> {
+    let events = match entry.interest {
+        Interest::Nothing => return None,
+        Interest::Read => PollFlags::IN,
+        Interest::Write => PollFlags::OUT,
+    };
+    Some(PollFd::new(entry, events))
+}

@@ -1,0 +1,117 @@
+//! The program: options, a listening socket, the loop.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use qfabric_types::Nanos;
+use qfabric_webserver::backend::Kind;
+use qfabric_webserver::server::{Server, Settings, listen};
+use qfabric_webserver::site::Site;
+use qfabric_webserver::work::Work;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Descriptors that are not connections: the standard ones, the listener, the back end's.
+const RESERVED: usize = 16;
+
+/// A small web server: `/` is a static page, `/work` one that costs CPU time.
+#[derive(Parser, Debug)]
+#[command(version, after_help = "Example:\n  qfabric-webserver --backend epoll --work 5ms --cpu 0")]
+struct Options {
+    /// Where to listen; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// How the server learns which sockets are ready
+    #[arg(long, value_enum, default_value_t = Kind::Epoll)]
+    backend: Kind,
+    /// Serve this file instead of the built-in page of 1 KB
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// CPU time that /work costs
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    work: Nanos,
+    /// The same as a number of rounds, where several servers must do exactly the same
+    #[arg(long, value_name = "N", conflicts_with = "work")]
+    work_rounds: Option<u64>,
+    /// Most open connections; beyond them nothing is accepted [default: 1000]
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    connections: usize,
+    /// Connections the kernel keeps until they are accepted
+    #[arg(long, value_name = "N", default_value_t = 511)]
+    backlog: i32,
+    /// Close a connection on which nothing happens for this long
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    patience: Nanos,
+    /// Stay on this CPU
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("qfabric-webserver: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    prepare(options)?;
+    let listener = listen(options.listen, options.backlog)
+        .with_context(|| format!("cannot listen at {}; another port with --listen", options.listen))?;
+    let address = rustix::net::getsockname(&listener)?;
+    let address = SocketAddr::try_from(address).context("the socket has no internet address")?;
+    let backend = options.backend.open().with_context(|| format!("cannot open {:?}", options.backend))?;
+    let settings = Settings {
+        connections: options.connections.clamp(1, backend.limit().saturating_sub(RESERVED)),
+        patience: Duration::from_nanos(options.patience.get()),
+    };
+    let server = Server::new(listener, backend, site(options)?, settings, Box::new(|_| {}))?;
+    println!("listening on {address}");
+    std::io::stdout().flush()?;
+    let counters = server.run(&stop)?;
+    println!(
+        "{} connections (at most {} at once), {} replies, {} timeouts",
+        counters.accepted, counters.most, counters.replies, counters.timeouts
+    );
+    Ok(())
+}
+
+/// Pins the process and lets it have as many descriptors as it may.
+fn prepare(options: &Options) -> Result<()> {
+    if let Some(cpu) = options.cpu {
+        let mut cpus = CpuSet::new();
+        ensure!(cpu < CpuSet::MAX_CPU, "--cpu {cpu} is not below {}", CpuSet::MAX_CPU);
+        cpus.set(cpu);
+        sched_setaffinity(None, &cpus).with_context(|| format!("--cpu {cpu}: there is no such CPU here"))?;
+    }
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    Ok(())
+}
+
+fn site(options: &Options) -> Result<Site> {
+    let work = match options.work_rounds {
+        Some(rounds) => Work { rounds },
+        None => Work::of(Duration::from_nanos(options.work.get())),
+    };
+    let mut site = Site::new(work);
+    if let Some(path) = &options.page {
+        site.page = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(site)
+}

@@ -1,0 +1,241 @@
+//! The loop: wait, accept, serve, give up what waited too long.
+//!
+//! Bounds: at most [`Settings::connections`] are open; beyond them nothing is accepted and the kernel's queue
+//! fills. A connection that makes no progress for [`Settings::patience`] is closed. Once told to stop, the
+//! server accepts nothing more and has [`Settings::patience`] for the answers it owes.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::backend::Backend;
+use crate::connection::{Connection, Next};
+use crate::site::Site;
+use crate::table::{Entry, Interest, Socket, Table};
+
+/// Longest sleep: how soon a signal is noticed that came just before it.
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
+
+/// What the server is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Most open connections.
+    pub connections: usize,
+    /// How long a connection may make no progress.
+    pub patience: Duration,
+}
+
+/// What it has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Answers sent.
+    pub replies: u64,
+    /// Connections given up because nothing happened on them.
+    pub timeouts: u64,
+    /// Most connections open at once.
+    pub most: usize,
+}
+
+/// Told of the number of open connections whenever it has changed.
+pub type OnConnections = Box<dyn FnMut(usize)>;
+
+/// A server in one thread.
+pub struct Server {
+    backend: Box<dyn Backend>,
+    table: Table,
+    listener: RawFd,
+    deadlines: BTreeSet<(Instant, RawFd)>,
+    again: Vec<RawFd>,
+    site: Site,
+    settings: Settings,
+    counters: Counters,
+    on_connections: OnConnections,
+}
+
+/// Binds and listens; `backlog` connections may wait to be accepted.
+pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &address)?;
+    net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+impl Server {
+    /// A server on a listening, non-blocking socket.
+    pub fn new(
+        listener: OwnedFd,
+        mut backend: Box<dyn Backend>,
+        site: Site,
+        settings: Settings,
+        on_connections: OnConnections,
+    ) -> io::Result<Server> {
+        backend.add(listener.as_fd())?;
+        let mut table = Table::default();
+        let entry = Entry { socket: Socket::Listener(listener), interest: Interest::Read, deadline: None };
+        let listener = table.insert(entry);
+        Ok(Server {
+            backend,
+            table,
+            listener,
+            deadlines: BTreeSet::new(),
+            again: Vec::new(),
+            site,
+            settings,
+            counters: Counters::default(),
+            on_connections,
+        })
+    }
+
+    /// Serves until told to stop; gives what was done.
+    pub fn run(mut self, stop: &AtomicBool) -> io::Result<Counters> {
+        while !stop.load(Ordering::Relaxed) {
+            self.turn()?;
+        }
+        self.finish()
+    }
+
+    /// Answers what was asked already.
+    fn finish(mut self) -> io::Result<Counters> {
+        self.backend.remove(self.table.get(self.listener).expect("the listener is in the table").as_fd());
+        self.table.remove(self.listener);
+        for fd in self.connections() {
+            match self.table.get_mut(fd) {
+                Some(Entry { socket: Socket::Connection(connection), .. }) if !connection.is_idle() => {
+                    connection.finish();
+                }
+                _ => self.close(fd),
+            }
+        }
+        let until = Instant::now() + self.settings.patience;
+        while self.table.connections() > 0 && Instant::now() < until {
+            self.turn()?;
+        }
+        Ok(self.counters)
+    }
+
+    fn connections(&self) -> Vec<RawFd> {
+        self.table.iter().map(|(fd, _)| fd).filter(|fd| *fd != self.listener).collect()
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let mut ready = std::mem::take(&mut self.again);
+        let longest = if ready.is_empty() { self.longest_wait() } else { Duration::ZERO };
+        self.backend.wait(&self.table, longest, &mut ready)?;
+        for fd in ready {
+            if fd == self.listener { self.accept()? } else { self.serve(fd)? }
+        }
+        self.give_up()
+    }
+
+    fn longest_wait(&self) -> Duration {
+        let first = self.deadlines.first().map(|(deadline, _)| deadline.saturating_duration_since(Instant::now()));
+        first.map_or(LONGEST_WAIT, |first| first.min(LONGEST_WAIT))
+    }
+
+    /// Accepts all that wait, as far as there is room.
+    fn accept(&mut self) -> io::Result<()> {
+        while self.table.connections() < self.settings.connections {
+            let Some(listener) = self.table.get(self.listener) else { return Ok(()) };
+            match net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.open(socket)?,
+                Err(Errno::AGAIN) => return Ok(()),
+                // The client went away while it waited, or a descriptor is missing: the next one may do better.
+                Err(Errno::CONNABORTED | Errno::PROTO | Errno::INTR) => {}
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.want(self.listener, Interest::Nothing)
+    }
+
+    fn open(&mut self, socket: OwnedFd) -> io::Result<()> {
+        // Small answers go out at once; where it is no TCP socket there is nothing to hold them back.
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        if socket.as_raw_fd() as usize >= self.backend.limit() {
+            return Ok(());
+        }
+        self.backend.add(socket.as_fd())?;
+        let entry =
+            Entry { socket: Socket::Connection(Connection::new(socket)), interest: Interest::Read, deadline: None };
+        let fd = self.table.insert(entry);
+        self.counters.accepted += 1;
+        self.counters.most = self.counters.most.max(self.table.connections());
+        (self.on_connections)(self.table.connections());
+        self.postpone(fd);
+        Ok(())
+    }
+
+    fn serve(&mut self, fd: RawFd) -> io::Result<()> {
+        let Some(Entry { socket: Socket::Connection(connection), .. }) = self.table.get_mut(fd) else {
+            return Ok(());
+        };
+        let before = connection.replies;
+        let next = connection.advance(&self.site);
+        self.counters.replies += connection.replies - before;
+        self.postpone(fd);
+        match next {
+            Next::Read => self.want(fd, Interest::Read),
+            Next::Write => self.want(fd, Interest::Write),
+            Next::Again => {
+                self.again.push(fd);
+                Ok(())
+            }
+            Next::Closed => {
+                self.close(fd);
+                self.want(self.listener, Interest::Read)
+            }
+        }
+    }
+
+    /// The connection made progress: its patience begins anew.
+    fn postpone(&mut self, fd: RawFd) {
+        let Some(entry) = self.table.get_mut(fd) else { return };
+        let deadline = Instant::now() + self.settings.patience;
+        if let Some(old) = entry.deadline.replace(deadline) {
+            self.deadlines.remove(&(old, fd));
+        }
+        self.deadlines.insert((deadline, fd));
+    }
+
+    fn want(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {
+        match self.table.get_mut(fd) {
+            Some(entry) if entry.interest != interest => {
+                entry.interest = interest;
+                self.backend.change(entry.as_fd(), interest)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self, fd: RawFd) {
+        let Some(entry) = self.table.remove(fd) else { return };
+        if let Some(deadline) = entry.deadline {
+            self.deadlines.remove(&(deadline, fd));
+        }
+        self.backend.remove(entry.as_fd());
+        drop(entry);
+        (self.on_connections)(self.table.connections());
+    }
+
+    fn give_up(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        while let Some(&(deadline, fd)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
+            debug_assert!(deadline <= now);
+            self.counters.timeouts += 1;
+            self.close(fd);
+            self.want(self.listener, Interest::Read)?;
+        }
+        Ok(())
+    }
+}
