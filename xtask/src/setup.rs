@@ -13,12 +13,14 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 11] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
     Need { package: "libavformat-dev", why: "the player reads with it", is_met: |sh| library(sh, "libavformat") },
     Need { package: "libavutil-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavutil") },
+    Need { package: "libelf-dev", why: "libbpf reads type information with it", is_met: |sh| library(sh, "libelf") },
+    Need { package: "zlib1g-dev", why: "libelf needs it", is_met: |sh| library(sh, "zlib") },
     Need { package: "ffmpeg", why: "makes the demo's clips", is_met: |sh| works(sh, "ffmpeg -version") },
     Need { package: "g++", why: "tests of the C header under C++", is_met: |sh| works(sh, "c++ --version") },
     Need { package: "procps", why: "tests end processes by kill", is_met: |sh| works(sh, "kill -l") },

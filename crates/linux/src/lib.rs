@@ -10,6 +10,7 @@
 //! | is that process over | [`watch`] |
 //! | start a program that waits until it is covered | [`launch`] |
 //! | what was changed, and how is it put back after a crash | [`journal`] |
+//! | run an application's code where kernel events happen | [`ecalls`] |
 //! | are budgets enforced finely | [`hrtick`] |
 //! | what does this host offer, why not, what to do | [`doctor`], [`cgroup`], [`capability`] |
 //! | clocks, locked memory | [`clock`], [`memory`] |
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod cpus;
 pub mod deadline;
 pub mod doctor;
+pub mod ecalls;
 pub mod hrtick;
 pub mod journal;
 pub mod launch;
