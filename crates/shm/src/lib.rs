@@ -5,8 +5,15 @@
 //! `SOCK_SEQPACKET` socket. Whoever maps one checks seals, size and contents first: a file that cannot shrink
 //! can raise no `SIGBUS`, and [`qfabric_types::ring::JobRing`] has only atomic words, so scribbling by the
 //! other side is defined behaviour.
+//!
+//! The areas of ECalls ([`qfabric_types::memory`]) are mapped in the same way: by the application from BPF array
+//! maps or memfds that the daemon hands out, by the daemon where it writes itself.
 
 pub mod fds;
+mod mapping;
 mod ring;
+mod wake;
 
+pub use mapping::{Area, OwnedUp, Shared, SharedDown, SharedSockets, SharedUp};
 pub use ring::SharedRing;
+pub use wake::Wake;

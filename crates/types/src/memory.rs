@@ -17,6 +17,10 @@
 //! descriptor readable. Whatever the order, one of the two sees what the other did: no event is left behind by a
 //! reader that sleeps. The wake descriptor is a BPF ring buffer of one page: [`acknowledge`] after each poll.
 
+mod writer;
+
+pub use writer::UpWriter;
+
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 /// What makes a [`Up`] area one: "qf_up" and the layout's version.

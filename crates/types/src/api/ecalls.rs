@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Owner;
 use crate::format::Format;
+pub use crate::memory::Layout;
 
 /// The number of a connection to `ecalls.sock`: what it asked for ends with it.
 pub type LeaseId = u64;
@@ -256,18 +257,6 @@ impl std::str::FromStr for Step {
         let found = Step::ALL.into_iter().find(|step| step.name() == text);
         found.ok_or_else(|| format!("{text:?} is no step of a chain; use {}", known()))
     }
-}
-
-/// How `memory_up` is laid out ([`crate::memory`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// A flag, and a ring: what finds it full is dropped.
-    #[default]
-    Ring,
-    /// A flag, and a bit for each slot.
-    Bits,
 }
 
 /// The memory that events are written into.

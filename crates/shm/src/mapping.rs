@@ -1,0 +1,258 @@
+//! Shared mappings of whole pages, and the areas of [`qfabric_types::memory`] in them.
+//!
+//! The file behind a mapping is a BPF array map, whose size never changes, or a memfd that is sealed against
+//! shrinking: neither can raise `SIGBUS`. All words are atomic, so the other side may write at any time.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, SocketPage, Up, UpHeader, UpWriter};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Pages of a file that somebody else has mapped, too. Unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps `bytes` of `file` from `offset` on, which is a multiple of the page size.
+    pub fn new(file: impl AsFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
+        Ok(Mapping { at: map(file, bytes, offset, access)?, bytes })
+    }
+
+    /// As [`Mapping::new`] for an area that came through a socket: refused where its file could shrink.
+    pub fn shared(file: &OwnedFd, bytes: usize) -> io::Result<Mapping> {
+        match fcntl_get_seals(file) {
+            Ok(seals) if !seals.contains(SealFlags::SHRINK) => Err(refused("the shared memory could shrink")),
+            Ok(_) if (fstat(file)?.st_size as u64) < bytes as u64 => {
+                Err(refused("the shared memory has other sizes than the daemon told"))
+            }
+            // Sealed and long enough; or no memfd but an array map, of which no more can be mapped than there is.
+            _ => Mapping::new(file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE),
+        }
+    }
+
+    /// The area as a `T`.
+    ///
+    /// # Safety
+    /// Every bit pattern is a `T`, and `T` has atomic words only.
+    #[allow(unsafe_code)] // the one place where a mapping becomes a value
+    pub unsafe fn view<T>(&self) -> NonNull<T> {
+        assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the area is too small");
+        self.at.cast()
+    }
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+#[allow(unsafe_code)] // mapping shared memory is what this crate is for
+fn map(file: impl AsFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, offset)? };
+    Ok(NonNull::new(at.cast()).expect("the kernel maps nothing at address zero"))
+}
+
+impl Drop for Mapping {
+    #[allow(unsafe_code)] // the other half of mapping
+    fn drop(&mut self) {
+        // SAFETY: mapped with this size in `map`, and no reference outlives `self`. Failure would mean a wrong
+        // address or size; there is nothing to be done about it here.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[allow(unsafe_code)] // the raw pointer hides that its target is shareable
+// SAFETY: the target is looked at as atomic words only; the pointer itself never changes.
+unsafe impl Send for Mapping {}
+#[allow(unsafe_code)] // as above
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// A memory_up: header and body of one mapping.
+#[allow(unsafe_code)] // the parts outlive the function by the caller's promise
+fn parts<'a>(mapping: &Mapping) -> (&'a UpHeader, &'a [AtomicU64]) {
+    let words = (mapping.bytes - HEADER_BYTES as usize) / 8;
+    // SAFETY: `bytes` are mapped and page-aligned; header and body have atomic words only and lie inside. The
+    // callers keep the mapping for as long as what they make of the parts.
+    unsafe {
+        let body = mapping.at.add(HEADER_BYTES as usize).cast::<AtomicU64>();
+        (mapping.view::<UpHeader>().as_ref(), std::slice::from_raw_parts(body.as_ptr(), words))
+    }
+}
+
+/// A memory_up as its reader has it.
+#[derive(Debug)]
+pub struct SharedUp {
+    up: Up<'static>,
+    /// Behind `up`, so that it goes last.
+    _mapping: Mapping,
+}
+
+impl SharedUp {
+    /// Maps the area that came as `file`; refused unless it has the sizes that were agreed on.
+    pub fn map(file: &OwnedFd, agreed: Geometry) -> io::Result<SharedUp> {
+        let mapping = Mapping::shared(file, agreed.total_bytes() as usize)?;
+        let (header, body) = parts(&mapping);
+        let up = Up::new(header, body).map_err(|error| refused(&error.to_string()))?;
+        match up.geometry() == agreed {
+            true => Ok(SharedUp { up, _mapping: mapping }),
+            false => Err(refused("the shared memory has other sizes than the daemon told")),
+        }
+    }
+
+    /// The reader.
+    pub fn up(&mut self) -> &mut Up<'static> {
+        &mut self.up
+    }
+
+    /// The reader, for questions only.
+    pub fn peek(&self) -> &Up<'static> {
+        &self.up
+    }
+}
+
+/// A memory_up as a process has it that writes into it (the daemon, for what does not happen in the kernel).
+#[derive(Debug)]
+pub struct OwnedUp {
+    writer: UpWriter<'static>,
+    file: OwnedFd,
+    _mapping: Mapping,
+}
+
+impl OwnedUp {
+    /// Makes a fresh area in a sealed memfd. `position`: see [`UpWriter`].
+    pub fn create(geometry: Geometry) -> io::Result<OwnedUp> {
+        let bytes = geometry.total_bytes() as usize;
+        let file = sealed("qfabric-up", bytes)?;
+        let mapping = Mapping::shared(&file, bytes)?;
+        let (header, body) = parts(&mapping);
+        header.initialize(geometry);
+        let writer = UpWriter::new(header, body, geometry);
+        Ok(OwnedUp { writer, file, _mapping: mapping })
+    }
+
+    /// The writer.
+    pub fn writer(&mut self) -> &mut UpWriter<'static> {
+        &mut self.writer
+    }
+
+    /// What the reader is to be given.
+    pub fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+}
+
+fn sealed(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, bytes as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// One of the areas that are a value of a fixed size.
+#[derive(Debug)]
+pub struct Shared<T: Area> {
+    at: NonNull<T>,
+    _mapping: Mapping,
+}
+
+/// What a [`Shared`] may hold: atomic words only.
+pub trait Area: sealed_trait::Sealed {}
+
+mod sealed_trait {
+    pub trait Sealed {}
+    impl Sealed for qfabric_types::memory::Down {}
+    impl Sealed for qfabric_types::memory::SocketPage {}
+}
+
+impl Area for Down {}
+impl Area for SocketPage {}
+
+/// memory_down.
+pub type SharedDown = Shared<Down>;
+/// The page of the I/O module.
+pub type SharedSockets = Shared<SocketPage>;
+
+impl<T: Area> Shared<T> {
+    /// Makes a fresh area in a sealed memfd; the file is to be handed out.
+    pub fn create(name: &str) -> io::Result<(Shared<T>, OwnedFd)> {
+        let file = sealed(name, size_of::<T>())?;
+        Ok((Shared::map(&file)?, file))
+    }
+
+    /// Maps the area that came as `file`.
+    #[allow(unsafe_code)] // the areas are values of atomic words
+    pub fn map(file: &OwnedFd) -> io::Result<Shared<T>> {
+        let mapping = Mapping::shared(file, size_of::<T>())?;
+        // SAFETY: an `Area` has atomic words only.
+        let at = unsafe { mapping.view::<T>() };
+        Ok(Shared { at, _mapping: mapping })
+    }
+}
+
+impl<T: Area> std::ops::Deref for Shared<T> {
+    type Target = T;
+
+    #[allow(unsafe_code)] // the mapping outlives the reference
+    fn deref(&self) -> &T {
+        // SAFETY: mapped until drop, page-aligned, large enough (`view`), and all words are atomic.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+#[allow(unsafe_code)] // the raw pointer hides that its target is shareable
+// SAFETY: the target has atomic words only.
+unsafe impl<T: Area> Send for Shared<T> {}
+#[allow(unsafe_code)] // as above
+// SAFETY: as above.
+unsafe impl<T: Area> Sync for Shared<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::memory::{Layout, Stamp};
+
+    #[test]
+    fn what_is_written_on_one_side_is_read_on_the_other() {
+        let geometry = Geometry::new(Layout::Ring, 4, 12).unwrap();
+        let mut daemon = OwnedUp::create(geometry).unwrap();
+        let mut application = SharedUp::map(daemon.file(), geometry).unwrap();
+        let stamp = Stamp { time_ns: 5, deadline_ns: 9 };
+        assert!(daemon.writer().write(&[7; 12], stamp, None));
+        let mut data = [0; 12];
+        assert_eq!((application.up().take(&mut data), data), (Some(stamp), [7; 12]));
+    }
+
+    #[test]
+    fn other_sizes_than_agreed_are_refused() {
+        let made = Geometry::new(Layout::Ring, 4, 12).unwrap();
+        let daemon = OwnedUp::create(made).unwrap();
+        for (layout, slots, bytes) in [(Layout::Ring, 4, 16), (Layout::Bits, 4, 12), (Layout::Ring, 8192, 12)] {
+            let agreed = Geometry::new(layout, slots, bytes).unwrap();
+            assert!(SharedUp::map(daemon.file(), agreed).unwrap_err().to_string().contains("other sizes"));
+        }
+        assert!(SharedUp::map(&tempfile::tempfile().unwrap().into(), made).is_err());
+    }
+
+    #[test]
+    fn attributes_are_seen_by_everybody_who_has_the_area() {
+        let (ours, file) = SharedDown::create("down").unwrap();
+        let theirs = SharedDown::map(&file).unwrap();
+        assert!(theirs.set_attribute(3, -9));
+        assert_eq!(ours.attribute(3), -9);
+    }
+
+    #[test]
+    fn memory_that_could_shrink_is_refused() {
+        let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 1 << 16).unwrap();
+        assert!(SharedDown::map(&file).unwrap_err().to_string().contains("could shrink"));
+    }
+}
