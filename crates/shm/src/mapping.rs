@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, SocketPage, Up, UpHeader, UpWriter};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Pages of a file that somebody else has mapped, too. Unmapped when dropped.
@@ -27,14 +27,8 @@ impl Mapping {
 
     /// As [`Mapping::new`] for an area that came through a socket: refused where its file could shrink.
     pub fn shared(file: &OwnedFd, bytes: usize) -> io::Result<Mapping> {
-        match fcntl_get_seals(file) {
-            Ok(seals) if !seals.contains(SealFlags::SHRINK) => Err(refused("the shared memory could shrink")),
-            Ok(_) if (fstat(file)?.st_size as u64) < bytes as u64 => {
-                Err(refused("the shared memory has other sizes than the daemon told"))
-            }
-            // Sealed and long enough; or no memfd but an array map, of which no more can be mapped than there is.
-            _ => Mapping::new(file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE),
-        }
+        check(file, bytes)?;
+        Mapping::new(file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// The area as a `T`.
@@ -45,6 +39,20 @@ impl Mapping {
     pub unsafe fn view<T>(&self) -> NonNull<T> {
         assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the area is too small");
         self.at.cast()
+    }
+}
+
+/// Of an array map (an anonymous inode) no more can be mapped than there is.
+fn check(file: &OwnedFd, bytes: usize) -> io::Result<()> {
+    let stat = fstat(file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(());
+    }
+    match fcntl_get_seals(file) {
+        Ok(seals) if !seals.contains(SealFlags::SHRINK) => Err(refused("the shared memory could shrink")),
+        Ok(_) if stat.st_size < bytes as i64 => Err(refused("the shared memory has other sizes than the daemon told")),
+        Ok(_) => Ok(()),
+        Err(errno) => Err(refused(&format!("the shared memory is no memfd: {errno}"))),
     }
 }
 
