@@ -33,15 +33,26 @@ pub struct TooLarge {
     pub distance: i64,
 }
 
-/// Builds code.
+/// Builds code. What control cannot reach is left out (the kernel refuses programs that contain such code): after
+/// a jump or an exit nothing is emitted until a label is bound that something jumps to.
 #[derive(Default)]
 pub struct Asm {
     insns: Vec<Insn>,
     relocations: Vec<(usize, u32)>,
-    /// By label: the instruction it stands before.
-    bound: Vec<Option<usize>>,
-    /// Instruction and the label it jumps to.
+    labels: Vec<Target>,
+    /// Instruction and the label it jumps to, in order.
     jumps: Vec<(usize, Label)>,
+    /// Where the latest label stands.
+    last_bound: usize,
+    unreachable: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Target {
+    /// The instruction it stands before.
+    at: Option<usize>,
+    /// Whether anything jumps to it.
+    used: bool,
 }
 
 impl Asm {
@@ -62,20 +73,29 @@ impl Asm {
 
     /// A label, to be bound later.
     pub fn label(&mut self) -> Label {
-        self.bound.push(None);
-        Label(self.bound.len() as u32 - 1)
+        self.labels.push(Target::default());
+        Label(self.labels.len() as u32 - 1)
     }
 
-    /// The label stands here: before the next instruction.
+    /// The label stands here: before the next instruction. A jump to it that would stand right here is taken back.
     pub fn bind(&mut self, label: Label) {
-        let place = &mut self.bound[label.0 as usize];
-        assert!(place.is_none(), "a label is bound once");
-        *place = Some(self.insns.len());
+        self.take_back_jump_to(label);
+        let target = &mut self.labels[label.0 as usize];
+        assert!(target.at.is_none(), "a label is bound once");
+        target.at = Some(self.insns.len());
+        self.unreachable &= !target.used;
+        self.last_bound = self.insns.len();
+    }
+
+    /// Whether control can come here.
+    pub fn is_reachable(&self) -> bool {
+        !self.unreachable
     }
 
     /// Goes on at the label.
     pub fn jump(&mut self, to: Label) {
         self.jump_by(class::JMP, Reg::R0, Reg::R0, 0, to);
+        self.unreachable = true;
     }
 
     /// Goes on at the label if the 64-bit comparison holds.
@@ -130,13 +150,13 @@ impl Asm {
 
     /// `dst` = the map, as helpers take it. `map` is the caller's number for it, left in `relocations`.
     pub fn lddw_map(&mut self, dst: Reg, map: u32) {
-        self.relocations.push((self.insns.len(), map));
+        self.relocate(map);
         self.wide(dst, PSEUDO_MAP_FD, 0, 0);
     }
 
     /// `dst` = address in the value of a map with one entry.
     pub fn lddw_map_value(&mut self, dst: Reg, map: u32, offset: u32) {
-        self.relocations.push((self.insns.len(), map));
+        self.relocate(map);
         self.wide(dst, PSEUDO_MAP_VALUE, 0, offset as i32);
     }
 
@@ -193,12 +213,13 @@ impl Asm {
     /// Ends the program; r0 is its result.
     pub fn exit(&mut self) {
         self.push(class::EXIT, Reg::R0, Reg::R0, 0, 0);
+        self.unreachable = true;
     }
 
     /// The code, its jumps resolved. All labels that are jumped to must be bound.
     pub fn finish(mut self) -> Result<Code, TooLarge> {
         for (at, label) in std::mem::take(&mut self.jumps) {
-            let target = self.bound[label.0 as usize].expect("a label that is jumped to is bound");
+            let target = self.labels[label.0 as usize].at.expect("a label that is jumped to is bound");
             let distance = target as i64 - at as i64 - 1;
             self.insns[at].off = i16::try_from(distance).map_err(|_| TooLarge { distance: distance.abs() })?;
         }
@@ -213,8 +234,28 @@ impl Asm {
     }
 
     fn jump_by(&mut self, code: u8, dst: Reg, src: Reg, imm: i32, to: Label) {
+        if self.unreachable {
+            return;
+        }
         self.jumps.push((self.insns.len(), to));
+        self.labels[to.0 as usize].used = true;
         self.push(code, dst, src, 0, imm);
+    }
+
+    fn take_back_jump_to(&mut self, label: Label) {
+        let here = self.insns.len();
+        let is_last = self.jumps.last().is_some_and(|&(at, to)| at + 1 == here && to == label);
+        if is_last && self.insns[here - 1].code == class::JMP && self.last_bound < here {
+            self.insns.pop();
+            self.jumps.pop();
+            self.unreachable = false;
+        }
+    }
+
+    fn relocate(&mut self, map: u32) {
+        if !self.unreachable {
+            self.relocations.push((self.insns.len(), map));
+        }
     }
 
     fn arithmetic(&mut self, code: u8, dst: Reg, src: Operand) {
@@ -234,6 +275,9 @@ impl Asm {
     }
 
     fn push(&mut self, code: u8, dst: Reg, src: Reg, off: i16, imm: i32) {
+        if self.unreachable {
+            return;
+        }
         self.insns.push(Insn { code, dst: dst.0, src: src.0, off, imm });
     }
 }
@@ -245,3 +289,66 @@ const PSEUDO_KFUNC_CALL: u8 = 2;
 const FETCH: i32 = 0x01;
 const XCHG: i32 = 0xe0;
 const CMPXCHG: i32 = 0xf0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_know_their_distance_in_both_directions() {
+        let mut asm = Asm::new();
+        let (head, end) = (asm.label(), asm.label());
+        asm.bind(head);
+        asm.jump_if(Jmp::Eq, Reg::R1, 7, end);
+        asm.alu64(Alu::Add, Reg::R1, 1);
+        asm.jump(head);
+        asm.bind(end);
+        asm.exit();
+        let offsets: Vec<i16> = asm.finish().unwrap().insns.iter().map(|insn| insn.off).collect();
+        assert_eq!(offsets, [2, 0, -3, 0]);
+    }
+
+    #[test]
+    fn what_control_cannot_reach_is_left_out() {
+        let mut asm = Asm::new();
+        let unused = asm.label();
+        asm.exit();
+        asm.lddw_map(Reg::R1, 3);
+        asm.bind(unused);
+        asm.mov(Reg::R0, 1);
+        let code = asm.finish().unwrap();
+        assert_eq!((code.insns.len(), code.relocations.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_jump_to_the_next_instruction_is_taken_back() {
+        let mut asm = Asm::new();
+        let (other, end) = (asm.label(), asm.label());
+        asm.jump_if(Jmp::Eq, Reg::R1, 0, other);
+        asm.mov(Reg::R0, 1);
+        asm.bind(other);
+        asm.jump(end);
+        asm.bind(end);
+        asm.exit();
+        assert_eq!(asm.finish().unwrap().insns.len(), 3);
+    }
+
+    #[test]
+    fn a_jump_that_is_too_far_is_refused() {
+        let mut asm = Asm::new();
+        let end = asm.label();
+        asm.jump_if(Jmp::Eq, Reg::R1, 0, end);
+        (0..40_000).for_each(|_| asm.mov(Reg::R0, 0));
+        asm.bind(end);
+        asm.exit();
+        assert_eq!(asm.finish(), Err(TooLarge { distance: 40_000 }));
+    }
+
+    #[test]
+    fn a_64_bit_constant_takes_two_instructions() {
+        let mut asm = Asm::new();
+        asm.lddw(Reg::R3, -2);
+        let bytes = asm.finish().unwrap().to_bytes();
+        assert_eq!(bytes, [0x18, 3, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    }
+}
