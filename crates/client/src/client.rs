@@ -126,11 +126,11 @@ impl Client {
         self.get(&format!("/v1/applications/{id}"))
     }
 
-    fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
+    pub(crate) fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
         self.call::<(), A>("GET", path, None)
     }
 
-    fn call<Q: Serialize, A: DeserializeOwned>(
+    pub(crate) fn call<Q: Serialize, A: DeserializeOwned>(
         &self,
         method: &str,
         path: &str,
@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// The body of a successful answer; everything else is an error.
-    fn exchange(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, ClientError> {
+    pub(crate) fn exchange(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, ClientError> {
         let call = || format!("{method} {path}");
         let (status, body) =
             http::call(&self.agent, method, path, body).map_err(|error| self.classify(call(), error))?;

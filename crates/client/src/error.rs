@@ -67,6 +67,31 @@ pub enum ClientError {
         /// What went wrong.
         why: String,
     },
+    /// The connection for ECalls cannot be had, or broke; what was asked for under it has ended.
+    #[error("ECalls at {}: {why}", path.display())]
+    Lease {
+        /// The socket.
+        path: PathBuf,
+        /// What went wrong.
+        why: String,
+    },
+    /// The daemon does not keep up with this process's events; this one was dropped.
+    #[error("an event of {service} was dropped: more are waiting than the daemon takes; raise fewer, or retry")]
+    Crowded {
+        /// The service.
+        service: String,
+    },
+    /// Shared memory of ECalls cannot be used; what it belonged to was given back.
+    #[error("{what}: {why}")]
+    Memory {
+        /// Which.
+        what: &'static str,
+        /// What went wrong.
+        why: String,
+    },
+    /// An argument cannot be meant; the daemon was not asked.
+    #[error("{0}")]
+    Value(String),
 }
 
 fn listed(tried: &[(PathBuf, io::Error)]) -> String {

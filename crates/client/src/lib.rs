@@ -36,12 +36,13 @@
 //! | `qmgr_end()` | [`Session::end`] |
 //! | `qmgr_start_periodic(job)` | [`Session::start_periodic`] |
 //!
-//! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`].
+//! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`]. ECalls are in [`ecalls`].
 #![forbid(unsafe_code)]
 
 mod client;
 pub mod clock;
 mod cpu;
+pub mod ecalls;
 mod error;
 mod grid;
 mod http;
@@ -49,6 +50,7 @@ mod jobs;
 mod lease;
 mod link;
 mod plugin;
+mod services;
 mod session;
 
 pub use client::{Client, sockets};

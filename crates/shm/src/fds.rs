@@ -67,13 +67,30 @@ pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
+/// Sends one message made of `parts` without waiting: `WouldBlock` where the peer does not keep up.
+pub fn send_now(socket: impl AsFd, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let mut control = SendAncillaryBuffer::default();
+    retry_on_intr(|| sendmsg(&socket, parts, &mut control, flags))?;
+    Ok(())
+}
+
+/// As [`recv`], without waiting: `WouldBlock` where nothing is there.
+pub fn recv_now(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
+    recv_with(socket, buffer, RecvFlags::DONTWAIT)
+}
+
 /// Receives one message into `buffer`. A message or a set of descriptors cut short by the kernel is an
 /// error, and what did arrive is closed.
 pub fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
+    recv_with(socket, buffer, RecvFlags::empty())
+}
+
+fn recv_with(socket: impl AsFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [io::IoSliceMut::new(buffer)];
-    let answer = retry_on_intr(|| recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let answer = retry_on_intr(|| recvmsg(&socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC))?;
     let fds = control.drain().filter_map(descriptors).flatten().collect();
     if answer.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than was agreed"));

@@ -12,8 +12,10 @@
 pub mod fds;
 mod mapping;
 mod ring;
+mod socket;
 mod wake;
 
 pub use mapping::{Area, OwnedUp, Shared, SharedDown, SharedSockets, SharedUp};
 pub use ring::SharedRing;
+pub use socket::bind_socket;
 pub use wake::Wake;

@@ -5,7 +5,7 @@
 //!   Hello ────────────────────────────────>        a connection is a lease: what was asked for under its
 //!        <──────────────────────────── Welcome     number ends with it
 //!   Raise ────────────────────────────────>        no answer: one system call per event
-//!   Take(subscription), TakeDown ─────────>
+//!   Take(subscription), TakeDown, TakeSockets, Bind + descriptor ──>
 //!        <────────────────── Given + descriptors, or Refused
 //!        <──────── Call, TakenOut, Ended           at any time
 //!   Reply ────────────────────────────────>        to a Call
@@ -38,6 +38,10 @@ pub enum FromClient<'a> {
     Take(SubscriptionId),
     /// Asks for the descriptor of `memory_down`.
     TakeDown,
+    /// Asks for the I/O module of this lease: page, wake descriptor and the descriptor to bind sockets with.
+    TakeSockets,
+    /// Asks to bind the socket that comes along to this number: for clients that may not do it themselves.
+    Bind(u32),
     /// Answers a call.
     Reply {
         /// The call.
@@ -107,10 +111,12 @@ impl Given {
     pub const UP: u8 = 1;
     /// An eventfd that is written to when the reader sleeps.
     pub const WAKE: u8 = 2;
-    /// The pages of the I/O module.
+    /// The page of the I/O module.
     pub const SOCKETS: u8 = 4;
+    /// What sockets are bound with.
+    pub const BIND: u8 = 8;
     /// The memory the application writes into.
-    pub const DOWN: u8 = 8;
+    pub const DOWN: u8 = 16;
 
     /// The descriptor of this bit, out of those that came along.
     pub fn index(self, bit: u8) -> Option<usize> {
@@ -132,6 +138,11 @@ impl<'a> FromClient<'a> {
             FromClient::Raise(raise) => raise.encode(out),
             FromClient::Take(id) => tagged(out, 3, *id),
             FromClient::TakeDown => out.push(4),
+            FromClient::TakeSockets => out.push(6),
+            FromClient::Bind(slot) => {
+                out.push(7);
+                out.extend(slot.to_le_bytes());
+            }
             FromClient::Reply { call, data } => {
                 tagged(out, 5, *call);
                 out.extend(*data);
@@ -147,6 +158,8 @@ impl<'a> FromClient<'a> {
             (2, _) => Raise::decode(rest).map(FromClient::Raise),
             (3, 8) => Some(FromClient::Take(word(rest)?.0)),
             (4, 0) => Some(FromClient::TakeDown),
+            (6, 0) => Some(FromClient::TakeSockets),
+            (7, 4) => Some(FromClient::Bind(u32::from_le_bytes(*rest.first_chunk()?))),
             (5, 8..) => word(rest).filter(|(_, data)| data.len() <= MAX_DATA).map(reply),
             _ => None,
         }
@@ -158,11 +171,18 @@ fn reply((call, data): (u64, &[u8])) -> FromClient<'_> {
 }
 
 impl<'a> Raise<'a> {
+    /// What stands before the data: both are sent in one call without being copied together.
+    pub fn head(&self) -> [u8; 18] {
+        let mut head = [0; 18];
+        (head[0], head[1]) = (2, u8::from(self.cpu));
+        head[2..6].copy_from_slice(&self.service.to_le_bytes());
+        head[6..10].copy_from_slice(&self.pid.to_le_bytes());
+        head[10..].copy_from_slice(&self.deadline_us.to_le_bytes());
+        head
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend([2, u8::from(self.cpu)]);
-        out.extend(self.service.to_le_bytes());
-        out.extend(self.pid.to_le_bytes());
-        out.extend(self.deadline_us.to_le_bytes());
+        out.extend(self.head());
         out.extend(self.data);
     }
 
@@ -210,7 +230,7 @@ impl<'a> FromDaemon<'a> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
             129 if rest.len() == 8 => Some(FromDaemon::Welcome(word(rest)?.0)),
-            130 if rest.len() == 1 && rest[0] < 16 => Some(FromDaemon::Given(Given(rest[0]))),
+            130 if rest.len() == 1 && rest[0] < 32 => Some(FromDaemon::Given(Given(rest[0]))),
             131 => text(rest).map(FromDaemon::Refused),
             132 => call(rest),
             133 => told(rest).map(|(subscription, why)| FromDaemon::TakenOut { subscription, why }),
@@ -310,6 +330,8 @@ mod tests {
             round_trips(&FromClient::Reply { call: number, data: &data });
             round_trips(&FromClient::Hello { version: cpu.into() });
             round_trips(&FromClient::TakeDown);
+            round_trips(&FromClient::TakeSockets);
+            round_trips(&FromClient::Bind(service));
         }
 
         #[test]
@@ -317,7 +339,7 @@ mod tests {
             service: u32, pid: i32, data: Vec<u8>, number: u64, why in ".{0,200}",
         ) {
             comes_back(&FromDaemon::Welcome(number));
-            comes_back(&FromDaemon::Given(Given(number as u8 & 15)));
+            comes_back(&FromDaemon::Given(Given(number as u8 & 31)));
             comes_back(&FromDaemon::Call { call: number, service, pid, data: &data });
             comes_back(&FromDaemon::TakenOut { subscription: number, why: &why });
             comes_back(&FromDaemon::Ended { subscription: number, why: &why });

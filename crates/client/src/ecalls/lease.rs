@@ -1,0 +1,209 @@
+//! The connection to `ecalls.sock`: lease, way of events, and where the daemon tells of itself.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use qfabric_shm::fds;
+use qfabric_types::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
+use qfabric_types::ecalls_wire::{FromClient, FromDaemon, Given, MAX_MESSAGE, Raise, VERSION};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::error::ClientError;
+
+/// Notices that wait to be read; the oldest is dropped for the next one.
+const WAITING: usize = 256;
+
+/// Something the daemon tells without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A service of ours is called; answer with [`super::Ecalls::reply`].
+    Call {
+        /// To be named in the answer.
+        call: u64,
+        /// The service.
+        service: ServiceId,
+        /// Who calls.
+        pid: i32,
+        /// What is asked.
+        data: Vec<u8>,
+    },
+    /// A handler faulted too often and was taken out.
+    TakenOut {
+        /// Whose handler.
+        subscription: SubscriptionId,
+        /// The numbers and the last fault.
+        why: String,
+    },
+    /// A subscription ended by itself.
+    Ended {
+        /// Which.
+        subscription: SubscriptionId,
+        /// Why.
+        why: String,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    socket: OwnedFd,
+    path: PathBuf,
+    patience: Duration,
+    pub id: LeaseId,
+    inbox: Mutex<Inbox>,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    notices: VecDeque<Notice>,
+    buffer: Vec<u8>,
+}
+
+/// What came, if it is an answer.
+enum Answer {
+    Welcome(LeaseId),
+    Given(Given, Vec<OwnedFd>),
+    Refused(String),
+}
+
+impl Lease {
+    /// Connects, and learns the lease's number.
+    pub fn open(path: &Path, patience: Duration) -> Result<Lease, ClientError> {
+        let broken = |error: io::Error| lost(path, &error.to_string());
+        let socket = fds::connect(path, patience).map_err(broken)?;
+        let inbox = Inbox { notices: VecDeque::new(), buffer: vec![0; MAX_MESSAGE] };
+        let mut lease = Lease { socket, path: path.to_owned(), patience, id: 0, inbox: inbox.into() };
+        match lease.ask(&FromClient::Hello { version: VERSION }, None)? {
+            Answer::Welcome(id) => lease.id = id,
+            Answer::Refused(why) => return Err(lost(path, &why)),
+            Answer::Given(..) => return Err(lost(path, "the daemon answered something else")),
+        }
+        Ok(lease)
+    }
+
+    /// Asks for descriptors.
+    pub fn take(&self, what: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<Descriptors, ClientError> {
+        match self.ask(what, with)? {
+            Answer::Given(given, fds) if given.count() == fds.len() => {
+                Ok(Descriptors { given, fds: fds.into_iter().map(Some).collect() })
+            }
+            Answer::Refused(why) => Err(lost(&self.path, &why)),
+            _ => Err(lost(&self.path, "the daemon answered something else")),
+        }
+    }
+
+    fn ask(&self, what: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<Answer, ClientError> {
+        let mut inbox = self.inbox();
+        self.send(what, with)?;
+        let until = Instant::now() + self.patience;
+        loop {
+            match self.receive(&mut inbox)? {
+                Some(answer) => return Ok(answer),
+                None => self.wait(until)?.then_some(()).ok_or_else(|| lost(&self.path, "no answer in time"))?,
+            }
+        }
+    }
+
+    /// Sends a message that is rare.
+    pub fn send(&self, message: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<(), ClientError> {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        fds::send(&self.socket, &bytes, with.as_slice()).map_err(|error| lost(&self.path, &error.to_string()))
+    }
+
+    /// Sends an event: one system call, nothing is copied or allocated here. `false`: the daemon does not keep up.
+    pub fn raise(&self, event: &Raise<'_>) -> Result<bool, ClientError> {
+        let head = event.head();
+        match fds::send_now(&self.socket, &[IoSlice::new(&head), IoSlice::new(event.data)]) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(lost(&self.path, &error.to_string())),
+        }
+    }
+
+    /// The next thing the daemon has to tell; none within `patience`.
+    pub fn next_notice(&self, patience: Duration) -> Result<Option<Notice>, ClientError> {
+        let until = Instant::now() + patience;
+        loop {
+            let mut inbox = self.inbox();
+            if let Some(notice) = inbox.notices.pop_front() {
+                return Ok(Some(notice));
+            }
+            // An answer nobody waits for any more.
+            let _late = self.receive(&mut inbox)?;
+            if inbox.notices.is_empty() {
+                drop(inbox);
+                if !self.wait(until)? {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.socket)
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something came before `until`.
+    fn wait(&self, until: Instant) -> Result<bool, ClientError> {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(!left.is_zero()),
+            Err(error) => Err(lost(&self.path, &error.to_string())),
+        }
+    }
+
+    /// Reads one message that is there: an answer is returned, a notice kept.
+    fn receive(&self, inbox: &mut Inbox) -> Result<Option<Answer>, ClientError> {
+        let Inbox { notices, buffer } = inbox;
+        let got = match fds::recv_now(&self.socket, buffer) {
+            Ok(got) if got.length == 0 => return Err(lost(&self.path, "the daemon closed the connection")),
+            Ok(got) => got,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(lost(&self.path, &error.to_string())),
+        };
+        let notice = match FromDaemon::decode(&buffer[..got.length]) {
+            Some(FromDaemon::Welcome(lease)) => return Ok(Some(Answer::Welcome(lease))),
+            Some(FromDaemon::Given(given)) => return Ok(Some(Answer::Given(given, got.fds))),
+            Some(FromDaemon::Refused(why)) => return Ok(Some(Answer::Refused(why.to_owned()))),
+            Some(FromDaemon::Call { call, service, pid, data }) => {
+                Notice::Call { call, service, pid, data: data.to_vec() }
+            }
+            Some(FromDaemon::TakenOut { subscription, why }) => Notice::TakenOut { subscription, why: why.to_owned() },
+            Some(FromDaemon::Ended { subscription, why }) => Notice::Ended { subscription, why: why.to_owned() },
+            None => return Err(lost(&self.path, "the daemon said something that is not understood")),
+        };
+        if notices.len() >= WAITING {
+            notices.pop_front();
+        }
+        notices.push_back(notice);
+        Ok(None)
+    }
+}
+
+/// Descriptors that came, by what they are.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    given: Given,
+    fds: Vec<Option<OwnedFd>>,
+}
+
+impl Descriptors {
+    /// The descriptor of this bit of [`Given`], once.
+    pub fn pick(&mut self, bit: u8) -> Option<OwnedFd> {
+        self.fds.get_mut(self.given.index(bit)?)?.take()
+    }
+}
+
+pub(super) fn lost(path: &Path, why: &str) -> ClientError {
+    ClientError::Lease { path: path.to_owned(), why: why.to_owned() }
+}

@@ -1,0 +1,59 @@
+//! ECalls: events of the kernel and of other programs, in microseconds, and code of your own where they happen.
+//!
+//! ```no_run
+//! use qfabric_client::Client;
+//! use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), qfabric_client::ClientError> {
+//! let ecalls = Ecalls::connect(&Client::connect()?)?;
+//! let wanted = Subscribe::to("net.rx")
+//!     .option("interface", "lo")
+//!     .code("if (input.len > 1400) return 1; return 0;")
+//!     .memory_up(MemoryUp::default());
+//! let mut events = ecalls.subscribe(&wanted)?;
+//! while let Some(event) = events.next(Duration::from_secs(1))? {
+//!     println!("{} {:?}", event.time_ns, event.data);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//! # The paper's names (003 §3, 000 §3.2)
+//!
+//! | ECalls | here |
+//! |---|---|
+//! | `/proc` list of services | [`Ecalls::services`], `<run dir>/services/` |
+//! | `register_service(NAME)` | [`Ecalls::register_service`] |
+//! | `raise_event(id, pid, data, deadline, cpu)` | [`OwnService::raise_event`] |
+//! | `unregister_service` | dropping the [`OwnService`] |
+//! | `struct ecalls` | [`Subscribe`] |
+//! | `ECalls_subscribe` | [`Ecalls::subscribe`] |
+//! | `ECalls_unsubscribe` | [`Subscription::unsubscribe`], or dropping it |
+//! | memory up: flag, ring, bit pattern | [`Subscription::flag`], [`Subscription::try_next`] |
+//! | memory down: fast user-ECall | [`Ecalls::attribute`], [`Attribute::set`] |
+//! | deferred user-ECall | [`Ecalls::defer`] |
+//! | generic system call | [`Ecalls::call`], answered by [`Ecalls::next_notice`] and [`Ecalls::reply`] |
+//! | `socket_interest`, `socket_ready` | [`Ecalls::sockets`] |
+//!
+//! The connection is a lease: services, handlers and subscriptions end with it, and with the process.
+
+mod lease;
+mod service;
+mod session;
+mod sockets;
+mod subscribe;
+mod subscription;
+
+pub use lease::Notice;
+pub use service::OwnService;
+pub use session::{Attribute, Ecalls};
+pub use sockets::Sockets;
+pub use subscribe::Subscribe;
+pub use subscription::{Event, Subscription};
+
+pub use qfabric_types::api::ecalls::{
+    HandlerInfo, Layout, LeaseId, MemoryUp, OnFault, OptionInfo, Origin, Raised, ServiceId, ServiceInfo, State, Step,
+    SubscriptionCounters, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
+};
+pub use qfabric_types::event_json;
+pub use qfabric_types::memory::Stamp;

@@ -1,0 +1,69 @@
+//! A service of one's own.
+
+use std::sync::Arc;
+
+use qfabric_types::Nanos;
+use qfabric_types::api::ecalls::{ServiceId, ServiceInfo};
+use qfabric_types::ecalls_wire::Raise;
+use qfabric_types::event_json;
+
+use super::session::Inner;
+use crate::error::ClientError;
+
+/// A service that this process has registered. It ends when this is dropped, and with the process.
+#[derive(Debug)]
+pub struct OwnService {
+    pub(super) inner: Arc<Inner>,
+    pub(super) info: ServiceInfo,
+    pub(super) ended: bool,
+}
+
+impl OwnService {
+    /// Its number.
+    pub fn id(&self) -> ServiceId {
+        self.info.id
+    }
+
+    /// As it was registered.
+    pub fn info(&self) -> &ServiceInfo {
+        &self.info
+    }
+
+    /// Raises an event for the subscriber `pid`, or for all (−1): one system call that does not wait. The event
+    /// is dropped if it cannot be delivered within `deadline` (zero: never late). `cpu` asks for the CPU
+    /// scheduler's cooperation; it is carried and counted.
+    pub fn raise_event(&self, pid: i32, data: &[u8], deadline: Nanos, cpu: bool) -> Result<(), ClientError> {
+        let size = self.info.format.size as usize;
+        if data.len() != size {
+            let format = &self.info.format.name;
+            let why = format!("{} bytes of data, struct {format} has {size}; raise the whole structure", data.len());
+            return Err(ClientError::Value(why));
+        }
+        let deadline_us = deadline.get().div_ceil(1_000);
+        match self.inner.lease.raise(&Raise { service: self.info.id, pid, deadline_us, cpu, data })? {
+            true => Ok(()),
+            false => Err(ClientError::Crowded { service: self.info.name.clone() }),
+        }
+    }
+
+    /// As [`OwnService::raise_event`] with the event as a JSON object.
+    pub fn raise_fields(&self, fields: &serde_json::Map<String, serde_json::Value>) -> Result<(), ClientError> {
+        let data = event_json::encode(&self.info.format, fields).map_err(ClientError::Value)?;
+        self.raise_event(-1, &data, Nanos::ZERO, false)
+    }
+
+    /// Ends it (the paper's `unregister_service`).
+    pub fn unregister(mut self) -> Result<(), ClientError> {
+        self.ended = true;
+        self.inner.client.unregister_service(&self.info.name)
+    }
+}
+
+impl Drop for OwnService {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Where this fails it ends with the lease.
+            let _ = self.inner.client.unregister_service(&self.info.name);
+        }
+    }
+}

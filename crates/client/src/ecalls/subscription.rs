@@ -1,0 +1,163 @@
+//! A subscription and the memory its events come through.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use qfabric_shm::{SharedUp, Wake};
+use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
+use qfabric_types::ecalls_wire::{FromClient, Given};
+use qfabric_types::memory::{Geometry, Stamp};
+
+use super::session::Inner;
+use crate::error::ClientError;
+
+/// An event as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// When it happened: nanoseconds of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Until when it is of use; 0: always.
+    pub deadline_ns: u64,
+    /// Its bytes, in the format of [`SubscriptionInfo::format`].
+    pub data: &'a [u8],
+}
+
+/// A subscription. It ends when this is dropped, and with the process.
+#[derive(Debug)]
+pub struct Subscription {
+    inner: Arc<Inner>,
+    info: SubscriptionInfo,
+    memory: Option<(SharedUp, Wake)>,
+    data: Vec<u8>,
+    ended: bool,
+}
+
+impl Subscription {
+    /// Fetches what belongs to a subscription that was just made.
+    pub(super) fn open(inner: Arc<Inner>, info: SubscriptionInfo) -> Result<Subscription, ClientError> {
+        let data = vec![0; info.format.size as usize];
+        // From here on, an error unsubscribes.
+        let mut subscription = Subscription { inner, info, memory: None, data, ended: false };
+        if subscription.info.memory_up.is_some() {
+            subscription.memory = Some(subscription.fetch()?);
+        }
+        Ok(subscription)
+    }
+
+    fn fetch(&self) -> Result<(SharedUp, Wake), ClientError> {
+        let broken = |why: String| ClientError::Memory { what: "memory_up", why };
+        let memory = self.info.memory_up.clone().unwrap_or_default();
+        let agreed = Geometry::new(memory.layout, memory.slots, self.info.format.size);
+        let agreed = agreed.map_err(|error| broken(error.to_string()))?;
+        let mut came = self.inner.lease.take(&FromClient::Take(self.info.id), None)?;
+        let (Some(up), Some(wake)) = (came.pick(Given::UP), came.pick(Given::WAKE)) else {
+            return Err(broken("the daemon did not hand it out".to_owned()));
+        };
+        let up = SharedUp::map(&up, agreed).map_err(|error| broken(error.to_string()))?;
+        Ok((up, Wake::new(wake).map_err(|error| broken(error.to_string()))?))
+    }
+
+    /// Its number.
+    pub fn id(&self) -> SubscriptionId {
+        self.info.id
+    }
+
+    /// As it stood when it was made: its format, where its steps run.
+    pub fn info(&self) -> &SubscriptionInfo {
+        &self.info
+    }
+
+    /// As it stands now: counters, whether its handler was taken out.
+    pub fn now(&self) -> Result<SubscriptionInfo, ClientError> {
+        self.inner.client.subscription(self.info.id)
+    }
+
+    /// Grows by one with every event; the cheapest question. 0 without memory.
+    pub fn flag(&self) -> u32 {
+        self.memory.as_ref().map_or(0, |(up, _)| up.peek().flag())
+    }
+
+    /// Events that found no room in the memory.
+    pub fn dropped(&self) -> u64 {
+        self.memory.as_ref().map_or(0, |(up, _)| up.peek().dropped())
+    }
+
+    /// The next event, if one is there. No system call.
+    pub fn try_next(&mut self) -> Option<Event<'_>> {
+        let Subscription { memory, data, .. } = self;
+        let stamp = memory.as_mut()?.0.up().take(data)?;
+        Some(event(stamp, data))
+    }
+
+    /// For [`super::Layout::Bits`]: the event at the lowest new position, with the position.
+    pub fn try_lowest(&mut self) -> Option<(u32, Event<'_>)> {
+        let Subscription { memory, data, .. } = self;
+        let (position, stamp) = memory.as_mut()?.0.up().take_lowest(data)?;
+        Some((position, event(stamp, data)))
+    }
+
+    /// For [`super::Layout::Bits`]: what is new at a position.
+    pub fn try_at(&mut self, position: u32) -> Option<Event<'_>> {
+        let Subscription { memory, data, .. } = self;
+        let stamp = memory.as_mut()?.0.up().take_at(position, data)?;
+        Some(event(stamp, data))
+    }
+
+    /// The next event; none within `patience`, or without memory.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<Event<'_>>, ClientError> {
+        let until = Instant::now() + patience;
+        let Subscription { memory, data, .. } = self;
+        let Some((up, wake)) = memory else { return Ok(None) };
+        loop {
+            if let Some(stamp) = up.up().take(data) {
+                return Ok(Some(event(stamp, data)));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if up.peek().may_sleep() {
+                let broken = |error: std::io::Error| ClientError::Memory { what: "memory_up", why: error.to_string() };
+                wake.wait(left).map_err(broken)?;
+            }
+        }
+    }
+
+    /// For event loops of one's own: call [`Subscription::may_sleep`] first, poll this for reading, then
+    /// [`Subscription::acknowledge`], then take what is there.
+    pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.as_ref().map(|(_, wake)| wake.as_fd())
+    }
+
+    /// Announces that the reader is about to sleep; `false`: something came meanwhile, do not.
+    pub fn may_sleep(&self) -> bool {
+        self.memory.as_ref().is_none_or(|(up, _)| up.peek().may_sleep())
+    }
+
+    /// Makes the wake descriptor unreadable again.
+    pub fn acknowledge(&self) {
+        if let Some((_, wake)) = &self.memory {
+            wake.acknowledge();
+        }
+    }
+
+    /// Ends it (the paper's `ECalls_unsubscribe`).
+    pub fn unsubscribe(mut self) -> Result<(), ClientError> {
+        self.ended = true;
+        self.inner.client.unsubscribe(self.info.id)
+    }
+}
+
+fn event(stamp: Stamp, data: &[u8]) -> Event<'_> {
+    Event { time_ns: stamp.time_ns, deadline_ns: stamp.deadline_ns, data }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Where this fails it ends with the lease.
+            let _ = self.inner.client.unsubscribe(self.info.id);
+        }
+    }
+}

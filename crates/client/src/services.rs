@@ -1,0 +1,116 @@
+//! The calls to a daemon about services, handlers and subscriptions.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use qfabric_types::api::ecalls::{
+    AttributeChange, CallAnswer, CallRequest, EventData, EventRequest, HandlerInfo, HandlerRequest, LeaseId, Raised,
+    ServiceInfo, ServiceRequest, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
+};
+use qfabric_types::event_json::{from_hex, to_hex};
+
+use crate::client::Client;
+use crate::error::ClientError;
+
+impl Client {
+    /// The socket that ECalls' connections go to.
+    pub fn ecalls_socket(&self) -> std::path::PathBuf {
+        self.socket().with_file_name("ecalls.sock")
+    }
+
+    /// All services one can subscribe to, or the reason why not.
+    pub fn services(&self) -> Result<Vec<ServiceInfo>, ClientError> {
+        self.get("/v1/services")
+    }
+
+    /// Announces a service under a lease; see [`crate::ecalls::Ecalls::register_service`].
+    pub fn register_service(&self, request: &ServiceRequest) -> Result<ServiceInfo, ClientError> {
+        self.call("POST", "/v1/services", Some(request))
+    }
+
+    /// Ends a service.
+    pub fn unregister_service(&self, name: &str) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("/v1/services/{}", segment(name)?), None).map(drop)
+    }
+
+    /// Raises one event of a service of this user. For more than a few, register and use a connection.
+    pub fn raise_event(&self, service: &str, event: &EventRequest) -> Result<Raised, ClientError> {
+        self.call("POST", &format!("/v1/services/{}/events", segment(service)?), Some(event))
+    }
+
+    /// Asks the owner of a service, and waits for its answer.
+    pub fn call_service(&self, service: &str, data: &[u8], patience: Duration) -> Result<Vec<u8>, ClientError> {
+        let request = CallRequest { data: EventData::Hex(to_hex(data)), timeout_ms: patience.as_millis() as u64 };
+        let path = format!("/v1/services/{}/call", segment(service)?);
+        let client = self.clone().with_patience(patience.saturating_add(Client::PATIENCE));
+        let answer: CallAnswer = client.call("POST", &path, Some(&request))?;
+        from_hex(&answer.data).map_err(|why| ClientError::Answer { call: format!("POST {path}"), why })
+    }
+
+    /// Gives E-code a name; without a lease it stays until it is removed.
+    pub fn put_handler(&self, name: &str, code: &str, lease: Option<LeaseId>) -> Result<HandlerInfo, ClientError> {
+        let request = HandlerRequest { lease, code: code.to_owned(), open: false };
+        self.call("PUT", &format!("/v1/handlers/{}", segment(name)?), Some(&request))
+    }
+
+    /// The named handlers one may use.
+    pub fn handlers(&self) -> Result<Vec<HandlerInfo>, ClientError> {
+        self.get("/v1/handlers")
+    }
+
+    /// Takes a handler's name away; subscriptions that use it keep it.
+    pub fn remove_handler(&self, name: &str) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("/v1/handlers/{}", segment(name)?), None).map(drop)
+    }
+
+    /// Subscribes; see [`crate::ecalls::Ecalls::subscribe`] for subscriptions with a lease and their memory.
+    pub fn subscribe(&self, request: &SubscriptionRequest) -> Result<SubscriptionInfo, ClientError> {
+        self.call("POST", "/v1/subscriptions", Some(request))
+    }
+
+    /// The subscriptions of this user; all of them for root.
+    pub fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, ClientError> {
+        self.get("/v1/subscriptions")
+    }
+
+    /// One subscription.
+    pub fn subscription(&self, id: SubscriptionId) -> Result<SubscriptionInfo, ClientError> {
+        self.get(&format!("/v1/subscriptions/{id}"))
+    }
+
+    /// Changes attributes of a subscription; with a connection it is a plain store.
+    pub fn set_attributes(
+        &self,
+        id: SubscriptionId,
+        attributes: BTreeMap<String, i64>,
+    ) -> Result<SubscriptionInfo, ClientError> {
+        self.call("PATCH", &format!("/v1/subscriptions/{id}"), Some(&AttributeChange { attributes }))
+    }
+
+    /// Ends a subscription.
+    pub fn unsubscribe(&self, id: SubscriptionId) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("/v1/subscriptions/{id}"), None).map(drop)
+    }
+}
+
+/// A name as part of a path: what needs escaping is no name.
+fn segment(name: &str) -> Result<&str, ClientError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    match !name.is_empty() && name.chars().all(plain) {
+        true => Ok(name),
+        false => Err(ClientError::Value(format!("{name:?} is no name; use letters, digits, '.', '_' and '-'"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_name_is_not_asked_for() {
+        for bad in ["", "a/b", "a b", "é", "x?y"] {
+            assert!(segment(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(segment("sched.deadline_miss").unwrap(), "sched.deadline_miss");
+    }
+}
