@@ -1,15 +1,18 @@
 //! Scheduling theory as values: constant bandwidth servers under earliest deadline first.
 //!
 //! [`Server`] is one reservation: its budget, its deadline, and the four moments at which they change.
-//! [`Machine`] runs many of them on some CPUs, with best-effort work beside them. Time comes in as an
+//! [`Machine`] runs many of them on some CPUs, with best-effort work beside them. [`EventQueue`] orders events
+//! (not tasks) by their deadlines. Time comes in as an
 //! argument; nothing here reads a clock. Times in nanoseconds.
 //! Source: AQuoSA 2009, §2.2 and §3; Linux `kernel/sched/deadline.c` for what the papers leave open.
 #![forbid(unsafe_code)]
 
 mod admission;
+mod event_queue;
 mod machine;
 mod server;
 
 pub use admission::{OverCommitted, admit};
+pub use event_queue::{EventQueue, Full};
 pub use machine::{Finished, Machine, MachineConfig, TaskId};
 pub use server::{Mode, Server, State};

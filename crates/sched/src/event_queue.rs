@@ -1,0 +1,201 @@
+//! The event queue of ECalls (003 §3.1, 000 §3.2.2): earliest deadline first, late events dropped.
+//!
+//! Problem: events of many services, some with deadlines, wait for one dispatcher.
+//! Approach: a heap ordered by deadline, then by arrival; events without a deadline come last, in their order.
+//! An event is late when its deadline has passed at the moment it is taken: it is not delivered, and counted.
+//! Bounded: an event that finds the queue full is refused and counted, so that a flood costs the newest events of
+//! whoever floods, not memory.
+//! Source: 000 §3.2.1 («events that miss their deadline are discarded from the event queue»).
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use qfabric_types::Instant;
+
+/// A bounded queue in the order of deadlines.
+#[derive(Debug)]
+pub struct EventQueue<T> {
+    heap: BinaryHeap<Entry<T>>,
+    capacity: usize,
+    /// Number of the next arrival: makes equals first in, first out.
+    next: u64,
+    refused: u64,
+    late: u64,
+}
+
+/// The queue is full; the event comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full<T>(pub T);
+
+impl<T> EventQueue<T> {
+    /// A queue for at most `capacity` events.
+    pub fn new(capacity: usize) -> Self {
+        EventQueue { heap: BinaryHeap::new(), capacity, next: 0, refused: 0, late: 0 }
+    }
+
+    /// Adds an event that is of use until `deadline`; [`Instant::NEVER`] is always.
+    pub fn push(&mut self, deadline: Instant, event: T) -> Result<(), Full<T>> {
+        if self.heap.len() >= self.capacity {
+            self.refused += 1;
+            return Err(Full(event));
+        }
+        self.heap.push(Entry { deadline, arrival: self.next, event });
+        self.next += 1;
+        Ok(())
+    }
+
+    /// The event to deliver at `now`. Late ones before it are handed to `late`, which can only lament them.
+    pub fn take(&mut self, now: Instant, mut late: impl FnMut(T)) -> Option<T> {
+        while let Some(entry) = self.heap.pop() {
+            if entry.deadline >= now {
+                return Some(entry.event);
+            }
+            self.late += 1;
+            late(entry.event);
+        }
+        None
+    }
+
+    /// The earliest deadline of those that wait.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.heap.peek().map(|entry| entry.deadline)
+    }
+
+    /// Events that wait.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// Events that found it full so far.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Events that were dropped because they were late.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    deadline: Instant,
+    arrival: u64,
+    event: T,
+}
+
+impl<T> Entry<T> {
+    fn key(&self) -> (Instant, u64) {
+        (self.deadline, self.arrival)
+    }
+}
+
+/// The heap gives the greatest first: earlier is greater.
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(ns: u64) -> Instant {
+        Instant::new(ns)
+    }
+
+    #[test]
+    fn equals_leave_in_the_order_they_came_and_those_without_deadline_last() {
+        let mut queue = EventQueue::new(8);
+        for (deadline, event) in
+            [(Instant::NEVER, 'x'), (at(9), 'a'), (at(5), 'b'), (at(9), 'c'), (Instant::NEVER, 'y')]
+        {
+            queue.push(deadline, event).unwrap();
+        }
+        let order: String = std::iter::from_fn(|| queue.take(at(1), |_| ())).collect();
+        assert_eq!(order, "bacxy");
+    }
+
+    #[test]
+    fn an_event_is_in_time_at_its_deadline_and_late_after_it() {
+        let mut queue = EventQueue::new(2);
+        queue.push(at(5), 'a').unwrap();
+        queue.push(at(6), 'b').unwrap();
+        let mut late = Vec::new();
+        assert_eq!(queue.take(at(6), |event| late.push(event)), Some('b'));
+        assert_eq!((late, queue.late()), (vec!['a'], 1));
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_counts() {
+        let mut queue = EventQueue::new(1);
+        queue.push(at(5), 'a').unwrap();
+        assert_eq!(queue.push(at(1), 'b'), Err(Full('b')));
+        assert_eq!((queue.refused(), queue.len(), queue.next_deadline()), (1, 1, Some(at(5))));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Push(Option<u8>),
+        Take(u8),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        let push = prop::option::of(0u8..20).prop_map(Act::Push);
+        prop_oneof![3 => push, 2 => (0u8..20).prop_map(Act::Take)]
+    }
+
+    proptest! {
+        /// The same as a list sorted by deadline, whose sort is stable.
+        #[test]
+        fn it_behaves_as_a_sorted_list(acts in prop::collection::vec(act(), 0..200), capacity in 0usize..12) {
+            let mut queue = EventQueue::new(capacity);
+            let mut model: Vec<(Instant, usize)> = Vec::new();
+            let (mut refused, mut late) = (0, 0);
+            for (number, act) in acts.into_iter().enumerate() {
+                match act {
+                    Act::Push(deadline) => {
+                        let deadline = deadline.map_or(Instant::NEVER, |ns| at(ns.into()));
+                        let fits = model.len() < capacity;
+                        prop_assert_eq!(queue.push(deadline, number).is_ok(), fits);
+                        if fits { model.push((deadline, number)) } else { refused += 1 }
+                        model.sort_by_key(|(deadline, _)| *deadline);
+                    }
+                    Act::Take(now) => {
+                        let now = at(now.into());
+                        let expired = model.iter().take_while(|(deadline, _)| *deadline < now).count();
+                        let dropped: Vec<_> = model.drain(..expired).map(|(_, number)| number).collect();
+                        let expected = (!model.is_empty()).then(|| model.remove(0).1);
+                        let mut seen = Vec::new();
+                        prop_assert_eq!(queue.take(now, |event| seen.push(event)), expected);
+                        prop_assert_eq!(&seen, &dropped);
+                        late += dropped.len() as u64;
+                    }
+                }
+                prop_assert_eq!((queue.len(), queue.refused(), queue.late()), (model.len(), refused, late));
+                prop_assert_eq!(queue.next_deadline(), model.first().map(|(deadline, _)| *deadline));
+            }
+        }
+    }
+}
