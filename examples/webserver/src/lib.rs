@@ -8,6 +8,7 @@
 
 pub mod backend;
 pub mod connection;
+pub mod control;
 pub mod http;
 pub mod server;
 pub mod site;

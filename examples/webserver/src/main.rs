@@ -1,6 +1,7 @@
 //! The program: options, a listening socket, the loop.
 #![forbid(unsafe_code)]
 
+use std::cell::OnceCell;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,8 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use qfabric_client::ecalls::Ecalls;
+use qfabric_client::{Client, ClientError};
 use qfabric_types::Nanos;
 use qfabric_webserver::backend::Kind;
+use qfabric_webserver::control;
 use qfabric_webserver::server::{Server, Settings, listen};
 use qfabric_webserver::site::Site;
 use qfabric_webserver::work::Work;
@@ -50,6 +54,16 @@ struct Options {
     /// Close a connection on which nothing happens for this long
     #[arg(long, value_name = "TIME", default_value = "5s")]
     patience: Nanos,
+    /// Let the kernel drop requests for connections that come by this interface, such as lo, while the server is
+    /// overloaded; needs the daemon
+    #[arg(long, value_name = "INTERFACE")]
+    overload: Option<String>,
+    /// With --overload: how long a connection may wait for the server
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    wait: Nanos,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Stay on this CPU
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
@@ -75,12 +89,18 @@ fn run(options: &Options) -> Result<()> {
         .with_context(|| format!("cannot listen at {}; another port with --listen", options.listen))?;
     let address = rustix::net::getsockname(&listener)?;
     let address = SocketAddr::try_from(address).context("the socket has no internet address")?;
-    let backend = options.backend.open().with_context(|| format!("cannot open {:?}", options.backend))?;
+    let ecalls = Daemon { options, connection: OnceCell::new() };
+    let backend =
+        options.backend.open(|| ecalls.connect()).with_context(|| format!("cannot open {:?}", options.backend))?;
     let settings = Settings {
         connections: options.connections.clamp(1, backend.limit().saturating_sub(RESERVED)),
         patience: Duration::from_nanos(options.patience.get()),
     };
-    let server = Server::new(listener, backend, site(options)?, settings, Box::new(|_| {}))?;
+    let told = match &options.overload {
+        Some(interface) => control::start(&ecalls.connect()?, address, interface, options.wait)?,
+        None => Box::new(|_, _| {}),
+    };
+    let server = Server::new(listener, backend, site(options)?, settings, told)?;
     println!("listening on {address}");
     std::io::stdout().flush()?;
     let counters = server.run(&stop)?;
@@ -89,6 +109,26 @@ fn run(options: &Options) -> Result<()> {
         counters.accepted, counters.most, counters.replies, counters.timeouts
     );
     Ok(())
+}
+
+/// One connection to the daemon, made when the first one asks for it.
+struct Daemon<'a> {
+    options: &'a Options,
+    connection: OnceCell<Ecalls>,
+}
+
+impl Daemon<'_> {
+    fn connect(&self) -> Result<Ecalls, ClientError> {
+        if let Some(connection) = self.connection.get() {
+            return Ok(connection.clone());
+        }
+        let client = match &self.options.socket {
+            Some(path) => Client::connect_to(path),
+            None => Client::connect(),
+        }?;
+        let made = Ecalls::connect(&client)?;
+        Ok(self.connection.get_or_init(|| made).clone())
+    }
 }
 
 /// Pins the process and lets it have as many descriptors as it may.

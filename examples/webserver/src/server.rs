@@ -44,8 +44,8 @@ pub struct Counters {
     pub most: usize,
 }
 
-/// Told of the number of open connections whenever it has changed.
-pub type OnConnections = Box<dyn FnMut(usize)>;
+/// Told how many connections are open, and how many were accepted so far, whenever that has changed.
+pub type OnConnections = Box<dyn FnMut(usize, u64)>;
 
 /// A server in one thread.
 pub struct Server {
@@ -171,7 +171,7 @@ impl Server {
         let fd = self.table.insert(entry);
         self.counters.accepted += 1;
         self.counters.most = self.counters.most.max(self.table.connections());
-        (self.on_connections)(self.table.connections());
+        (self.on_connections)(self.table.connections(), self.counters.accepted);
         self.postpone(fd);
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Server {
         }
         self.backend.remove(entry.as_fd());
         drop(entry);
-        (self.on_connections)(self.table.connections());
+        (self.on_connections)(self.table.connections(), self.counters.accepted);
     }
 
     fn give_up(&mut self) -> io::Result<()> {

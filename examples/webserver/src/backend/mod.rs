@@ -1,5 +1,6 @@
 //! Four ways to learn which sockets are ready, behind one trait.
 
+mod ecalls;
 mod epoll;
 mod poll;
 mod select;
@@ -9,6 +10,8 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use qfabric_client::ClientError;
+use qfabric_client::ecalls::Ecalls;
 use rustix::event::Timespec;
 
 use crate::table::{Interest, Table};
@@ -45,15 +48,20 @@ pub enum Kind {
     Poll,
     /// `epoll`: the kernel keeps the interest, and gives only what is ready
     Epoll,
+    /// The I/O module of ECalls: ready sockets are bits in memory shared with the kernel; needs the daemon
+    Ecalls,
 }
 
 impl Kind {
-    /// Opens it.
-    pub fn open(self) -> io::Result<Box<dyn Backend>> {
+    /// Opens it; `ecalls` is connected to the daemon only where it is needed.
+    pub fn open(self, ecalls: impl FnOnce() -> Result<Ecalls, ClientError>) -> io::Result<Box<dyn Backend>> {
         Ok(match self {
             Kind::Select => Box::new(select::Select),
-            Kind::Poll => Box::new(poll::Poll::default()),
+            Kind::Poll => Box::new(poll::Poll),
             Kind::Epoll => Box::new(epoll::Epoll::open()?),
+            Kind::Ecalls => {
+                Box::new(ecalls::Module::new(ecalls().and_then(|e| e.sockets()).map_err(io::Error::other)?))
+            }
         })
     }
 }

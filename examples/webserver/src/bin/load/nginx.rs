@@ -1,0 +1,105 @@
+//! nginx as an unmodified server whose page costs CPU time: a text that is compressed anew for each request.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+/// What makes nginx compress.
+pub const HEADER: &str = "Accept-Encoding: gzip";
+
+/// CPU time that gzip takes per byte of the text at level 9, about; it decides the size of the text.
+const NANOS_PER_BYTE: u64 = 60;
+
+const WORDS: [&str; 16] = [
+    "budget",
+    "period",
+    "deadline",
+    "a",
+    "the",
+    "kernel",
+    "handler",
+    "of",
+    "events",
+    "and",
+    "queue",
+    "server",
+    "in",
+    "connection",
+    "overload",
+    "reply",
+];
+
+/// A folder with a configuration and a page; removed when dropped.
+#[derive(Debug)]
+pub struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    /// A page that costs about `work_ns` of CPU time, at this port.
+    pub fn new(port: u16, work_ns: u64) -> Result<Site> {
+        let folder = tempfile::tempdir().context("cannot make a folder for nginx")?;
+        let bytes = (work_ns / NANOS_PER_BYTE).clamp(1 << 10, 16 << 20) as usize;
+        fs::write(folder.path().join("work"), text(bytes))?;
+        fs::write(folder.path().join("nginx.conf"), configuration(folder.path(), port))?;
+        Ok(Site { folder })
+    }
+
+    /// What nginx is called with.
+    pub fn arguments(&self) -> [String; 4] {
+        let folder = self.folder.path().display();
+        ["-p".into(), format!("{folder}"), "-c".into(), format!("{folder}/nginx.conf")]
+    }
+}
+
+/// One worker, as many connections as it may have; everything it writes stays in the folder.
+fn configuration(folder: &Path, port: u16) -> String {
+    let folder = folder.display();
+    format!(
+        "daemon off; worker_processes 1; worker_rlimit_nofile 20480; user root; pid {folder}/pid;
+error_log {folder}/error.log crit;
+events {{ worker_connections 20000; }}
+http {{
+  access_log off; default_type text/plain; keepalive_timeout 75s; client_header_timeout 75s;
+  gzip on; gzip_comp_level 9; gzip_min_length 0; gzip_types text/plain; gzip_proxied any;
+  client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+  uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  server {{ listen 127.0.0.1:{port} backlog=511; root {folder}; }}
+}}
+"
+    )
+}
+
+/// Words in an order that repeats only after a long time, each line numbered: it compresses as prose does.
+fn text(bytes: usize) -> String {
+    let (mut text, mut state) = (String::with_capacity(bytes + 64), 1_u64);
+    let mut number = 0;
+    while text.len() < bytes {
+        number += 1;
+        let _ = write!(text, "{number}:");
+        for _ in 0..12 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            text.push(' ');
+            text.push_str(WORDS[(state >> 60) as usize]);
+        }
+        text.push('\n');
+    }
+    text.truncate(bytes);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_as_long_as_its_cost_asks_for() {
+        let site = Site::new(1, 6_000_000).unwrap();
+        let page = fs::read_to_string(site.folder.path().join("work")).unwrap();
+        assert_eq!(page.len(), 100_000);
+        assert!(page.starts_with("1: ") && page.contains("\n1000: "));
+    }
+}

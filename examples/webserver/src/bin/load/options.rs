@@ -1,0 +1,124 @@
+//! What the experiment is told.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::{Parser, ValueEnum};
+use qfabric_types::Nanos;
+
+/// Offer each server more than it can do, and see what it still completes.
+///
+/// Server and load generator each have a CPU of their own, so that the server is what saturates. `wrk` measures
+/// how many requests a server completes per second (its capacity); `httperf` then offers multiples of that, a
+/// connection per request, and gives a request up after a second.
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    after_help = "Examples:\n  qfabric-webload --servers select,epoll --factors 1,2,3\n  \
+                  sudo qfabric-webload --out out/web          # everything, with table, JSON and plots"
+)]
+pub struct Options {
+    /// What is compared
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Server::value_variants().to_vec())]
+    pub servers: Vec<Server>,
+    /// Offered load in multiples of the capacity
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 1.5, 2.0, 3.0])]
+    pub factors: Vec<f64>,
+    /// How long each load is offered, in seconds, at most 20
+    #[arg(long, value_name = "N", default_value_t = 8.0)]
+    pub seconds: f64,
+    /// Runs per point; the one with the median of completed replies is shown
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub repeats: usize,
+    /// CPU time that a request costs the server
+    #[arg(long, value_name = "TIME", default_value = "5ms")]
+    pub work: Nanos,
+    /// Connections held open beside the load, on which nothing is ever asked
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub idle: usize,
+    /// A request is given up after this many seconds
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub timeout: f64,
+    /// The CPU of the servers
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub server_cpu: usize,
+    /// The CPU of httperf and wrk
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub client_cpu: usize,
+    /// Port of the servers
+    #[arg(long, value_name = "N", default_value_t = 18_080)]
+    pub port: u16,
+    /// The program qfabric, whose guard stands before nginx [default: beside this program, or in the path]
+    #[arg(long, value_name = "PATH")]
+    pub qfabric: Option<PathBuf>,
+    /// Write report.json, replies.svg and times.svg into this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Server {
+    /// The example server over select()
+    Select,
+    /// … over poll()
+    Poll,
+    /// … over epoll
+    Epoll,
+    /// nginx, compressing a text for each request
+    Nginx,
+    /// The same nginx behind `qfabric guard`
+    NginxGuard,
+}
+
+impl Server {
+    /// As it stands in tables.
+    pub fn label(self) -> &'static str {
+        match self {
+            Server::Select => "select",
+            Server::Poll => "poll",
+            Server::Epoll => "epoll",
+            Server::Nginx => "nginx",
+            Server::NginxGuard => "nginx + guard",
+        }
+    }
+
+    /// Whether it is nginx; the others are the example server.
+    pub fn is_nginx(self) -> bool {
+        matches!(self, Server::Nginx | Server::NginxGuard)
+    }
+}
+
+impl Options {
+    /// Refuses what cannot be run.
+    pub fn check(&self) -> Result<()> {
+        ensure!((0.5..=20.0).contains(&self.seconds), "--seconds {} is not between 0.5 and 20", self.seconds);
+        ensure!((0.1..=60.0).contains(&self.timeout), "--timeout {} is not between 0.1 and 60", self.timeout);
+        ensure!((1..=9).contains(&self.repeats), "--repeats {} is not between 1 and 9", self.repeats);
+        ensure!(self.idle <= 20_000, "--idle {} is above 20000", self.idle);
+        for factor in &self.factors {
+            ensure!((0.01..=100.0).contains(factor), "--factors {factor} is not between 0.01 and 100");
+        }
+        ensure!(self.server_cpu != self.client_cpu, "--server-cpu and --client-cpu are both {}", self.server_cpu);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused_with_its_value() {
+        for (option, named) in
+            [("--seconds=0", "0"), ("--factors=1,NaN", "NaN"), ("--repeats=10", "10"), ("--client-cpu=0", "both 0")]
+        {
+            let refusal = Options::parse_from(["load", option]).check().unwrap_err().to_string();
+            assert!(refusal.contains(named), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Starting what is compared, fresh for each run: a queue left by one load must not count in the next.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use qfabric_webserver::work::Work;
+
+use crate::child::{self, Running};
+use crate::generators::Target;
+use crate::nginx;
+use crate::options::{Options, Server};
+
+/// How long a server may take until it accepts.
+const START: Duration = Duration::from_secs(5);
+
+/// Everything a server needs to be started.
+#[derive(Debug)]
+pub struct Stable {
+    site: nginx::Site,
+    work: Work,
+    webserver: PathBuf,
+    qfabric: PathBuf,
+}
+
+/// A server under load; dropping it ends it, the guard first.
+#[derive(Debug)]
+pub struct Serving {
+    _guard: Option<Running>,
+    _server: Running,
+}
+
+impl Stable {
+    /// Finds the programs and measures the work once, so that every server is given the same.
+    pub fn new(options: &Options) -> Result<Stable> {
+        child::need("httperf", "httperf")?;
+        child::need("wrk", "wrk")?;
+        if options.servers.iter().any(|server| server.is_nginx()) {
+            child::need("nginx", "nginx-light")?;
+        }
+        Ok(Stable {
+            site: nginx::Site::new(options.port, options.work.get())?,
+            work: Work::of(Duration::from_nanos(options.work.get())),
+            webserver: beside("qfabric-webserver")?,
+            qfabric: options.qfabric.clone().or_else(|| beside("qfabric").ok()).unwrap_or("qfabric".into()),
+        })
+    }
+
+    /// What is asked of a server.
+    pub fn target(server: Server) -> Target<'static> {
+        Target { page: "/work", header: server.is_nginx().then_some(nginx::HEADER) }
+    }
+
+    /// Starts it and waits until it accepts.
+    pub fn start(&self, server: Server, options: &Options) -> Result<Serving> {
+        let address = SocketAddr::from(([127, 0, 0, 1], options.port));
+        ensure!(TcpStream::connect(address).is_err(), "something listens at {address} already; choose another --port");
+        let running = if server.is_nginx() { self.nginx(options) } else { self.example(server, options) }?;
+        wait_for(address)?;
+        let guard = match server {
+            Server::NginxGuard => Some(self.guard(options)?),
+            _ => None,
+        };
+        Ok(Serving { _guard: guard, _server: running })
+    }
+
+    fn example(&self, server: Server, options: &Options) -> Result<Running> {
+        let mut command = child::command(&self.webserver, options.server_cpu);
+        command.args(["--listen", &format!("127.0.0.1:{}", options.port), "--patience", "60s"]);
+        command.args(["--work-rounds", &self.work.rounds.to_string()]);
+        command.args(["--connections", "20000", "--backend", backend(server)]);
+        Running::start_until(server.label(), &mut command, "listening on")
+    }
+
+    fn nginx(&self, options: &Options) -> Result<Running> {
+        let mut command = child::command(Path::new("nginx"), options.server_cpu);
+        Running::start("nginx", command.args(self.site.arguments()))
+    }
+
+    fn guard(&self, options: &Options) -> Result<Running> {
+        let mut command = child::command(&self.qfabric, options.client_cpu);
+        command.args(["guard", "--json", "--listen", &format!("127.0.0.1:{}", options.port)]);
+        Running::start_until("qfabric guard", &mut command, "{")
+            .context("the guard needs root and a built qfabric (cargo build --release -p qfabric-cli, or --qfabric)")
+    }
+}
+
+fn backend(server: Server) -> &'static str {
+    match server {
+        Server::Select => "select",
+        Server::Poll => "poll",
+        _ => "epoll",
+    }
+}
+
+/// A program of the same build.
+fn beside(name: &str) -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    ensure!(path.is_file(), "{} is not there; build it first", path.display());
+    Ok(path)
+}
+
+fn wait_for(address: SocketAddr) -> Result<()> {
+    let until = Instant::now() + START;
+    while TcpStream::connect(address).is_err() {
+        ensure!(Instant::now() < until, "no server answers at {address} after {START:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! The report as a table, and what it says.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::run::{Report, Row};
+
+const HEAD: [&str; 9] =
+    ["server", "load", "offered/s", "replies/s", "of capacity", "given up", "response ms", "median ms", "max ms"];
+
+/// A row per point.
+pub fn table(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(HEAD);
+    table.add_rows(report.rows.iter().map(|row| cells(report, row)));
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{}\n{table}\n{}", head(report), remarks(report))
+}
+
+fn head(report: &Report) -> String {
+    let capacity = |name: &str, value: f64| match value {
+        0.0 => String::new(),
+        value => format!("{name} completes {value:.0} requests/s when never idle. "),
+    };
+    format!(
+        "{}{}A request costs {:.1} ms; {} idle connections; each load for {} s, given up after {} s.\n",
+        capacity("The example server", report.capacity),
+        capacity("nginx", report.nginx_capacity),
+        report.work_ms,
+        report.idle,
+        report.seconds,
+        report.timeout
+    )
+}
+
+fn cells(report: &Report, row: &Row) -> [String; 9] {
+    let seen = &row.seen;
+    let capacity = if row.server.is_nginx() { report.nginx_capacity } else { report.capacity };
+    [
+        row.server.label().to_owned(),
+        format!("{}x", row.factor),
+        format!("{:.0}", seen.offered),
+        format!("{:.0}", seen.replies),
+        format!("{:.0} %", 100.0 * seen.replies / capacity),
+        format!("{:.0} %", 100.0 * seen.given_up),
+        format!("{:.0}", seen.response_ms),
+        format!("{:.0}", seen.median_ms),
+        format!("{:.0}", seen.max_ms),
+    ]
+}
+
+/// Runs in which the generator, not the server, was the bottleneck.
+fn remarks(report: &Report) -> String {
+    let limited = report.rows.iter().filter(|row| row.seen.not_begun > 0.001);
+    let remark = |row: &Row| {
+        format!(
+            "{} at {}x: httperf could not begin {:.1} % of the connections; offer less, or more cost with --work\n",
+            row.server.label(),
+            row.factor,
+            100.0 * row.seen.not_begun
+        )
+    };
+    limited.map(remark).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::generators::Seen;
+    use crate::options::Server;
+
+    pub fn report() -> Report {
+        let row = |server, factor, replies| Row {
+            server,
+            factor,
+            seen: Seen { offered: factor * 200.0, replies, response_ms: 120.0, ..Seen::default() },
+            spread: (replies, replies),
+        };
+        Report {
+            capacity: 200.0,
+            nginx_capacity: 100.0,
+            work_ms: 5.0,
+            idle: 0,
+            seconds: 8.0,
+            timeout: 1.0,
+            rows: vec![
+                row(Server::Select, 1.0, 190.0),
+                row(Server::Select, 3.0, 20.0),
+                row(Server::NginxGuard, 3.0, 95.0),
+            ],
+        }
+    }
+
+    #[test]
+    fn each_point_is_a_row_with_its_share_of_the_capacity() {
+        let text = table(&report());
+        assert!(text.contains("10 %") && text.contains("nginx + guard") && text.contains("95 %"), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_the_generator_limited_is_said_to_be_one() {
+        let mut report = report();
+        assert!(!table(&report).contains("could not begin"));
+        report.rows[1].seen.not_begun = 0.2;
+        assert!(table(&report).contains("select at 3x: httperf could not begin 20.0 %"));
+    }
+}
