@@ -13,9 +13,11 @@ mod engine;
 mod environment;
 mod front;
 pub mod hir;
+mod interp;
 
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use engine::{Engine, Limits, World};
 pub use environment::Environment;
 pub use front::{compile, format_text, parse_formats, pretty};
+pub use interp::Interpreter;
 pub use hir::{Fault, FaultKind, Program};
