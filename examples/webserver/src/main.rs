@@ -28,7 +28,11 @@ const RESERVED: usize = 16;
 
 /// A small web server: `/` is a static page, `/work` one that costs CPU time.
 #[derive(Parser, Debug)]
-#[command(version, after_help = "Example:\n  qfabric-webserver --backend epoll --work 5ms --cpu 0")]
+#[command(
+    version,
+    args_override_self = true,
+    after_help = "Example:\n  qfabric-webserver --backend epoll --work 5ms --cpu 0"
+)]
 struct Options {
     /// Where to listen; port 0 takes a free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]

@@ -1,8 +1,9 @@
 //! The loop: wait, accept, serve, give up what waited too long.
 //!
 //! Bounds: at most [`Settings::connections`] are open; beyond them nothing is accepted and the kernel's queue
-//! fills. A connection that makes no progress for [`Settings::patience`] is closed. Once told to stop, the
-//! server accepts nothing more and has [`Settings::patience`] for the answers it owes.
+//! fills. A connection to which nothing was sent for [`Settings::patience`] is closed: one that is silent, and one
+//! whose request does not become whole. Once told to stop, the server accepts nothing more and has
+//! [`Settings::patience`] for the answers it owes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,7 +28,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(200);
 pub struct Settings {
     /// Most open connections.
     pub connections: usize,
-    /// How long a connection may make no progress.
+    /// How long a connection may go without an answer being sent.
     pub patience: Duration,
 }
 
@@ -180,10 +181,12 @@ impl Server {
         let Some(Entry { socket: Socket::Connection(connection), .. }) = self.table.get_mut(fd) else {
             return Ok(());
         };
-        let before = connection.replies;
+        let (replies, bytes) = (connection.replies, connection.bytes);
         let next = connection.advance(&self.site);
-        self.counters.replies += connection.replies - before;
-        self.postpone(fd);
+        self.counters.replies += connection.replies - replies;
+        if connection.bytes != bytes {
+            self.postpone(fd);
+        }
         match next {
             Next::Read => self.want(fd, Interest::Read),
             Next::Write => self.want(fd, Interest::Write),
@@ -230,8 +233,7 @@ impl Server {
 
     fn give_up(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        while let Some(&(deadline, fd)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
-            debug_assert!(deadline <= now);
+        while let Some(&(_, fd)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
             self.counters.timeouts += 1;
             self.close(fd);
             self.want(self.listener, Interest::Read)?;
