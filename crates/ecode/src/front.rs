@@ -2,31 +2,23 @@
 
 use qfabric_types::format::Format;
 
-use crate::diagnostics::{Diagnostic, Diagnostics, Sink, Span};
-use crate::{Environment, Program};
+use crate::ast::Text;
+use crate::diagnostics::{Diagnostics, Sink};
+use crate::{Environment, Program, check, parser};
 
-fn nothing_yet(text: &str) -> Diagnostics {
-    let mut sink = Sink::default();
-    sink.push(Diagnostic::new(Span::new(0, 0), "nothing is compiled yet", ""));
-    sink.finish(text)
+/// Compiles a text for an environment. What it accepts, every engine runs.
+pub fn compile(text: &str, env: &Environment) -> Result<Program, Diagnostics> {
+    check::program(text, &parsed(text)?, env)
 }
 
-/// Compiles a text for an environment.
-pub fn compile(text: &str, _env: &Environment) -> Result<Program, Diagnostics> {
-    Err(nothing_yet(text))
-}
-
-/// Struct declarations alone.
+/// The formats that a text of structure declarations declares, in order: what services and channels are given.
 pub fn parse_formats(text: &str) -> Result<Vec<Format>, Diagnostics> {
-    Err(nothing_yet(text))
+    check::formats(text, &parsed(text)?)
 }
 
-/// A format as a C declaration.
-pub fn format_text(format: &Format) -> String {
-    format.name.clone()
-}
-
-/// The text, laid out.
-pub fn pretty(text: &str) -> Result<String, Diagnostics> {
-    Err(nothing_yet(text))
+/// What cannot be read is not checked: the errors found then would be consequences of the first ones.
+fn parsed(text: &str) -> Result<Text, Diagnostics> {
+    let mut sink = Sink::default();
+    let tree = parser::parse(text, &mut sink);
+    if sink.is_empty() { Ok(tree) } else { Err(sink.finish(text)) }
 }

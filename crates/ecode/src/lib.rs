@@ -7,17 +7,24 @@
 //! Nothing here does I/O or reads a clock; source text is hostile until checked.
 #![forbid(unsafe_code)]
 
+mod ast;
+mod check;
 mod diagnostics;
 pub mod bpf;
 mod engine;
 mod environment;
+mod format_text;
 mod front;
 pub mod hir;
+mod lexer;
+mod parser;
+mod suggest;
 mod interp;
 
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use engine::{Engine, Limits, World};
 pub use environment::Environment;
-pub use front::{compile, format_text, parse_formats, pretty};
+pub use format_text::format_text;
+pub use front::{compile, parse_formats};
 pub use interp::Interpreter;
 pub use hir::{Fault, FaultKind, Program};

@@ -3,6 +3,8 @@
 //! A [`Format`] says where each field of an event lies; it travels with services and channels, so that whoever
 //! gets an event can read it without the text it was declared in.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// One of C's integer types.
@@ -36,6 +38,20 @@ impl Scalar {
     /// Its size and its alignment, in bytes.
     pub const fn bytes(self) -> u32 {
         self.bits as u32 / 8
+    }
+
+    /// As C writes it.
+    pub const fn c_name(self) -> &'static str {
+        match (self.bits, self.signed) {
+            (8, true) => "char",
+            (8, false) => "unsigned char",
+            (16, true) => "short",
+            (16, false) => "unsigned short",
+            (32, true) => "int",
+            (32, false) => "unsigned int",
+            (_, true) => "long",
+            (_, false) => "unsigned long",
+        }
     }
 
     /// Wraps a value into the type: cut to its bits, then sign- or zero-extended to 64.
@@ -93,5 +109,166 @@ impl Format {
     /// The member of that name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// How deep structures may contain each other; whoever reads a format recurs that deep.
+    pub const MAX_DEPTH: u32 = 16;
+    /// How many members there may be, those of the structures in it included.
+    pub const MAX_MEMBERS: u32 = 1024;
+
+    /// Whether it describes memory that can be: every member inside, aligned, behind the one before it. A format from
+    /// elsewhere is validated before it is used.
+    pub fn validate(&self) -> Result<(), FormatError> {
+        let mut members = 0;
+        self.validate_at(1, &mut members)
+    }
+
+    fn validate_at(&self, depth: u32, members: &mut u32) -> Result<(), FormatError> {
+        let refused = |what: String| Err(FormatError { format: self.name.clone(), what });
+        if depth > Format::MAX_DEPTH {
+            return refused(format!("has more than {} structures one in the other", Format::MAX_DEPTH));
+        }
+        *members = members.saturating_add(u32::try_from(self.fields.len()).unwrap_or(u32::MAX));
+        if *members > Format::MAX_MEMBERS {
+            return refused(format!("has {members} members, the limit is {}", Format::MAX_MEMBERS));
+        }
+        if self.size > Format::MAX_SIZE {
+            return refused(format!("has {} bytes, the limit is {}", self.size, Format::MAX_SIZE));
+        }
+        if !matches!(self.align, 1 | 2 | 4 | 8) || self.size % self.align != 0 {
+            return refused(format!("has {} bytes at an alignment of {}", self.size, self.align));
+        }
+        let mut end = 0;
+        for field in &self.fields {
+            if let Kind::Struct(inner) = &field.kind {
+                inner.validate_at(depth + 1, members)?;
+            }
+            end = self.validate_field(field, end)?;
+        }
+        Ok(())
+    }
+
+    /// Gives where the field ends.
+    fn validate_field(&self, field: &Field, end_before: u32) -> Result<u32, FormatError> {
+        let refused = |what: String| Err(FormatError { format: self.name.clone(), what });
+        let name = &field.name;
+        if !is_identifier(name) {
+            return refused(format!("has a member {name:?}, which is not a name in C"));
+        }
+        if self.fields.iter().filter(|other| other.name == *name).count() > 1 {
+            return refused(format!("has two members `{name}`"));
+        }
+        let align = field.kind.align();
+        let size =
+            u64::from(field.kind.size()) * field.dims.iter().fold(1u64, |n, dim| n.saturating_mul((*dim).into()));
+        let end = u64::from(field.offset).saturating_add(size);
+        if size == 0 || !field.kind.is_sound() {
+            return refused(format!("has a member `{name}` of no size"));
+        }
+        if field.offset < end_before || align > self.align || field.offset % align != 0 || end > u64::from(self.size) {
+            return refused(format!(
+                "has `{name}` at {} to {end}: the member before ends at {end_before}, the structure at {}, and {name} is \
+                 aligned to {align}",
+                field.offset, self.size
+            ));
+        }
+        Ok(end as u32)
+    }
+
+    /// The first member of this format that `other` does not have just so: at the same place, of the same type. None:
+    /// whoever knows this format can read events of the other one.
+    pub fn first_difference(&self, other: &Format) -> Option<Difference> {
+        let said = |field: &Field| format!("{} at byte {}", field.type_text(), field.offset);
+        self.fields.iter().find_map(|field| {
+            let there = other.field(&field.name);
+            let same = there.is_some_and(|there| {
+                there.offset == field.offset && there.dims == field.dims && there.kind.same_layout(&field.kind)
+            });
+            let difference = || Difference { member: field.name.clone(), here: said(field), there: there.map(said) };
+            (!same).then(difference)
+        })
+    }
+}
+
+impl Kind {
+    /// Bytes of one element.
+    pub fn size(&self) -> u32 {
+        match self {
+            Kind::Scalar(scalar) => scalar.bytes(),
+            Kind::Struct(format) => format.size,
+        }
+    }
+
+    /// Its alignment in bytes.
+    pub fn align(&self) -> u32 {
+        match self {
+            Kind::Scalar(scalar) => scalar.bytes(),
+            Kind::Struct(format) => format.align,
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        match self {
+            Kind::Scalar(scalar) => matches!(scalar.bits, 8 | 16 | 32 | 64),
+            Kind::Struct(format) => !format.fields.is_empty(),
+        }
+    }
+
+    /// Names of structures do not count.
+    fn same_layout(&self, other: &Kind) -> bool {
+        match (self, other) {
+            (Kind::Scalar(a), Kind::Scalar(b)) => a == b,
+            (Kind::Struct(a), Kind::Struct(b)) => {
+                a.size == b.size && a.fields.len() == b.fields.len() && a.first_difference(b).is_none()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Field {
+    /// As C writes it: `unsigned int[4]`.
+    pub fn type_text(&self) -> String {
+        let dims: String = self.dims.iter().map(|dim| format!("[{dim}]")).collect();
+        match &self.kind {
+            Kind::Scalar(scalar) => format!("{}{dims}", scalar.c_name()),
+            Kind::Struct(format) => format!("struct {}{dims}", format.name),
+        }
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    letters && name.len() <= 64 && name.as_bytes().first().is_some_and(|byte| !byte.is_ascii_digit())
+}
+
+/// A format that describes nothing which can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the format `{format}` {what}")]
+pub struct FormatError {
+    /// The structure's name.
+    pub format: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Where two formats differ first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The member's name.
+    pub member: String,
+    /// What it is in the one: `int at byte 4`.
+    pub here: String,
+    /// What it is in the other; none: there is no such member.
+    pub there: Option<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { member, here, there } = self;
+        match there {
+            Some(there) => write!(f, "`{member}` is {here} here, {there} there"),
+            None => write!(f, "`{member}` is {here} here, there is no such member there"),
+        }
     }
 }

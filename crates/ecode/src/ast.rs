@@ -1,0 +1,207 @@
+//! The syntax tree: what was written, not yet what it means.
+
+use qfabric_types::format::Scalar;
+
+use crate::diagnostics::Span;
+use crate::hir::{BinaryOp, CompareOp};
+
+/// A text.
+#[derive(Debug)]
+pub(crate) struct Text {
+    pub functions: Vec<Function>,
+    /// Declarations and statements, in order, without functions.
+    pub statements: Vec<Stmt>,
+    /// What the statements call.
+    pub calls: Vec<Ident>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ident {
+    pub name: String,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub result: TypeName,
+    pub name: Ident,
+    pub parameters: Vec<Parameter>,
+    pub body: Vec<Stmt>,
+    /// What it calls.
+    pub calls: Vec<Ident>,
+    /// Of its head, up to the parameters' parenthesis.
+    pub head: Span,
+}
+
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    pub ty: TypeName,
+    pub declarator: Declarator,
+}
+
+/// What stands before the declared names.
+#[derive(Clone, Debug)]
+pub(crate) struct TypeName {
+    pub kind: TypeKind,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum TypeKind {
+    Void,
+    Scalar(Scalar),
+    Struct { tag: Option<Ident>, members: Option<Vec<Member>> },
+    Enum { constants: Option<Vec<(Ident, Option<Expr>)>> },
+}
+
+/// A line of a structure: `int a, b[3];`.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub ty: TypeName,
+    pub declarators: Vec<Declarator>,
+}
+
+/// A declared name: `b[3] = {1, 2, 3}`.
+#[derive(Clone, Debug)]
+pub(crate) struct Declarator {
+    pub name: Ident,
+    /// `[]` has no number.
+    pub dims: Vec<Option<Expr>>,
+    pub init: Option<Init>,
+    pub span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Init {
+    Value(Expr),
+    List(Vec<Init>, Span),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Declaration {
+    pub is_static: bool,
+    pub is_const: bool,
+    pub ty: TypeName,
+    pub declarators: Vec<Declarator>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stmt {
+    pub kind: StmtKind,
+    pub span: Span,
+}
+
+#[derive(Debug)]
+pub(crate) enum StmtKind {
+    Empty,
+    Expr(Expr),
+    Declare(Declaration),
+    Define(Ident, Expr),
+    Block(Vec<Stmt>),
+    If {
+        condition: Expr,
+        then: Box<Stmt>,
+        otherwise: Option<Box<Stmt>>,
+    },
+    /// `while` has neither `first` nor `step`.
+    Loop {
+        keyword: Span,
+        first: Option<Box<Stmt>>,
+        condition: Option<Expr>,
+        tests_after: bool,
+        step: Option<Expr>,
+        body: Box<Stmt>,
+    },
+    Switch {
+        keyword: Span,
+        value: Expr,
+        sections: Vec<Section>,
+    },
+    Break,
+    Continue,
+    Return(Option<Expr>),
+}
+
+/// Labels of a `switch` and the statements behind them.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// `default` has no value.
+    pub labels: Vec<(Option<Expr>, Span)>,
+    pub body: Vec<Stmt>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Expr {
+    pub kind: ExprKind,
+    pub span: Span,
+    /// Nodes on the longest way down, this one included: whoever walks the tree recurs so deep.
+    pub depth: u32,
+}
+
+impl Expr {
+    pub fn new(kind: ExprKind, span: Span) -> Expr {
+        let depth = 1 + kind.children().map(|child| child.depth).max().unwrap_or(0);
+        Expr { kind, span, depth }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum ExprKind {
+    /// As the literal's own type.
+    Int(i64, Scalar),
+    Name(String),
+    Unary(UnaryOp, Box<Expr>),
+    Binary(Operator, Span, Box<Expr>, Box<Expr>),
+    /// `=` has no operator.
+    Assign(Option<BinaryOp>, Span, Box<Expr>, Box<Expr>),
+    /// `++` and `--`.
+    Step {
+        add: bool,
+        post: bool,
+        operand: Box<Expr>,
+    },
+    Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
+    Comma(Box<Expr>, Box<Expr>),
+    Call(Ident, Vec<Expr>),
+    Index(Box<Expr>, Box<Expr>),
+    Member(Box<Expr>, Ident),
+    Cast(TypeName, Box<Expr>),
+    SizeofType(TypeName),
+    SizeofValue(Box<Expr>),
+}
+
+impl ExprKind {
+    fn children(&self) -> impl Iterator<Item = &Expr> {
+        let (fixed, list): ([Option<&Expr>; 3], &[Expr]) = match self {
+            ExprKind::Int(..) | ExprKind::Name(_) | ExprKind::SizeofType(_) => ([None; 3], &[]),
+            ExprKind::Unary(_, a)
+            | ExprKind::Step { operand: a, .. }
+            | ExprKind::Member(a, _)
+            | ExprKind::Cast(_, a)
+            | ExprKind::SizeofValue(a) => ([Some(a), None, None], &[]),
+            ExprKind::Binary(_, _, a, b)
+            | ExprKind::Assign(_, _, a, b)
+            | ExprKind::Comma(a, b)
+            | ExprKind::Index(a, b) => ([Some(a), Some(b), None], &[]),
+            ExprKind::Conditional(a, b, c) => ([Some(a), Some(b), Some(c)], &[]),
+            ExprKind::Call(_, arguments) => ([None; 3], arguments),
+        };
+        fixed.into_iter().flatten().chain(list)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnaryOp {
+    Plus,
+    Minus,
+    Complement,
+    Not,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Value(BinaryOp),
+    Compare(CompareOp),
+    And,
+    Or,
+}

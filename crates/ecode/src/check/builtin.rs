@@ -1,0 +1,185 @@
+//! What the language offers without a declaration. A function of the text with the same name comes first.
+
+use qfabric_types::format::Scalar;
+
+use super::expr::arity;
+use super::fold::{self, cast, constant, known};
+use super::{Checked, Checker};
+use crate::ast::{Expr, ExprKind, Ident};
+use crate::diagnostics::{Diagnostic, Span};
+use crate::hir::{self, BinaryOp, Builtin, CompareOp};
+
+/// Name and parameters.
+const BUILTINS: &[(&str, &[&str])] = &[
+    ("now", &[]),
+    ("pid", &[]),
+    ("cpu", &[]),
+    ("emit", &[]),
+    ("min", &["a", "b"]),
+    ("max", &["a", "b"]),
+    ("clamp", &["x", "low", "high"]),
+    ("abs", &["x"]),
+    ("get_attribute", &["name"]),
+    ("set_attribute", &["name", "value"]),
+    ("fx_from", &["x"]),
+    ("fx_to_int", &["x"]),
+    ("fx_mul", &["a", "b"]),
+    ("fx_div", &["a", "b"]),
+    ("mul_div", &["a", "b", "c"]),
+];
+
+/// Bits behind the point of a fixed-point number (Q16.16).
+const POINT: i64 = 16;
+
+pub(super) fn is_builtin(name: &str) -> bool {
+    BUILTINS.iter().any(|(known, _)| *known == name)
+}
+
+impl Checker<'_> {
+    pub(super) fn builtin(&mut self, name: &Ident, arguments: &[Expr], span: Span) -> Checked<hir::Expr> {
+        let Some((_, parameters)) = BUILTINS.iter().find(|(known, _)| *known == name.name) else {
+            return self.fail_unknown_function(name);
+        };
+        if parameters.len() != arguments.len() {
+            let message = arity(&name.name, parameters, arguments.len());
+            return self.fail(Diagnostic::new(span, message, "wrong number of arguments"));
+        }
+        match (name.name.as_str(), arguments) {
+            ("get_attribute", [attribute]) => {
+                let number = self.attribute_name(attribute)?;
+                Ok(word(hir::ExprKind::Attr(number)))
+            }
+            ("set_attribute", [attribute, value]) => {
+                let (number, value) = (self.attribute_name(attribute), self.number(value));
+                let value = cast(value?, Scalar::I64);
+                Ok(word(hir::ExprKind::SetAttr(number?, Box::new(value))))
+            }
+            (known, arguments) => {
+                let values: Vec<Checked<hir::Expr>> = arguments.iter().map(|argument| self.number(argument)).collect();
+                let values = values.into_iter().collect::<Checked<Vec<_>>>()?;
+                self.compute(known, values, arguments, span)
+            }
+        }
+    }
+
+    fn compute(&mut self, name: &str, values: Vec<hir::Expr>, written: &[Expr], span: Span) -> Checked<hir::Expr> {
+        let line = self.line(span);
+        match (name, <[hir::Expr; 3]>::try_from(filled(values)).expect("at most three arguments")) {
+            ("now", _) => Ok(host(Builtin::Now, Scalar::U64)),
+            ("pid", _) => Ok(host(Builtin::Pid, Scalar::I32)),
+            ("cpu", _) => Ok(host(Builtin::Cpu, Scalar::I32)),
+            ("emit", _) => Ok(host(Builtin::Emit, Scalar::I32)),
+            ("min", [a, b, _]) => self.choose(CompareOp::Lt, a, b, span),
+            ("max", [a, b, _]) => self.choose(CompareOp::Gt, a, b, span),
+            ("clamp", [x, low, high]) => self.clamp(x, low, high, span),
+            ("abs", [x, ..]) => self.absolute(x, span),
+            ("fx_from", [x, ..]) => Ok(fold::binary(BinaryOp::Shl, long(x), constant(POINT, Scalar::I32), line)),
+            ("fx_to_int", [x, ..]) => Ok(fold::binary(BinaryOp::Shr, long(x), constant(POINT, Scalar::I32), line)),
+            ("fx_mul", [a, b, _]) => {
+                let product = fold::binary(BinaryOp::Mul, long(a), long(b), line);
+                Ok(fold::binary(BinaryOp::Shr, product, constant(POINT, Scalar::I32), line))
+            }
+            ("fx_div", [a, b, _]) => {
+                let scaled = fold::binary(BinaryOp::Shl, long(a), constant(POINT, Scalar::I32), line);
+                self.divide(scaled, b, written[1].span, line)
+            }
+            (_, [a, b, c]) => {
+                debug_assert_eq!(name, "mul_div");
+                let product = fold::binary(BinaryOp::Mul, long(a), long(b), line);
+                self.divide(product, c, written[2].span, line)
+            }
+        }
+    }
+
+    fn divide(&mut self, value: hir::Expr, by: hir::Expr, by_span: Span, line: u32) -> Checked<hir::Expr> {
+        self.refuse_zero(BinaryOp::Div, &by, by_span)?;
+        Ok(fold::binary(BinaryOp::Div, value, long(by), line))
+    }
+
+    fn fail_unknown_function<T>(&mut self, name: &Ident) -> Checked<T> {
+        let message = format!("there is no function `{}`", name.name);
+        let known: Vec<&str> =
+            self.functions.keys().map(String::as_str).chain(BUILTINS.iter().map(|(known, _)| *known)).collect();
+        let help = match crate::suggest::nearest(&name.name, known) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                let offered: Vec<&str> = BUILTINS.iter().map(|(known, _)| *known).collect();
+                format!("define it in this text; E-code itself offers {}", offered.join(", "))
+            }
+        };
+        self.fail(Diagnostic::new(name.span, message, "unknown function").help(help))
+    }
+
+    /// An attribute by its bare name, as an argument.
+    fn attribute_name(&mut self, argument: &Expr) -> Checked<u32> {
+        let ExprKind::Name(name) = &argument.kind else {
+            let error = Diagnostic::new(argument.span, "an attribute's name is needed here", "not a name");
+            return self.fail(error.help("write the bare name, without quotes: `get_attribute(threshold)`"));
+        };
+        self.attribute(&Ident { name: name.clone(), span: argument.span })
+    }
+
+    /// The one of two for which `a op b` holds, else the second; each is evaluated once.
+    fn choose(&mut self, op: CompareOp, a: hir::Expr, b: hir::Expr, span: Span) -> Checked<hir::Expr> {
+        let ty = fold::common(a.ty, b.ty);
+        let (keep_a, a) = self.keep(cast(a, ty), span)?;
+        let (keep_b, b) = self.keep(cast(b, ty), span)?;
+        let chosen = fold::select(fold::compare(op, a.clone(), b.clone()), a, b);
+        Ok(after([keep_a, keep_b], chosen))
+    }
+
+    /// `low` where it is less, else `high` where it is more.
+    fn clamp(&mut self, x: hir::Expr, low: hir::Expr, high: hir::Expr, span: Span) -> Checked<hir::Expr> {
+        let ty = fold::common(fold::common(x.ty, low.ty), high.ty);
+        let (keep_x, x) = self.keep(cast(x, ty), span)?;
+        let (keep_low, low) = self.keep(cast(low, ty), span)?;
+        let (keep_high, high) = self.keep(cast(high, ty), span)?;
+        let below = fold::compare(CompareOp::Lt, x.clone(), low.clone());
+        let above = fold::compare(CompareOp::Gt, x.clone(), high.clone());
+        let chosen = fold::select(below, low, fold::select(above, high, x));
+        Ok(after([keep_x, keep_low, keep_high], chosen))
+    }
+
+    fn absolute(&mut self, x: hir::Expr, span: Span) -> Checked<hir::Expr> {
+        let x = fold::promote(x);
+        if !x.ty.signed {
+            return Ok(x);
+        }
+        let (keep, x) = self.keep(x, span)?;
+        let negative = fold::compare(CompareOp::Lt, x.clone(), constant(0, x.ty));
+        Ok(after([keep], fold::select(negative, fold::negate(x.clone()), x)))
+    }
+
+    /// A value that can be named twice: itself where it is constant, else a variable and what fills it.
+    fn keep(&mut self, value: hir::Expr, span: Span) -> Checked<(Option<hir::Expr>, hir::Expr)> {
+        if known(&value).is_some() {
+            return Ok((None, value));
+        }
+        let ty = value.ty;
+        let place = self.temporary(ty, span)?;
+        let stored = hir::Expr { kind: hir::ExprKind::Store(place.clone(), Box::new(value)), ty };
+        Ok((Some(stored), hir::Expr { kind: hir::ExprKind::Load(place), ty }))
+    }
+}
+
+fn after<const N: usize>(kept: [Option<hir::Expr>; N], value: hir::Expr) -> hir::Expr {
+    kept.into_iter().rev().flatten().fold(value, |value, first| fold::comma(first, value))
+}
+
+/// Three values, so that they can be taken apart by a pattern.
+fn filled(mut values: Vec<hir::Expr>) -> Vec<hir::Expr> {
+    values.resize(3, constant(0, Scalar::I32));
+    values
+}
+
+fn long(value: hir::Expr) -> hir::Expr {
+    cast(value, Scalar::I64)
+}
+
+fn word(kind: hir::ExprKind) -> hir::Expr {
+    hir::Expr { kind, ty: Scalar::I64 }
+}
+
+fn host(what: Builtin, ty: Scalar) -> hir::Expr {
+    hir::Expr { kind: hir::ExprKind::Builtin(what, Vec::new()), ty }
+}

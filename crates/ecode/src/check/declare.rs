@@ -1,0 +1,206 @@
+//! Declarations of variables: locals, `static`s, constants.
+
+use qfabric_types::format::Scalar;
+
+use super::expr::Value;
+use super::fold::cast;
+use super::place::Location;
+use super::scope::{Symbol, Variable};
+use super::types::{Type, round_up};
+use super::{Checked, Checker, MAX_STATICS};
+use crate::ast::{Declaration, Declarator, Expr, Init, TypeKind};
+use crate::diagnostics::Diagnostic;
+use crate::hir::{self, Base, Stmt};
+
+impl Checker<'_> {
+    /// A declaration in a block, or beside the statements of the text.
+    pub(super) fn declaration(&mut self, declaration: &Declaration, body: &mut Vec<Stmt>) {
+        let Ok(ty) = self.declared_type(declaration) else {
+            // The names are known all the same: their uses are not wrong.
+            return self.declare_unknown(declaration);
+        };
+        for declarator in &declaration.declarators {
+            if self.declare_one(declaration, &ty, declarator, body).is_err() {
+                self.declare_anyhow(declarator, &ty);
+            }
+        }
+    }
+
+    fn declared_type(&mut self, declaration: &Declaration) -> Checked<Type> {
+        match declaration.declarators.is_empty() {
+            // A structure or enumeration alone.
+            true => self.any_type(&declaration.ty).map(|ty| ty.unwrap_or(Type::Scalar(Scalar::I32))),
+            false => self.variable_type(&declaration.ty),
+        }
+    }
+
+    fn declare_unknown(&mut self, declaration: &Declaration) {
+        if !matches!(declaration.ty.kind, TypeKind::Struct { .. }) {
+            for declarator in &declaration.declarators {
+                self.declare_anyhow(declarator, &Type::Scalar(Scalar::I32));
+            }
+        }
+    }
+
+    /// Behind an error in its declaration: as a variable of its type, so that its uses are not errors as well.
+    fn declare_anyhow(&mut self, declarator: &Declarator, ty: &Type) {
+        if self.scopes.find(&declarator.name.name).is_none() {
+            let ty = ty.clone().array(declarator.dims.iter().map(|_| 1));
+            let variable = Variable { base: Base::Local, offset: 0, ty, is_const: false };
+            self.scopes.declare(self.at_top(), &declarator.name.name, Symbol::Variable(variable), declarator.name.span);
+        }
+    }
+
+    fn declare_one(
+        &mut self,
+        declaration: &Declaration,
+        ty: &Type,
+        declarator: &Declarator,
+        body: &mut Vec<Stmt>,
+    ) -> Checked<()> {
+        let ty = self.complete(ty, declarator)?;
+        if declaration.is_const && declarator.init.is_none() {
+            return self.fail_const_without_value(declarator);
+        }
+        if let (true, Type::Scalar(ty), Some(Init::Value(value))) = (declaration.is_const, &ty, &declarator.init) {
+            return self.constant_or_local(declaration, *ty, declarator, value, body);
+        }
+        let is_table = declaration.is_const && self.at_top();
+        if declaration.is_static || is_table {
+            return self.static_variable(declaration, ty, declarator);
+        }
+        self.local_variable(declaration.is_const, ty, declarator, body)
+    }
+
+    /// The type with its dimensions; `[]` is counted from the list.
+    fn complete(&mut self, ty: &Type, declarator: &Declarator) -> Checked<Type> {
+        if let ([None, inner @ ..], Some(Init::List(list, span))) = (&declarator.dims[..], &declarator.init) {
+            let inner = Declarator { dims: inner.to_vec(), ..declarator.clone() };
+            if list.is_empty() {
+                let error = Diagnostic::new(*span, "an array of 0 elements", "the list is empty");
+                return self.fail(error.help("give at least one value"));
+            }
+            let element = self.with_dims(ty.clone(), &inner)?;
+            return Ok(element.array(std::iter::once(list.len() as u32)));
+        }
+        self.with_dims(ty.clone(), declarator)
+    }
+
+    fn fail_const_without_value<T>(&mut self, declarator: &Declarator) -> Checked<T> {
+        let name = &declarator.name.name;
+        let message = format!("the constant `{name}` has no value");
+        let error = Diagnostic::new(declarator.name.span, message, "can never be given one");
+        self.fail(error.help(format!("write it: `const … {name} = …;`")))
+    }
+
+    /// `const` with a constant value takes no memory; with another one it is a local that nobody may change.
+    fn constant_or_local(
+        &mut self,
+        declaration: &Declaration,
+        ty: Scalar,
+        declarator: &Declarator,
+        value: &Expr,
+        body: &mut Vec<Stmt>,
+    ) -> Checked<()> {
+        let number = cast(self.number(value)?, ty);
+        if let Some(value) = super::fold::known(&number) {
+            self.declare_here(&declarator.name, Symbol::Constant(value, ty));
+            return Ok(());
+        }
+        if declaration.is_static {
+            return self.constant(value).map(|_| ());
+        }
+        let offset = self.local(&Type::Scalar(ty), true, declarator)?;
+        let place = hir::Place { base: Base::Local, offset, indices: Vec::new(), ty };
+        body.push(Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(place, Box::new(number)), ty }));
+        Ok(())
+    }
+
+    fn static_variable(&mut self, declaration: &Declaration, ty: Type, declarator: &Declarator) -> Checked<()> {
+        let name = &declarator.name;
+        let offset = round_up(self.statics.len() as u32, ty.align());
+        let end = offset.saturating_add(ty.size());
+        if end > MAX_STATICS {
+            let message = format!(
+                "`{}` needs {} bytes, and {} of {MAX_STATICS} are taken",
+                name.name,
+                ty.size(),
+                self.statics.len()
+            );
+            let error = Diagnostic::new(name.span, message, "too much for what persists");
+            return self.fail(error.help("make arrays smaller"));
+        }
+        self.statics.resize(end as usize, 0);
+        if let Some(init) = &declarator.init {
+            self.static_init(offset, &ty, init)?;
+        }
+        let variable = Variable { base: Base::Static, offset, ty, is_const: declaration.is_const };
+        self.declare_here(name, Symbol::Variable(variable));
+        Ok(())
+    }
+
+    fn local_variable(
+        &mut self,
+        is_const: bool,
+        ty: Type,
+        declarator: &Declarator,
+        body: &mut Vec<Stmt>,
+    ) -> Checked<()> {
+        // As in C the name is known in its own initialiser only by accident: here it is not.
+        match &declarator.init {
+            Some(Init::Value(value)) => {
+                let value = self.value(value)?;
+                let offset = self.local(&ty, is_const, declarator)?;
+                let target = Location { base: Base::Local, offset, indices: Vec::new(), ty, is_const: false };
+                self.store_whole(target, value, declarator, body)
+            }
+            Some(Init::List(list, span)) => {
+                let offset = self.local(&ty, is_const, declarator)?;
+                body.push(Stmt::Clear { place: clear_place(offset), bytes: ty.size() });
+                let target = Location { base: Base::Local, offset, indices: Vec::new(), ty, is_const: false };
+                self.local_list(&target, list, *span, body)
+            }
+            None => {
+                let offset = self.local(&ty, is_const, declarator)?;
+                body.push(Stmt::Clear { place: clear_place(offset), bytes: ty.size() });
+                Ok(())
+            }
+        }
+    }
+
+    /// Room for a local, and its name.
+    fn local(&mut self, ty: &Type, is_const: bool, declarator: &Declarator) -> Checked<u32> {
+        let name = &declarator.name;
+        let offset = self.allocate(ty.size(), ty.align(), &format!("`{}`", name.name), name.span)?;
+        let variable = Variable { base: Base::Local, offset, ty: ty.clone(), is_const };
+        self.declare(false, name, Symbol::Variable(variable));
+        Ok(offset)
+    }
+
+    fn store_whole(
+        &mut self,
+        to: Location,
+        value: Value,
+        declarator: &Declarator,
+        body: &mut Vec<Stmt>,
+    ) -> Checked<()> {
+        match (&to.ty, value) {
+            (Type::Scalar(ty), Value::Number(value)) => {
+                let ty = *ty;
+                let value = Box::new(cast(value, ty));
+                body.push(Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(to.place(), value), ty }));
+                Ok(())
+            }
+            (_, Value::Whole(from)) => self.copy(to, from, declarator.name.span, declarator.span, body),
+            (ty, _) => {
+                let message = format!("{} cannot begin with this value", super::place::article(ty));
+                let error = Diagnostic::new(declarator.span, message, "of another kind");
+                self.fail(error.help("give a list of values, `= {1, 2, 3}`, or none: it begins with zeros"))
+            }
+        }
+    }
+}
+
+fn clear_place(offset: u32) -> hir::Place {
+    hir::Place { base: Base::Local, offset, indices: Vec::new(), ty: Scalar::U8 }
+}

@@ -1,0 +1,209 @@
+//! The text as a whole: which function is called, what is its input, in which order functions come.
+
+use qfabric_types::format::{Format, Scalar};
+
+use super::scope::{Symbol, Variable};
+use super::types::{Struct, Type, round_up};
+use super::{Checked, Checker, Frame};
+use crate::ast::{Function, Parameter, Stmt, StmtKind, Text};
+use crate::diagnostics::{Diagnostic, Diagnostics, Span};
+use crate::environment::Environment;
+use crate::hir::{self, Base, Place, Program};
+
+/// Checks a text and makes the program of it.
+pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<Program, Diagnostics> {
+    let mut checker = Checker::new(text, env);
+    let program = checker.program(tree);
+    match program {
+        Ok(program) if checker.sink.is_empty() => Ok(program),
+        _ => Err(checker.sink.finish(text)),
+    }
+}
+
+impl Checker<'_> {
+    fn program(&mut self, tree: &Text) -> Checked<Program> {
+        let entry = self.choose_entry(tree)?;
+        self.collect_signatures(&tree.functions, entry);
+        let order = self.order(tree, entry)?;
+        let top = self.statements_of_text(tree, entry.is_some());
+        let mut functions = Vec::new();
+        for place in &order.functions {
+            let function = &tree.functions[*place];
+            let is_entry = Some(*place) == entry;
+            functions.push(if is_entry { self.entry_function(function) } else { self.function(function) });
+        }
+        // Behind the entry are those that nobody calls: they have only been checked.
+        functions.truncate(order.reached);
+        if entry.is_none() {
+            functions.push(top);
+        }
+        Ok(self.assemble(functions))
+    }
+
+    /// The function that is called for an event; none: the statements of the text are what is done.
+    fn choose_entry(&mut self, tree: &Text) -> Checked<Option<usize>> {
+        let find = |name: &str| tree.functions.iter().position(|function| function.name.name == name);
+        let code = tree.statements.iter().find(|statement| does_something(statement));
+        match (&self.env.entry, code) {
+            (Some(name), _) if find(name).is_none() => {
+                let message = format!("there is no function `{name}`, which is to be called");
+                let error = Diagnostic::new(Span::default(), message, "not in this text");
+                let known = tree.functions.iter().map(|function| function.name.name.as_str());
+                let help = super::suggestion(name, known, "the text defines no functions: do not name one");
+                self.fail(error.help(help))
+            }
+            (Some(name), Some(code)) => {
+                let message = format!("statements outside of functions, while `{name}` is to be called");
+                let error = Diagnostic::new(code.span, message, "would never be done");
+                self.fail(error.help("move them into a function, or do not name a function to call"))
+            }
+            (Some(name), None) => Ok(find(name)),
+            (None, Some(_)) => Ok(None),
+            (None, None) => Ok(find("main").or(tree.functions.len().checked_sub(1))),
+        }
+    }
+
+    /// The statements outside of functions; what is declared there is seen in all functions.
+    fn statements_of_text(&mut self, tree: &Text, only_declares: bool) -> hir::Function {
+        self.frame = Frame { is_entry: true, result: Some(Scalar::I64), ..Frame::default() };
+        let mut body = Vec::new();
+        self.scopes.enter();
+        for statement in &tree.statements {
+            let before = body.len();
+            self.statement(statement, &mut body);
+            if only_declares && (body.len() > before || is_local(statement)) {
+                self.refuse_local_beside_functions(statement);
+            }
+        }
+        self.scopes.leave();
+        self.finish_function(Vec::new(), body)
+    }
+
+    fn refuse_local_beside_functions(&mut self, statement: &Stmt) {
+        let error = Diagnostic::new(statement.span, "a variable outside of all functions", "whose is it?");
+        self.report(
+            error
+                .help("write `static` before it if it is to persist from event to event, or move it into the function"),
+        );
+    }
+
+    fn function(&mut self, function: &Function) -> hir::Function {
+        let signature = self.functions.get(&function.name.name).cloned();
+        let result = signature.as_ref().and_then(|signature| signature.result);
+        self.frame = Frame { name: function.name.name.clone(), result, ..Frame::default() };
+        self.scopes.enter();
+        let parameters = signature.map_or_else(Vec::new, |signature| signature.parameters);
+        let mut places = Vec::new();
+        for ((_, ty), parameter) in parameters.iter().zip(&function.parameters) {
+            if let Ok(place) = self.parameter(*ty, parameter) {
+                places.push(place);
+            }
+        }
+        let mut body = Vec::new();
+        self.block(&function.body, &mut body);
+        self.scopes.leave();
+        self.finish_function(places, body)
+    }
+
+    fn parameter(&mut self, ty: Scalar, parameter: &Parameter) -> Checked<Place> {
+        let name = &parameter.declarator.name;
+        let offset = self.allocate(ty.bytes(), ty.bytes(), "a parameter", name.span)?;
+        let variable = Variable { base: Base::Local, offset, ty: Type::Scalar(ty), is_const: false };
+        self.declare(false, name, Symbol::Variable(variable));
+        Ok(Place { base: Base::Local, offset, indices: Vec::new(), ty })
+    }
+
+    /// The function that is called for an event: its parameters are the input's members.
+    fn entry_function(&mut self, function: &Function) -> hir::Function {
+        let result = self.functions.get(&function.name.name).and_then(|signature| signature.result);
+        self.frame = Frame { name: function.name.name.clone(), is_entry: true, result, ..Frame::default() };
+        self.scopes.enter();
+        let mut body = Vec::new();
+        let _ = self.entry_parameters(function, &mut body);
+        self.block(&function.body, &mut body);
+        self.scopes.leave();
+        self.finish_function(Vec::new(), body)
+    }
+
+    fn entry_parameters(&mut self, function: &Function, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        let mut members = Vec::new();
+        for parameter in &function.parameters {
+            let ty = self.variable_type(&parameter.ty)?;
+            members.push((parameter.declarator.name.name.clone(), self.with_dims(ty, &parameter.declarator)?));
+        }
+        if members.is_empty() {
+            return Ok(());
+        }
+        if self.input.is_none() {
+            let input = Struct::new(function.name.name.clone(), members.clone());
+            self.check_limits(&input, function.head)?;
+            self.input = Some(input.into());
+        }
+        for ((_, ty), parameter) in members.into_iter().zip(&function.parameters) {
+            self.entry_parameter(ty, parameter, body)?;
+        }
+        Ok(())
+    }
+
+    /// A local that begins as the member of the input with its name.
+    fn entry_parameter(&mut self, ty: Type, parameter: &Parameter, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        let name = &parameter.declarator.name;
+        let input = self.input.clone().expect("given, or made of the parameters");
+        let Some(member) = input.member(&name.name).filter(|member| member.ty.same(&ty)) else {
+            let there = input.member(&name.name).map_or_else(
+                || format!("the input has no member `{}`", name.name),
+                |member| format!("the input's `{}` is {}", name.name, super::place::article(&member.ty)),
+            );
+            let message = format!("the parameter `{}` is not in the input", name.name);
+            let error = Diagnostic::new(name.span, message, there);
+            return self
+                .fail(error.help("parameters of the function that is called are members of the input, by name"));
+        };
+        let offset = self.allocate(ty.size(), ty.align(), "a parameter", name.span)?;
+        let scalar = if let Type::Scalar(scalar) = ty { Some(scalar) } else { None };
+        let place = |base, offset| Place { base, offset, indices: Vec::new(), ty: scalar.unwrap_or(Scalar::U8) };
+        let (from, to) = (place(Base::Input, member.offset), place(Base::Local, offset));
+        body.push(match scalar {
+            Some(ty) => {
+                let value = Box::new(hir::Expr { kind: hir::ExprKind::Load(from), ty });
+                hir::Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(to, value), ty })
+            }
+            None => hir::Stmt::Copy { to, from, bytes: ty.size() },
+        });
+        self.declare(false, name, Symbol::Variable(Variable { base: Base::Local, offset, ty, is_const: false }));
+        Ok(())
+    }
+
+    fn finish_function(&mut self, parameters: Vec<Place>, body: Vec<hir::Stmt>) -> hir::Function {
+        let frame = std::mem::take(&mut self.frame);
+        let result = if frame.is_entry { Some(Scalar::I64) } else { frame.result };
+        hir::Function { name: frame.name, result, parameters, frame: round_up(frame.most, 8), body }
+    }
+
+    fn assemble(&mut self, functions: Vec<hir::Function>) -> Program {
+        let nothing = || Format { name: "input".to_owned(), size: 0, align: 1, fields: Vec::new() };
+        let input = self.input.as_ref().map_or_else(nothing, |input| input.format());
+        let same = |output: &Format| output.size == input.size && output.first_difference(&input).is_none();
+        let output = match &self.output {
+            Some(output) => Some(output.format()).filter(|output| self.output_is_used || !same(output)),
+            None if self.output_is_used => Some(Format { name: "output".to_owned(), ..input.clone() }),
+            None => None,
+        };
+        let bodies = || functions.iter().map(|function| &function.body[..]);
+        let writes_shared = bodies().any(super::loops::writes_shared);
+        let has_loops = bodies().any(super::loops::has_loops);
+        let (statics, attributes) = (std::mem::take(&mut self.statics), std::mem::take(&mut self.attributes));
+        Program { input, output, statics, attributes, functions, writes_shared, has_loops }
+    }
+}
+
+fn does_something(statement: &Stmt) -> bool {
+    !matches!(statement.kind, StmtKind::Declare(_) | StmtKind::Define(..) | StmtKind::Empty)
+}
+
+fn is_local(statement: &Stmt) -> bool {
+    match &statement.kind {
+        StmtKind::Declare(it) => !it.is_static && !it.is_const && !it.declarators.is_empty(),
+        _ => false,
+    }
+}

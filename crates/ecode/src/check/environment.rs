@@ -1,0 +1,64 @@
+//! Formats of the environment and of the text: where both say it, they have to agree.
+
+use std::rc::Rc;
+
+use qfabric_types::format::Format;
+
+use super::types::Struct;
+use super::{Checked, Checker};
+use crate::ast::Ident;
+use crate::diagnostics::{Diagnostic, Span};
+
+/// Lines of a format that a message shows.
+const SHOWN_LINES: usize = 24;
+
+impl Checker<'_> {
+    /// A format of the environment, if it is one.
+    pub(super) fn env_format(&mut self, what: &str, format: Option<&Format>) -> Option<Rc<Struct>> {
+        let format = format?;
+        match format.validate() {
+            Ok(()) => Some(Rc::new(Struct::of(format))),
+            Err(error) => {
+                let message = format!("the {what}'s format cannot be used: {error}");
+                self.report(Diagnostic::new(Span::default(), message, "needed by this text"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn declare_input(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
+        match &self.env.input {
+            Some(given) => self.agree(tag, &structure.format(), given),
+            None => {
+                self.input = Some(structure);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn declare_output(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
+        match &self.env.output {
+            Some(given) => self.agree(tag, &structure.format(), given),
+            None => {
+                self.output = Some(structure);
+                Ok(())
+            }
+        }
+    }
+
+    /// The text may leave members out; those that it names must be there just so.
+    fn agree(&mut self, tag: &Ident, declared: &Format, given: &Format) -> Checked<()> {
+        let Some(difference) = declared.first_difference(given) else { return Ok(()) };
+        let message = format!("`struct {}` does not agree with the {}'s format `{}`", tag.name, tag.name, given.name);
+        let there = match &difference.there {
+            Some(there) => format!("`{}` is {} here, in the format {there}", difference.member, difference.here),
+            None => format!("`{}` is {} here, the format has no such member", difference.member, difference.here),
+        };
+        let text = crate::format_text(given);
+        let help = match text.lines().count() <= SHOWN_LINES {
+            true => format!("leave the declaration out, or take the format's:\n{}", text.trim_end()),
+            false => "leave the declaration out: the format is known without it".to_owned(),
+        };
+        self.fail(Diagnostic::new(tag.span, message, there).help(help))
+    }
+}

@@ -1,0 +1,263 @@
+//! Expressions: types and conversions as C has them, evaluation from left to right.
+
+use qfabric_types::format::Scalar;
+
+use super::fold::{self, cast, constant, known};
+use super::place::{Location, Target, article};
+use super::types::Type;
+use super::{Checked, Checker};
+use crate::ast::{Expr, ExprKind, Operator, UnaryOp};
+use crate::diagnostics::{Diagnostic, Span};
+use crate::hir::{self, BinaryOp};
+
+/// What an expression gives.
+#[derive(Debug)]
+pub(super) enum Value {
+    Number(hir::Expr),
+    /// Nothing, but something was done: the call of a `void` function.
+    Nothing(hir::Expr),
+    /// A whole structure or array.
+    Whole(Location),
+}
+
+impl Checker<'_> {
+    /// An expression that gives a number.
+    pub(super) fn number(&mut self, expr: &Expr) -> Checked<hir::Expr> {
+        match self.value(expr)? {
+            Value::Number(number) => Ok(number),
+            Value::Nothing(_) => {
+                let message = format!("`{}` gives no value", self.quote(expr.span));
+                let error = Diagnostic::new(expr.span, message, "a value is needed here");
+                self.fail(error.help("let the function return one: declare it `long` instead of `void`"))
+            }
+            Value::Whole(location) => {
+                let message = format!("`{}` is {}, a number is needed", self.quote(expr.span), article(&location.ty));
+                let error = Diagnostic::new(expr.span, message, "not a number");
+                self.fail(match location.ty {
+                    Type::Array(..) => error.help("choose one of its elements with `[…]`"),
+                    _ => error.help("choose one of its members with `.`"),
+                })
+            }
+        }
+    }
+
+    /// An expression that only has to be done: its value is not used.
+    pub(super) fn effect(&mut self, expr: &Expr) -> Checked<hir::Expr> {
+        match &expr.kind {
+            ExprKind::Step { add, operand, .. } => self.step(*add, false, operand, expr.span),
+            ExprKind::Comma(first, second) => Ok(fold::comma(self.effect(first)?, self.effect(second)?)),
+            _ => match self.value(expr)? {
+                Value::Number(number) | Value::Nothing(number) => Ok(number),
+                Value::Whole(_) => Ok(constant(0, Scalar::I32)),
+            },
+        }
+    }
+
+    pub(super) fn value(&mut self, expr: &Expr) -> Checked<Value> {
+        let number = match &expr.kind {
+            ExprKind::Int(value, ty) => constant(*value, *ty),
+            ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => return self.read(expr),
+            ExprKind::Unary(op, operand) => self.unary(*op, operand)?,
+            ExprKind::Binary(op, sign, left, right) => self.binary(*op, *sign, left, right)?,
+            ExprKind::Assign(None, _, left, right) => self.assign(left, right, expr.span)?,
+            ExprKind::Assign(Some(op), sign, left, right) => self.update(*op, *sign, left, right)?,
+            ExprKind::Step { add, post, operand } => self.step(*add, *post, operand, expr.span)?,
+            ExprKind::Conditional(condition, yes, no) => {
+                let condition = self.number(condition)?;
+                fold::select(condition, self.number(yes)?, self.number(no)?)
+            }
+            ExprKind::Comma(first, second) => fold::comma(self.effect(first)?, self.number(second)?),
+            ExprKind::Call(name, arguments) => return self.call(name, arguments, expr.span),
+            ExprKind::Cast(ty, operand) => return self.conversion(ty, operand),
+            ExprKind::SizeofType(ty) => {
+                let size = self.any_type(ty)?.map_or(1, |ty| ty.size());
+                constant(i64::from(size), Scalar::U64)
+            }
+            ExprKind::SizeofValue(operand) => self.size_of_value(operand)?,
+        };
+        Ok(Value::Number(number))
+    }
+
+    fn size_of_value(&mut self, operand: &Expr) -> Checked<hir::Expr> {
+        let size = match self.value(operand)? {
+            Value::Number(number) => number.ty.bytes(),
+            Value::Nothing(_) => 1,
+            Value::Whole(location) => location.ty.size(),
+        };
+        Ok(constant(i64::from(size), Scalar::U64))
+    }
+
+    fn unary(&mut self, op: UnaryOp, operand: &Expr) -> Checked<hir::Expr> {
+        let operand = self.number(operand)?;
+        Ok(match op {
+            UnaryOp::Plus => fold::promote(operand),
+            UnaryOp::Minus => fold::negate(operand),
+            UnaryOp::Complement => fold::complement(operand),
+            UnaryOp::Not => fold::is_zero(operand),
+        })
+    }
+
+    fn binary(&mut self, op: Operator, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
+        // Both sides are checked even if the first is wrong: two errors in one run.
+        let (a, b) = (self.number(left), self.number(right));
+        let (a, b) = (a?, b?);
+        Ok(match op {
+            Operator::Value(op) => {
+                self.refuse_zero(op, &b, right.span)?;
+                fold::binary(op, a, b, self.line(sign))
+            }
+            Operator::Compare(op) => fold::compare(op, a, b),
+            Operator::And => fold::and(a, b),
+            Operator::Or => fold::or(a, b),
+        })
+    }
+
+    /// A division that can only fault is a mistake.
+    pub(super) fn refuse_zero(&mut self, op: BinaryOp, divisor: &hir::Expr, span: Span) -> Checked<()> {
+        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) {
+            let error = Diagnostic::new(span, "this divides by zero", "is always 0");
+            return self.fail(error.help("a division by zero ends the call with a fault: test the divisor before"));
+        }
+        Ok(())
+    }
+
+    fn assign(&mut self, left: &Expr, right: &Expr, span: Span) -> Checked<hir::Expr> {
+        let (target, value) = (self.target(left), self.value(right));
+        let (target, value) = (target?, value?);
+        match (target, value) {
+            (Target::Memory(location), Value::Number(value)) => match location.ty {
+                Type::Scalar(ty) => Ok(store(location, ty, value)),
+                _ => self.fail_kinds(left, right, &location.ty.to_string(), "a number"),
+            },
+            (Target::Attribute(number), Value::Number(value)) => {
+                let value = Box::new(cast(value, Scalar::I64));
+                Ok(hir::Expr { kind: hir::ExprKind::SetAttr(number, value), ty: Scalar::I64 })
+            }
+            (Target::Memory(location), Value::Whole(whole)) if !matches!(location.ty, Type::Scalar(_)) => {
+                debug_assert!(whole.ty.size() > 0);
+                let error = Diagnostic::new(span, "a whole structure is copied by a statement of its own", "not here");
+                let written = self.quote(span);
+                self.fail(error.help(format!("write the copy as a statement before: `{written};`")))
+            }
+            (Target::Memory(location), Value::Whole(whole)) => {
+                self.fail_kinds(left, right, &location.ty.to_string(), &article(&whole.ty))
+            }
+            (Target::Attribute(_), Value::Whole(whole)) => {
+                self.fail_kinds(left, right, "attribute (a `long`)", &article(&whole.ty))
+            }
+            (_, Value::Nothing(_)) => self.number(right),
+        }
+    }
+
+    fn fail_kinds<T>(&mut self, left: &Expr, right: &Expr, to: &str, from: &str) -> Checked<T> {
+        let message = format!("{from} cannot be assigned to the {to} `{}`", self.quote(left.span));
+        let error = Diagnostic::new(right.span, message, "of another kind");
+        self.fail(error.related(left.span, "what it is assigned to"))
+    }
+
+    /// `a op= b`.
+    fn update(&mut self, op: BinaryOp, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
+        let (target, value) = (self.number_target(left), self.number(right));
+        let (target, value) = (target?, value?);
+        self.refuse_zero(op, &value, right.span)?;
+        Ok(combine(target, op, value, false, self.line(sign)))
+    }
+
+    /// `++a`, `a--` and the like.
+    pub(super) fn step(&mut self, add: bool, post: bool, operand: &Expr, span: Span) -> Checked<hir::Expr> {
+        let target = self.number_target(operand)?;
+        let op = if add { BinaryOp::Add } else { BinaryOp::Sub };
+        Ok(combine(target, op, constant(1, Scalar::I32), post, self.line(span)))
+    }
+
+    /// A target that holds a number.
+    fn number_target(&mut self, expr: &Expr) -> Checked<NumberTarget> {
+        match self.target(expr)? {
+            Target::Attribute(number) => Ok(NumberTarget::Attribute(number)),
+            Target::Memory(location) => match location.ty {
+                Type::Scalar(ty) => Ok(NumberTarget::Memory(location.place(), ty)),
+                _ => {
+                    let message =
+                        format!("`{}` is {}, a number is needed", self.quote(expr.span), article(&location.ty));
+                    self.fail(Diagnostic::new(expr.span, message, "not a number"))
+                }
+            },
+        }
+    }
+
+    fn conversion(&mut self, ty: &crate::ast::TypeName, operand: &Expr) -> Checked<Value> {
+        match self.any_type(ty)? {
+            None => Ok(Value::Nothing(self.effect(operand)?)),
+            Some(Type::Scalar(ty)) => Ok(Value::Number(cast(self.number(operand)?, ty))),
+            Some(other) => {
+                let message = format!("nothing can be converted to {}", article(&other));
+                self.fail(Diagnostic::new(ty.span, message, "not a type of numbers"))
+            }
+        }
+    }
+
+    fn call(&mut self, name: &crate::ast::Ident, arguments: &[Expr], span: Span) -> Checked<Value> {
+        let Some(signature) = self.functions.get(&name.name).cloned() else {
+            return self.builtin(name, arguments, span).map(Value::Number);
+        };
+        let mut values = Vec::new();
+        for (argument, (_, ty)) in arguments.iter().zip(&signature.parameters) {
+            values.push(self.number(argument).map(|value| cast(value, *ty)));
+        }
+        if arguments.len() != signature.parameters.len() {
+            let taken: Vec<&str> = signature.parameters.iter().map(|(name, _)| name.as_str()).collect();
+            let message = arity(&name.name, &taken, arguments.len());
+            let error = Diagnostic::new(span, message, "wrong number of arguments");
+            return self.fail(error.related(signature.head, "declared here"));
+        }
+        let values = values.into_iter().collect::<Checked<Vec<_>>>()?;
+        let ty = signature.result.unwrap_or(Scalar::I32);
+        let call = hir::Expr { kind: hir::ExprKind::Call(signature.id, values), ty };
+        Ok(if signature.result.is_some() { Value::Number(call) } else { Value::Nothing(call) })
+    }
+}
+
+enum NumberTarget {
+    Memory(hir::Place, Scalar),
+    Attribute(u32),
+}
+
+/// How many arguments a function takes, and how many it was given.
+pub(super) fn arity(name: &str, taken: &[&str], given: usize) -> String {
+    let plural = if taken.len() == 1 { "" } else { "s" };
+    let list = if taken.is_empty() { String::new() } else { format!(" ({})", taken.join(", ")) };
+    format!("`{name}` takes {} argument{plural}{list}, here are {given}", taken.len())
+}
+
+fn store(location: Location, ty: Scalar, value: hir::Expr) -> hir::Expr {
+    hir::Expr { kind: hir::ExprKind::Store(location.place(), Box::new(cast(value, ty))), ty }
+}
+
+fn combine(target: NumberTarget, op: BinaryOp, value: hir::Expr, post: bool, line: u32) -> hir::Expr {
+    match target {
+        NumberTarget::Memory(place, ty) => {
+            let shift = fold::is_shift(op);
+            let wide = if shift { fold::promoted(ty) } else { fold::common(ty, value.ty) };
+            let value = Box::new(if shift { fold::promote(value) } else { cast(value, wide) });
+            hir::Expr { kind: hir::ExprKind::Update { place, op, wide, value, post, line }, ty }
+        }
+        NumberTarget::Attribute(number) => combine_attribute(number, op, value, post, line),
+    }
+}
+
+/// Sums are made in one step that no other event comes between.
+fn combine_attribute(number: u32, op: BinaryOp, value: hir::Expr, post: bool, line: u32) -> hir::Expr {
+    let ty = Scalar::I64;
+    let add = |value| hir::Expr { kind: hir::ExprKind::AddAttr(number, Box::new(value)), ty };
+    let (new, back) = match op {
+        BinaryOp::Add => (add(cast(value.clone(), ty)), BinaryOp::Sub),
+        BinaryOp::Sub => (add(fold::negate(cast(value.clone(), ty))), BinaryOp::Add),
+        _ => {
+            let old = hir::Expr { kind: hir::ExprKind::Attr(number), ty };
+            let new = Box::new(cast(fold::binary(op, old, value, line), ty));
+            return hir::Expr { kind: hir::ExprKind::SetAttr(number, new), ty };
+        }
+    };
+    // `a++` gives the former value; its right side is the constant 1 and may be repeated.
+    if post { fold::binary(back, new, cast(value, ty), line) } else { new }
+}

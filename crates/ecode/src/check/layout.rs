@@ -1,0 +1,261 @@
+//! Declared types: structures with their limits, and the formats made of them.
+
+use std::rc::Rc;
+
+use qfabric_types::format::{Format, Scalar};
+
+use super::fold::known;
+use super::scope::Symbol;
+use super::types::{Struct, Type};
+use super::{Checked, Checker, suggestion};
+use crate::ast::{Declarator, Expr, Ident, Member, StmtKind, Text, TypeKind, TypeName};
+use crate::diagnostics::{Diagnostic, Diagnostics, Span};
+use crate::environment::Environment;
+
+/// Members of all formats of one text together: each format carries those of the structures in it.
+const MAX_ALL_MEMBERS: u32 = 16 * Format::MAX_MEMBERS;
+
+/// The formats that a text of structure declarations declares, in order.
+pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostics> {
+    let env = Environment::default();
+    let mut checker = Checker::new(text, &env);
+    let mut formats = Vec::new();
+    let mut members = 0;
+    for function in &tree.functions {
+        checker.refuse_beside_formats(function.head);
+    }
+    for statement in &tree.statements {
+        match &statement.kind {
+            StmtKind::Declare(declaration) if declaration.declarators.is_empty() => {
+                if let Ok(Some(Type::Struct(structure))) = checker.any_type(&declaration.ty) {
+                    members += structure.total_members;
+                    checker.refuse_many_members(members, statement.span);
+                    formats.push(structure);
+                }
+            }
+            StmtKind::Define(name, value) => checker.define(name, value),
+            StmtKind::Declare(declaration) if declaration.is_const => checker.declaration(declaration, &mut Vec::new()),
+            _ => checker.refuse_beside_formats(statement.span),
+        }
+    }
+    match checker.sink.is_empty() {
+        true => Ok(formats.iter().map(|structure| structure.format()).collect()),
+        false => Err(checker.sink.finish(text)),
+    }
+}
+
+impl Checker<'_> {
+    fn refuse_beside_formats(&mut self, span: Span) {
+        let error = Diagnostic::new(span, "only structures and constants belong here", "not a structure");
+        self.report(error.help("a format is declared as `struct NAME { … };`"));
+    }
+
+    fn refuse_many_members(&mut self, members: u32, span: Span) {
+        if members > MAX_ALL_MEMBERS {
+            let message = format!("{members} members in all formats together, the limit is {MAX_ALL_MEMBERS}");
+            let error = Diagnostic::new(span, message, "too many with this one");
+            self.report(error.help("register the formats in several texts"));
+        }
+    }
+
+    /// A type; none for `void`.
+    pub(super) fn any_type(&mut self, ty: &TypeName) -> Checked<Option<Type>> {
+        match &ty.kind {
+            TypeKind::Void => Ok(None),
+            TypeKind::Scalar(scalar) => Ok(Some(Type::Scalar(*scalar))),
+            TypeKind::Enum { constants } => {
+                self.enumeration(constants.as_deref().unwrap_or_default());
+                Ok(Some(Type::Scalar(Scalar::I32)))
+            }
+            TypeKind::Struct { tag, members: Some(members) } => {
+                self.new_structure(tag.as_ref(), "unnamed", members, ty.span).map(|new| Some(Type::Struct(new)))
+            }
+            TypeKind::Struct { tag, members: None } => {
+                let tag = tag.as_ref().expect("a structure without members has a name");
+                self.known_structure(tag).map(|structure| Some(Type::Struct(structure)))
+            }
+        }
+    }
+
+    /// A type of which there can be variables.
+    pub(super) fn variable_type(&mut self, ty: &TypeName) -> Checked<Type> {
+        match self.any_type(ty)? {
+            Some(ty) => Ok(ty),
+            None => {
+                let error = Diagnostic::new(ty.span, "nothing can be of type `void`", "only functions return it");
+                self.fail(error.help("choose a type of numbers, such as `int` or `long`"))
+            }
+        }
+    }
+
+    fn known_structure(&mut self, tag: &Ident) -> Checked<Rc<Struct>> {
+        if let Some(structure) = self.scopes.find_tag(&tag.name) {
+            return Ok(structure.clone());
+        }
+        match (tag.name.as_str(), &self.input, &self.output) {
+            ("input", Some(input), _) => return Ok(input.clone()),
+            ("output", _, Some(output)) => return Ok(output.clone()),
+            _ => {}
+        }
+        let help = suggestion(&tag.name, self.scopes.tags(), "declare it before: `struct NAME { … };`");
+        let message = format!("there is no structure `{}`", tag.name);
+        self.fail(Diagnostic::new(tag.span, message, "not declared before").help(help))
+    }
+
+    /// `name` is for messages, where there is no tag.
+    fn new_structure(
+        &mut self,
+        tag: Option<&Ident>,
+        name: &str,
+        members: &[Member],
+        span: Span,
+    ) -> Checked<Rc<Struct>> {
+        let name = tag.map_or(name, |tag| &tag.name).to_owned();
+        let members = self.member_list(&name, members, span)?;
+        let structure = Struct::new(name, members);
+        self.check_limits(&structure, tag.map_or(span, |tag| tag.span))?;
+        let structure = Rc::new(structure);
+        if let Some(tag) = tag {
+            self.declare_structure(tag, structure.clone())?;
+        }
+        Ok(structure)
+    }
+
+    fn member_list(&mut self, name: &str, members: &[Member], span: Span) -> Checked<Vec<(String, Type)>> {
+        let mut list: Vec<(String, Type)> = Vec::new();
+        let mut seen: std::collections::HashMap<&str, Span> = std::collections::HashMap::new();
+        for member in members {
+            let ty = self.member_type(member)?;
+            for declarator in &member.declarators {
+                if let Some(before) = seen.insert(&declarator.name.name, declarator.name.span) {
+                    let message = format!("`{}` is a member of `struct {name}` already", declarator.name.name);
+                    let error = Diagnostic::new(declarator.name.span, message, "again here");
+                    return self.fail(error.related(before, "here before"));
+                }
+                let ty = self.with_dims(ty.clone(), declarator)?;
+                list.push((declarator.name.name.clone(), ty));
+            }
+        }
+        if list.is_empty() {
+            let error = Diagnostic::new(span, format!("`struct {name}` has no members"), "nothing is in it");
+            return self.fail(error.help("give it at least one member"));
+        }
+        Ok(list)
+    }
+
+    /// A structure without a name is called as its first member.
+    fn member_type(&mut self, member: &Member) -> Checked<Type> {
+        match (&member.ty.kind, member.declarators.first()) {
+            (TypeKind::Struct { tag: None, members: Some(members) }, Some(first)) => {
+                self.new_structure(None, &first.name.name, members, member.ty.span).map(Type::Struct)
+            }
+            _ => self.variable_type(&member.ty),
+        }
+    }
+
+    pub(super) fn check_limits(&mut self, structure: &Struct, span: Span) -> Checked<()> {
+        let checks = [
+            (structure.size, Format::MAX_SIZE, "bytes", "make its arrays smaller"),
+            (structure.total_members, Format::MAX_MEMBERS, "members", "use arrays for members of one type"),
+            (structure.depth, Format::MAX_DEPTH, "structures one in the other", "nest them less deep"),
+        ];
+        for (value, limit, what, help) in checks {
+            if value > limit {
+                let message = format!("`struct {}` has {value} {what}, the limit is {limit}", structure.name);
+                return self.fail(Diagnostic::new(span, message, "too large").help(help));
+            }
+        }
+        Ok(())
+    }
+
+    fn declare_structure(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
+        let global = self.at_top();
+        if let Some(before) = self.scopes.declare_tag(global, structure.clone(), tag.span) {
+            let error = Diagnostic::new(tag.span, format!("`struct {}` is declared twice", tag.name), "again here");
+            return self.fail(error.related(before, "declared here before"));
+        }
+        match tag.name.as_str() {
+            "input" if global => self.declare_input(tag, structure),
+            "output" if global => self.declare_output(tag, structure),
+            _ => Ok(()),
+        }
+    }
+
+    /// An array of the type for each `[…]` behind the name.
+    pub(super) fn with_dims(&mut self, ty: Type, declarator: &Declarator) -> Checked<Type> {
+        let dims = declarator
+            .dims
+            .iter()
+            .map(|count| match count {
+                Some(count) => self.array_length(count),
+                None => self.fail_no_length(declarator),
+            })
+            .collect::<Checked<Vec<u32>>>()?;
+        Ok(ty.array(dims.into_iter()))
+    }
+
+    fn fail_no_length<T>(&mut self, declarator: &Declarator) -> Checked<T> {
+        let message = format!("how many elements has `{}`?", declarator.name.name);
+        let error = Diagnostic::new(declarator.span, message, "the number is missing in `[]`");
+        self.fail(error.help("write it, or let it be counted from a list: `int table[] = {1, 2, 3};`"))
+    }
+
+    fn array_length(&mut self, count: &Expr) -> Checked<u32> {
+        let value = self.constant(count)?;
+        if (1..=i64::from(Format::MAX_SIZE) * 2).contains(&value) {
+            return Ok(value as u32);
+        }
+        let message = format!("an array of {value} elements");
+        let error = Diagnostic::new(count.span, message, format!("must be 1 to {}", Format::MAX_SIZE * 2));
+        self.fail(error.help("choose a length that fits what the array is for"))
+    }
+
+    /// The value of a constant expression.
+    pub(super) fn constant(&mut self, expr: &Expr) -> Checked<i64> {
+        self.typed_constant(expr).map(|(value, _)| value)
+    }
+
+    pub(super) fn typed_constant(&mut self, expr: &Expr) -> Checked<(i64, Scalar)> {
+        let number = self.number(expr)?;
+        match known(&number) {
+            Some(value) => Ok((value, number.ty)),
+            None => {
+                let message = format!("`{}` is not constant", self.quote(expr.span));
+                let error = Diagnostic::new(expr.span, message, "a constant is needed here");
+                self.fail(
+                    error.help("constants are numbers, `#define`, `enum`, `const` with a constant value, `sizeof`"),
+                )
+            }
+        }
+    }
+
+    /// `enum { A, B = 5 }`: constants of type `int`.
+    fn enumeration(&mut self, constants: &[(Ident, Option<Expr>)]) {
+        let mut next = 0i64;
+        for (name, value) in constants {
+            let value = match value {
+                Some(value) => self.constant(value).unwrap_or(next),
+                None => next,
+            };
+            if i32::try_from(value).is_err() {
+                let message = format!("`{}` would be {value}, which does not fit an `int`", name.name);
+                self.report(Diagnostic::new(name.span, message, "too large").help("use `#define` or `const long`"));
+            }
+            self.declare_here(name, Symbol::Constant(value, Scalar::I32));
+            next = value.wrapping_add(1);
+        }
+    }
+
+    /// `#define NAME value`.
+    pub(super) fn define(&mut self, name: &Ident, value: &Expr) {
+        if let Ok((value, ty)) = self.typed_constant(value) {
+            self.declare_here(name, Symbol::Constant(value, ty));
+        }
+    }
+
+    /// Constants and types that stand outside of functions are seen in all of them.
+    pub(super) fn declare_here(&mut self, name: &Ident, symbol: Symbol) {
+        let global = self.at_top();
+        self.declare(global, name, symbol);
+    }
+}

@@ -1,0 +1,201 @@
+//! The syntax tree to the checked program: names, types, C's conversions, constants, limits.
+//!
+//! What is wrong is reported and gives [`Failed`]; the statement it is in is left out and the next one is checked, so
+//! that one run shows several errors. Only a text without any error becomes a program.
+
+mod builtin;
+mod calls;
+mod declare;
+mod entry;
+mod environment;
+mod expr;
+mod fold;
+mod init;
+mod layout;
+mod loops;
+mod place;
+mod scope;
+mod stmt;
+mod switch;
+pub(crate) mod types;
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use qfabric_types::format::Scalar;
+
+use crate::ast::Ident;
+use crate::diagnostics::{Diagnostic, Sink, Span};
+use crate::environment::Environment;
+use crate::hir::{Base, FunctionId, Place};
+use crate::parser::Failed;
+use scope::{Scopes, Symbol};
+use types::Struct;
+
+pub(crate) use entry::program;
+pub(crate) use layout::formats;
+
+pub(crate) type Checked<T> = Result<T, Failed>;
+
+/// Bytes of all locals of a call, with the input and the output: they lie in one map value.
+pub(crate) const MAX_FRAME: u32 = 32 << 10;
+/// Bytes of everything that persists.
+pub(crate) const MAX_STATICS: u32 = 32 << 10;
+/// Attributes of one subscription.
+pub(crate) const MAX_ATTRIBUTES: usize = 64;
+
+/// Names that a message lists.
+const SHOWN_NAMES: usize = 8;
+
+/// What callers know of a function.
+#[derive(Clone, Debug)]
+struct Signature {
+    id: FunctionId,
+    result: Option<Scalar>,
+    parameters: Vec<(String, Scalar)>,
+    head: Span,
+}
+
+/// What a `break` would leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Around {
+    Loop,
+    Switch,
+}
+
+/// The function at hand.
+#[derive(Debug, Default)]
+struct Frame {
+    /// Empty for the statements of the text.
+    name: String,
+    is_entry: bool,
+    result: Option<Scalar>,
+    /// Bytes that live variables take, and the most there were at a time.
+    used: u32,
+    most: u32,
+    around: Vec<Around>,
+    /// `break`s at the end of a `case`: they only say that it ends.
+    ending_breaks: HashSet<Span>,
+}
+
+struct Checker<'a> {
+    text: &'a str,
+    env: &'a Environment,
+    sink: Sink,
+    /// Where each line begins.
+    lines: Vec<u32>,
+    scopes: Scopes,
+    input: Option<Rc<Struct>>,
+    /// None: the output has the input's layout.
+    output: Option<Rc<Struct>>,
+    output_is_used: bool,
+    statics: Vec<u8>,
+    attributes: Vec<String>,
+    functions: HashMap<String, Signature>,
+    frame: Frame,
+}
+
+impl<'a> Checker<'a> {
+    fn new(text: &'a str, env: &'a Environment) -> Checker<'a> {
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(newlines.map(|(at, _)| at as u32 + 1)).collect();
+        let mut checker = Checker {
+            text,
+            env,
+            sink: Sink::default(),
+            lines,
+            scopes: Scopes::new(),
+            input: None,
+            output: None,
+            output_is_used: false,
+            statics: Vec::new(),
+            attributes: env.attributes.clone(),
+            functions: HashMap::new(),
+            frame: Frame::default(),
+        };
+        checker.take_environment();
+        checker
+    }
+
+    fn take_environment(&mut self) {
+        for (name, value) in &self.env.constants {
+            let ty = if i32::try_from(*value).is_ok() { Scalar::I32 } else { Scalar::I64 };
+            self.scopes.declare(true, name, Symbol::Constant(*value, ty), Span::default());
+        }
+        self.input = self.env_format("input", self.env.input.as_ref());
+        self.output = self.env_format("output", self.env.output.as_ref());
+    }
+
+    fn report(&mut self, error: Diagnostic) -> Failed {
+        self.sink.push(error);
+        Failed
+    }
+
+    fn fail<T>(&mut self, error: Diagnostic) -> Checked<T> {
+        Err(self.report(error))
+    }
+
+    fn line(&self, span: Span) -> u32 {
+        self.lines.partition_point(|start| *start <= span.start) as u32
+    }
+
+    /// As it was written, on one line and not too long: for messages.
+    fn quote(&self, span: Span) -> String {
+        let written: Vec<&str> = span.of(self.text).split_whitespace().collect();
+        let written = written.join(" ");
+        match written.char_indices().nth(40) {
+            Some((cut, _)) => format!("{}…", &written[..cut]),
+            None => written,
+        }
+    }
+
+    /// Room for a variable in the frame of the function at hand.
+    fn allocate(&mut self, size: u32, align: u32, what: &str, span: Span) -> Checked<u32> {
+        let offset = types::round_up(self.frame.used, align);
+        let end = offset.saturating_add(size);
+        if end > MAX_FRAME {
+            let message = format!("{what} needs {size} bytes, and {} of {MAX_FRAME} are taken", self.frame.used);
+            let error = Diagnostic::new(span, message, "too much for the variables of one call");
+            return self
+                .fail(error.help("make arrays smaller, or `static`: those persist and have 32768 bytes of their own"));
+        }
+        self.frame.used = end;
+        self.frame.most = self.frame.most.max(end);
+        Ok(offset)
+    }
+
+    /// An unnamed local.
+    fn temporary(&mut self, ty: Scalar, span: Span) -> Checked<Place> {
+        let offset = self.allocate(ty.bytes(), ty.bytes(), "an intermediate value", span)?;
+        Ok(Place { base: Base::Local, offset, indices: Vec::new(), ty })
+    }
+
+    /// Whether what is declared here is seen in the whole text.
+    fn at_top(&self) -> bool {
+        self.frame.name.is_empty() && self.scopes.depth() <= 2
+    }
+
+    /// Declares a name once.
+    fn declare(&mut self, global: bool, name: &Ident, symbol: Symbol) {
+        let Some(before) = self.scopes.declare(global, &name.name, symbol, name.span) else { return };
+        let error = Diagnostic::new(name.span, format!("`{}` is declared twice", name.name), "declared again here");
+        let error = match before {
+            Span { end: 0, .. } => error.help("the environment gives this constant: choose another name"),
+            before => error.related(before, "declared here before").help("choose another name"),
+        };
+        self.report(error);
+    }
+}
+
+/// `did you mean …`, or else what there is, or else `nothing`.
+fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>, nothing: &str) -> String {
+    let mut known: Vec<&str> = known.collect();
+    known.sort_unstable();
+    known.dedup();
+    match (crate::suggest::nearest(wrong, known.iter().copied()), &known[..]) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, []) => nothing.to_owned(),
+        (None, few) if few.len() <= SHOWN_NAMES => format!("there are: {}", few.join(", ")),
+        (None, many) => format!("there are: {}, …", many[..SHOWN_NAMES].join(", ")),
+    }
+}

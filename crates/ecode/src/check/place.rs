@@ -1,0 +1,283 @@
+//! What can be read and stored to: variables, members, elements, attributes.
+
+use qfabric_types::format::Scalar;
+
+use super::expr::Value;
+use super::fold::{constant, known};
+use super::scope::{Symbol, Variable};
+use super::types::Type;
+use super::{Checked, Checker, MAX_ATTRIBUTES, suggestion};
+use crate::ast::{Expr, ExprKind, Ident};
+use crate::diagnostics::{Diagnostic, Span};
+use crate::hir::{self, Base, Index, Place};
+
+/// Something in memory, of any type.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
+    pub base: Base,
+    pub offset: u32,
+    pub indices: Vec<Index>,
+    pub ty: Type,
+    pub is_const: bool,
+}
+
+/// What stands left of an assignment.
+#[derive(Debug)]
+pub(super) enum Target {
+    Memory(Location),
+    Attribute(u32),
+}
+
+impl Location {
+    /// As the engines take it; what is not a number is only copied and cleared, and has no type there.
+    pub fn place(self) -> Place {
+        let ty = if let Type::Scalar(scalar) = self.ty { scalar } else { Scalar::U8 };
+        Place { base: self.base, offset: self.offset, indices: self.indices, ty }
+    }
+
+    fn of(variable: Variable) -> Location {
+        let Variable { base, offset, ty, is_const } = variable;
+        Location { base, offset, indices: Vec::new(), ty, is_const }
+    }
+}
+
+/// What an expression names.
+enum Named {
+    Constant(i64, Scalar),
+    Target(Target),
+}
+
+impl Checker<'_> {
+    /// The value of a name, a member or an element.
+    pub(super) fn read(&mut self, expr: &Expr) -> Checked<Value> {
+        match self.named(expr)? {
+            Named::Constant(value, ty) => Ok(Value::Number(constant(value, ty))),
+            Named::Target(Target::Attribute(number)) => {
+                Ok(Value::Number(hir::Expr { kind: hir::ExprKind::Attr(number), ty: Scalar::I64 }))
+            }
+            Named::Target(Target::Memory(location)) => Ok(self.load(location)),
+        }
+    }
+
+    fn load(&self, location: Location) -> Value {
+        let Type::Scalar(ty) = location.ty else { return Value::Whole(location) };
+        if let Some(value) = self.known_static(&location, ty) {
+            return Value::Number(constant(value, ty));
+        }
+        Value::Number(hir::Expr { kind: hir::ExprKind::Load(location.place()), ty })
+    }
+
+    /// An element of a constant table, chosen by a constant.
+    fn known_static(&self, location: &Location, ty: Scalar) -> Option<i64> {
+        if !(location.is_const && location.base == Base::Static && location.indices.is_empty()) {
+            return None;
+        }
+        let start = location.offset as usize;
+        let bytes = self.statics.get(start..start + ty.bytes() as usize)?;
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        Some(ty.wrap(i64::from_le_bytes(word)))
+    }
+
+    /// What is stored to.
+    pub(super) fn target(&mut self, expr: &Expr) -> Checked<Target> {
+        let named = match &expr.kind {
+            ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => self.named(expr)?,
+            _ => {
+                let error = Diagnostic::new(expr.span, "only variables can be assigned to", "a value, not a variable");
+                return self.fail(error.help("was a comparison `==` meant?"));
+            }
+        };
+        match named {
+            Named::Target(Target::Memory(location)) if location.is_const => self.fail_const(expr, &location),
+            Named::Target(target) => Ok(target),
+            Named::Constant(..) => {
+                let message = format!("`{}` is a constant", self.quote(expr.span));
+                let error = Diagnostic::new(expr.span, message, "cannot be assigned to");
+                self.fail(error.help("declare it as a variable, without `const`, `enum` or `#define`"))
+            }
+        }
+    }
+
+    fn fail_const<T>(&mut self, expr: &Expr, location: &Location) -> Checked<T> {
+        let written = self.quote(expr.span);
+        let (message, help) = match location.base {
+            Base::Input => {
+                let help = "copy what is to be changed: `output = input;` and then change the output, or use a local";
+                (format!("`{written}` is a part of the input, which is never written"), help)
+            }
+            _ => (format!("`{written}` is `const`"), "declare it without `const`"),
+        };
+        self.fail(Diagnostic::new(expr.span, message, "cannot be assigned to").help(help))
+    }
+
+    fn named(&mut self, expr: &Expr) -> Checked<Named> {
+        match &expr.kind {
+            ExprKind::Name(name) => self.name(name, expr.span),
+            ExprKind::Member(base, member) if self.is_attributes(base) => {
+                Ok(Named::Target(Target::Attribute(self.attribute(member)?)))
+            }
+            ExprKind::Member(base, member) => {
+                let base_location = self.location(base)?;
+                self.member(base_location, base.span, member).map(Named::memory)
+            }
+            ExprKind::Index(base, index) => {
+                let base_location = self.location(base)?;
+                self.element(base_location, base.span, index).map(Named::memory)
+            }
+            _ => {
+                let error = Diagnostic::new(expr.span, "this is a number, it has no parts", "not a variable");
+                self.fail(error)
+            }
+        }
+    }
+
+    /// What is in memory, for its parts.
+    fn location(&mut self, expr: &Expr) -> Checked<Location> {
+        match self.named(expr)? {
+            Named::Target(Target::Memory(location)) => Ok(location),
+            _ => {
+                let message = format!("`{}` is a number, it has no parts", self.quote(expr.span));
+                self.fail(Diagnostic::new(expr.span, message, "not a structure and not an array"))
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str, span: Span) -> Checked<Named> {
+        match self.scopes.find(name) {
+            Some(Symbol::Constant(value, ty)) => return Ok(Named::Constant(*value, *ty)),
+            Some(Symbol::Variable(variable)) => return Ok(Named::memory(Location::of(variable.clone()))),
+            None => {}
+        }
+        match name {
+            "input" => self.input(span).map(Named::memory),
+            "output" => self.output(span).map(Named::memory),
+            "attr" => {
+                let error = Diagnostic::new(span, "`attr` alone has no value", "an attribute's name is missing");
+                self.fail(error.help("write `attr.NAME`"))
+            }
+            _ => self.fail_unknown(name, span),
+        }
+    }
+
+    fn fail_unknown<T>(&mut self, name: &str, span: Span) -> Checked<T> {
+        let known: Vec<&str> = self.scopes.names().chain(["input", "output", "attr"]).collect();
+        let near = crate::suggest::nearest(name, known.iter().copied()).map(str::to_owned);
+        let is_function = self.functions.contains_key(name) || super::builtin::is_builtin(name);
+        let is_member = self.input.as_ref().is_some_and(|input| input.member(name).is_some());
+        let help = match near {
+            _ if is_function => format!("it is a function: call it, `{name}(…)`"),
+            _ if is_member => format!("the input has such a member: `input.{name}`"),
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("declare it, `int {name};`, or as a constant, `#define {name} …`"),
+        };
+        self.fail(Diagnostic::new(span, format!("`{name}` is not known here"), "unknown name").help(help))
+    }
+
+    fn input(&mut self, span: Span) -> Checked<Location> {
+        let Some(input) = self.input.clone() else {
+            let error = Diagnostic::new(span, "the layout of `input` is not known", "no format has been given");
+            return self.fail(error.help("declare it: `struct input { int rate; };`, or give the service or channel"));
+        };
+        Ok(Location { base: Base::Input, offset: 0, indices: Vec::new(), ty: Type::Struct(input), is_const: true })
+    }
+
+    fn output(&mut self, span: Span) -> Checked<Location> {
+        let Some(output) = self.output.clone().or_else(|| self.input.clone()) else {
+            let error = Diagnostic::new(span, "the layout of `output` is not known", "no format has been given");
+            return self.fail(error.help("declare it: `struct output { int rate; };`, or give the channel"));
+        };
+        self.output_is_used = true;
+        Ok(Location { base: Base::Output, offset: 0, indices: Vec::new(), ty: Type::Struct(output), is_const: false })
+    }
+
+    fn is_attributes(&self, base: &Expr) -> bool {
+        matches!(&base.kind, ExprKind::Name(name) if name == "attr" && self.scopes.find("attr").is_none())
+    }
+
+    /// The attribute's number; a new one is taken up.
+    pub(super) fn attribute(&mut self, name: &Ident) -> Checked<u32> {
+        if let Some(number) = self.attributes.iter().position(|known| *known == name.name) {
+            return Ok(number as u32);
+        }
+        if self.attributes.len() >= MAX_ATTRIBUTES {
+            let message =
+                format!("`{}` would be attribute {}, the limit is {MAX_ATTRIBUTES}", name.name, MAX_ATTRIBUTES + 1);
+            let error = Diagnostic::new(name.span, message, "one attribute too many");
+            return self.fail(error.help("use `static` variables for what only the program itself reads"));
+        }
+        self.attributes.push(name.name.clone());
+        Ok(self.attributes.len() as u32 - 1)
+    }
+
+    fn member(&mut self, base: Location, base_span: Span, name: &Ident) -> Checked<Location> {
+        let Type::Struct(structure) = &base.ty else {
+            return self.fail_no_members(&base, base_span, name);
+        };
+        if let Some(member) = structure.member(&name.name) {
+            let offset = base.offset + member.offset;
+            return Ok(Location { offset, ty: member.ty.clone(), ..base });
+        }
+        let known = structure.members.iter().map(|member| member.name.as_str());
+        let help = suggestion(&name.name, known, "it has no members");
+        let message = format!("`{}` has no member `{}`", self.quote(base_span), name.name);
+        self.fail(Diagnostic::new(name.span, message, "unknown member").help(help))
+    }
+
+    fn fail_no_members<T>(&mut self, base: &Location, span: Span, name: &Ident) -> Checked<T> {
+        let written = self.quote(span);
+        let message = format!("`{written}` is {}, not a structure", article(&base.ty));
+        let error = Diagnostic::new(name.span, message, "has no members");
+        self.fail(match &base.ty {
+            Type::Array(..) => error.help(format!("choose an element: `{written}[i].{}`", name.name)),
+            _ => error,
+        })
+    }
+
+    fn element(&mut self, base: Location, base_span: Span, index: &Expr) -> Checked<Location> {
+        let value = self.number(index)?;
+        let Type::Array(element, count) = &base.ty else {
+            let message = format!("`{}` is {}, not an array", self.quote(base_span), article(&base.ty));
+            return self.fail(Diagnostic::new(index.span, message, "has no elements to choose from"));
+        };
+        let (count, stride, ty) = (*count, element.size(), Type::clone(element));
+        let line = self.line(index.span);
+        let mut location = Location { ty, ..base };
+        match known(&value) {
+            Some(place) if (0..i64::from(count)).contains(&place) => location.offset += place as u32 * stride,
+            Some(place) => return self.fail_index(place, value.ty, count, base_span, index.span),
+            None => location.indices.push(Index { value, count, stride, line }),
+        }
+        Ok(location)
+    }
+
+    fn fail_index<T>(&mut self, place: i64, ty: Scalar, count: u32, base: Span, index: Span) -> Checked<T> {
+        let place = if ty.signed { place.to_string() } else { (place as u64).to_string() };
+        let message = format!("index {place} is outside of `{}`, which has {count} elements", self.quote(base));
+        let error = Diagnostic::new(index, message, format!("must be 0 to {}", count - 1));
+        self.fail(error)
+    }
+}
+
+impl Named {
+    fn memory(location: Location) -> Named {
+        Named::Target(Target::Memory(location))
+    }
+}
+
+/// `an int`, `a struct point`.
+pub(super) fn article(ty: &Type) -> String {
+    let name = ty.to_string();
+    let vowel = name.starts_with(['a', 'e', 'i', 'o']) || name.starts_with("un");
+    let element = if let Type::Array(..) = ty {
+        "an array"
+    } else if vowel {
+        "an"
+    } else {
+        "a"
+    };
+    match ty {
+        Type::Array(..) => format!("{element}, `{name}`"),
+        _ => format!("{element} `{name}`"),
+    }
+}

@@ -1,0 +1,212 @@
+//! Statements.
+
+use super::expr::Value;
+use super::fold::{constant, known};
+use super::place::{Location, Target};
+use super::types::Type;
+use super::{Around, Checked, Checker};
+use crate::ast::{Expr, ExprKind, Stmt, StmtKind};
+use crate::diagnostics::{Diagnostic, Span};
+use crate::hir;
+use crate::parser::Failed;
+use qfabric_types::format::Scalar;
+
+impl Checker<'_> {
+    /// Statements of a block of its own.
+    pub(super) fn block(&mut self, statements: &[Stmt], body: &mut Vec<hir::Stmt>) {
+        let used = self.frame.used;
+        self.scopes.enter();
+        for statement in statements {
+            self.statement(statement, body);
+        }
+        self.scopes.leave();
+        self.frame.used = used;
+    }
+
+    /// The one statement behind an `if` or a loop.
+    fn inner(&mut self, statement: &Stmt) -> Vec<hir::Stmt> {
+        let mut body = Vec::new();
+        self.block(std::slice::from_ref(statement), &mut body);
+        body
+    }
+
+    /// What is wrong in it has been reported when it comes back.
+    pub(super) fn statement(&mut self, statement: &Stmt, body: &mut Vec<hir::Stmt>) {
+        let used = self.frame.used;
+        let _: Result<(), Failed> = self.checked_statement(statement, body);
+        if !matches!(statement.kind, StmtKind::Declare(_)) {
+            // Intermediate values are not needed any more.
+            self.frame.used = used;
+        }
+    }
+
+    fn checked_statement(&mut self, statement: &Stmt, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        match &statement.kind {
+            StmtKind::Empty => {}
+            StmtKind::Expr(expr) => self.expression_statement(expr, body)?,
+            StmtKind::Declare(declaration) => self.declaration(declaration, body),
+            StmtKind::Define(name, value) => self.define(name, value),
+            StmtKind::Block(statements) => self.block(statements, body),
+            StmtKind::If { condition, then, otherwise } => {
+                let condition = self.number(condition);
+                let then = self.inner(then);
+                let otherwise = otherwise.as_deref().map_or_else(Vec::new, |otherwise| self.inner(otherwise));
+                push_if(condition?, then, otherwise, body);
+            }
+            StmtKind::Loop { .. } => self.loop_statement(statement, body)?,
+            StmtKind::Switch { keyword, value, sections } => self.switch(*keyword, value, sections, body)?,
+            StmtKind::Break => self.break_statement(statement.span, body)?,
+            StmtKind::Continue => self.continue_statement(statement.span, body)?,
+            StmtKind::Return(value) => self.return_statement(value.as_ref(), statement.span, body)?,
+        }
+        Ok(())
+    }
+
+    fn expression_statement(&mut self, expr: &Expr, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        if let ExprKind::Assign(None, _, left, right) = &expr.kind
+            && let Some((to, from)) = self.whole_assignment(left, right)?
+        {
+            return self.copy(to, from, left.span, right.span, body);
+        }
+        let effect = self.effect(expr)?;
+        if known(&effect).is_none() {
+            body.push(hir::Stmt::Expr(effect));
+        }
+        Ok(())
+    }
+
+    /// Both sides of `a = b`, where both are whole structures or arrays.
+    fn whole_assignment(&mut self, left: &Expr, right: &Expr) -> Checked<Option<(Location, Location)>> {
+        let is_name = |expr: &Expr| matches!(expr.kind, ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..));
+        if !(is_name(left) && is_name(right)) {
+            return Ok(None);
+        }
+        let (to, from) = (self.target(left), self.value(right));
+        Ok(match (to?, from?) {
+            (Target::Memory(to), Value::Whole(from)) if !matches!(to.ty, Type::Scalar(_)) => Some((to, from)),
+            _ => None,
+        })
+    }
+
+    /// Copies a whole structure or array to one of the same type.
+    pub(super) fn copy(
+        &mut self,
+        to: Location,
+        from: Location,
+        to_span: Span,
+        from_span: Span,
+        body: &mut Vec<hir::Stmt>,
+    ) -> Checked<()> {
+        if !to.ty.same(&from.ty) {
+            let message = format!("`{}` cannot be assigned to `{}`", from.ty, to.ty);
+            let error = Diagnostic::new(from_span, message, format!("`{}`", from.ty));
+            let error = if to_span == from_span { error } else { error.related(to_span, format!("`{}`", to.ty)) };
+            return self.fail(error.help("they differ in their members or lengths: assign the members one by one"));
+        }
+        let bytes = to.ty.size();
+        body.push(hir::Stmt::Copy { to: to.place(), from: from.place(), bytes });
+        Ok(())
+    }
+
+    fn loop_statement(&mut self, statement: &Stmt, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        let StmtKind::Loop { keyword, first, condition, tests_after, step, body: repeated } = &statement.kind else {
+            unreachable!("only loops come here")
+        };
+        let errors_before = self.sink.len();
+        self.scopes.enter();
+        if let Some(first) = first {
+            self.statement(first, body);
+        }
+        let checked = condition.as_ref().map(|condition| self.number(condition)).transpose();
+        self.frame.around.push(Around::Loop);
+        let repeated = self.inner(repeated);
+        self.frame.around.pop();
+        let step = step.as_ref().map(|step| self.effect(step)).transpose();
+        self.scopes.leave();
+        let turns = super::loops::Turns { condition: checked?, tests_after: *tests_after, step: step?, body: repeated };
+        // A statement with an error is missing in the body: it may have been the end.
+        if self.sink.len() == errors_before && !turns.end_is_visible() {
+            return self.fail_endless(*keyword, condition.as_ref(), &turns);
+        }
+        let line = self.line(*keyword);
+        body.extend(turns.statement(line));
+        Ok(())
+    }
+
+    fn fail_endless(&mut self, keyword: Span, condition: Option<&Expr>, turns: &super::loops::Turns) -> Checked<()> {
+        let word = keyword.of(self.text);
+        let error = Diagnostic::new(keyword, format!("this `{word}` loop has no visible end"), "goes on for ever");
+        let help = "let the loop change what its condition reads, or leave it with `break` or `return`";
+        self.fail(match condition {
+            Some(condition) if turns.condition.as_ref().is_some_and(|value| known(value).is_none()) => {
+                error.related(condition.span, "nothing in the loop changes what this reads").help(help)
+            }
+            Some(condition) => error.related(condition.span, "always true").help(help),
+            None => error.help("give it a condition, or leave it with `break` or `return`"),
+        })
+    }
+
+    fn break_statement(&mut self, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        match self.frame.around.last() {
+            Some(Around::Loop) => body.push(hir::Stmt::Break),
+            Some(Around::Switch) if self.frame.ending_breaks.contains(&span) => {}
+            Some(Around::Switch) => {
+                let error = Diagnostic::new(span, "a `break` in the middle of a `case`", "may only end it");
+                return self.fail(error.help("put what follows it into the `else` of the condition"));
+            }
+            None => {
+                let error = Diagnostic::new(span, "`break` outside of a loop", "no loop is around it");
+                return self.fail(error.help("`return` ends the function, or the program"));
+            }
+        }
+        Ok(())
+    }
+
+    fn continue_statement(&mut self, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        if !self.frame.around.contains(&Around::Loop) {
+            let error = Diagnostic::new(span, "`continue` outside of a loop", "no loop is around it");
+            return self.fail(error.help("`return` ends the function, or the program"));
+        }
+        body.push(hir::Stmt::Continue);
+        Ok(())
+    }
+
+    fn return_statement(&mut self, value: Option<&Expr>, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        let value = match (value, self.frame.result) {
+            (Some(value), Some(ty)) => Some(super::fold::cast(self.number(value)?, ty)),
+            (None, None) => None,
+            // The program's statements may end with or without a verdict.
+            (None, Some(_)) if self.frame.is_entry && self.frame.name.is_empty() => None,
+            (None, Some(_)) => {
+                let message = format!("`{}` returns a value", self.frame.name);
+                let error = Diagnostic::new(span, message, "no value is given here");
+                return self.fail(error.help("write `return …;`, or declare the function `void`"));
+            }
+            (Some(value), None) => {
+                let message = format!("`{}` is `void`, it returns nothing", self.frame.name);
+                let error = Diagnostic::new(value.span, message, "this value has nowhere to go");
+                return self.fail(error.help("declare the function `long` instead of `void`"));
+            }
+        };
+        body.push(hir::Stmt::Return(match value {
+            None if self.frame.is_entry => Some(constant(1, Scalar::I64)),
+            Some(value) if self.frame.is_entry => Some(super::fold::cast(value, Scalar::I64)),
+            value => value,
+        }));
+        Ok(())
+    }
+}
+
+/// `if`; of one whose condition is constant only the branch that is taken.
+pub(super) fn push_if(
+    condition: hir::Expr,
+    then: Vec<hir::Stmt>,
+    otherwise: Vec<hir::Stmt>,
+    body: &mut Vec<hir::Stmt>,
+) {
+    match known(&condition) {
+        Some(0) => body.extend(otherwise),
+        Some(_) => body.extend(then),
+        None => body.push(hir::Stmt::If(condition, then, otherwise)),
+    }
+}

@@ -1,0 +1,144 @@
+//! `switch`: the value is compared with one `case` after the other. Each section has to end with `break`, `return` or
+//! `continue`: falling through is a mistake more often than a wish.
+
+use std::collections::HashSet;
+
+use super::fold::{self, constant};
+use super::stmt::push_if;
+use super::{Around, Checked, Checker};
+use crate::ast::{Expr, Section, Stmt, StmtKind};
+use crate::diagnostics::{Diagnostic, Span};
+use crate::hir::{self, CompareOp};
+use qfabric_types::format::Scalar;
+
+/// Sections of one `switch`: each is an `else` of the one before.
+const MAX_SECTIONS: usize = 64;
+
+impl Checker<'_> {
+    pub(super) fn switch(
+        &mut self,
+        keyword: Span,
+        value: &Expr,
+        sections: &[Section],
+        body: &mut Vec<hir::Stmt>,
+    ) -> Checked<()> {
+        self.check_sections(keyword, sections)?;
+        let value = fold::promote(self.number(value)?);
+        let ty = value.ty;
+        let place = self.temporary(ty, keyword)?;
+        body.push(hir::Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(place.clone(), Box::new(value)), ty }));
+        let value = hir::Expr { kind: hir::ExprKind::Load(place), ty };
+        let branches = self.branches(&value, sections)?;
+        let mut chosen = Vec::new();
+        for (condition, statements) in branches.into_iter().rev() {
+            let mut next = Vec::new();
+            push_if(condition, statements, chosen, &mut next);
+            chosen = next;
+        }
+        body.extend(chosen);
+        Ok(())
+    }
+
+    fn check_sections(&mut self, keyword: Span, sections: &[Section]) -> Checked<()> {
+        if sections.len() > MAX_SECTIONS {
+            let message = format!("this `switch` has {} sections, the limit is {MAX_SECTIONS}", sections.len());
+            let error = Diagnostic::new(keyword, message, "too many");
+            return self.fail(error.help("look the result up in a `const` array, or use several functions"));
+        }
+        for section in sections.iter().rev().skip(1) {
+            if !ends(&section.body) {
+                let span = section.labels.last().map_or(keyword, |(_, span)| *span);
+                let error =
+                    Diagnostic::new(span, "this `case` falls through to the next one", "has no `break` at its end");
+                self.report(error.help("end it with `break;`, or give both labels to one section: `case 1: case 2:`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each section's condition and statements; the one with `default` last.
+    fn branches(&mut self, value: &hir::Expr, sections: &[Section]) -> Checked<Vec<(hir::Expr, Vec<hir::Stmt>)>> {
+        let mut seen: Vec<(Option<i64>, Span)> = Vec::new();
+        let (mut branches, mut default) = (Vec::new(), None);
+        for section in sections {
+            let condition = self.section_condition(value, section, &mut seen);
+            let statements = self.section_body(&section.body);
+            match condition? {
+                Some(condition) => branches.push((condition, statements)),
+                None => default = Some((constant(1, Scalar::I32), statements)),
+            }
+        }
+        branches.extend(default);
+        Ok(branches)
+    }
+
+    /// None for the section with `default`.
+    fn section_condition(
+        &mut self,
+        value: &hir::Expr,
+        section: &Section,
+        seen: &mut Vec<(Option<i64>, Span)>,
+    ) -> Checked<Option<hir::Expr>> {
+        let mut condition = Some(constant(0, Scalar::I32));
+        for (label, span) in &section.labels {
+            let label = match label {
+                Some(label) => Some(value.ty.wrap(self.constant(label)?)),
+                None => None,
+            };
+            if let Some((_, before)) = seen.iter().find(|(known, _)| *known == label) {
+                let error = Diagnostic::new(*span, "this label is there twice", "again here");
+                return self.fail(error.related(*before, "here before").help("remove one of them"));
+            }
+            seen.push((label, *span));
+            condition = match (condition, label) {
+                (Some(condition), Some(label)) => {
+                    let equal = fold::compare(CompareOp::Eq, value.clone(), constant(label, value.ty));
+                    Some(fold::or(condition, equal))
+                }
+                _ => None,
+            };
+        }
+        Ok(condition)
+    }
+
+    fn section_body(&mut self, statements: &[Stmt]) -> Vec<hir::Stmt> {
+        let before = std::mem::take(&mut self.frame.ending_breaks);
+        ending_breaks(statements, &mut self.frame.ending_breaks);
+        self.frame.around.push(Around::Switch);
+        let mut body = Vec::new();
+        self.block(statements, &mut body);
+        self.frame.around.pop();
+        self.frame.ending_breaks = before;
+        body
+    }
+}
+
+/// Whether nothing goes on behind these statements.
+fn ends(statements: &[Stmt]) -> bool {
+    statements.last().is_some_and(|last| match &last.kind {
+        StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
+        StmtKind::Block(inner) => ends(inner),
+        StmtKind::If { then, otherwise: Some(otherwise), .. } => {
+            ends(std::slice::from_ref(&**then)) && ends(std::slice::from_ref(&**otherwise))
+        }
+        _ => false,
+    })
+}
+
+/// The `break`s behind which nothing of the section follows.
+fn ending_breaks(statements: &[Stmt], found: &mut HashSet<Span>) {
+    let Some(last) = statements.last() else { return };
+    match &last.kind {
+        StmtKind::Break => {
+            found.insert(last.span);
+        }
+        StmtKind::Block(inner) => ending_breaks(inner, found),
+        StmtKind::If { then, otherwise, .. } => {
+            ending_breaks(std::slice::from_ref(&**then), found);
+            if let Some(otherwise) = otherwise {
+                ending_breaks(std::slice::from_ref(&**otherwise), found);
+            }
+        }
+        _ => {}
+    }
+}

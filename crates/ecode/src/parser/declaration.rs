@@ -1,0 +1,364 @@
+//! Types, declared names, structures, enumerations, functions.
+
+use qfabric_types::format::Scalar;
+
+use super::expression::no_pointers;
+use super::{Parsed, Parser};
+use crate::ast::{Declaration, Declarator, Expr, Function, Ident, Init, Member, Parameter, TypeKind, TypeName};
+use crate::diagnostics::{Diagnostic, Span};
+use crate::lexer::TokenKind;
+
+/// The types of `<stdint.h>`.
+const STDINT: &[(&str, Scalar)] = &[
+    ("int8_t", Scalar::I8),
+    ("uint8_t", Scalar::U8),
+    ("int16_t", Scalar::I16),
+    ("uint16_t", Scalar::U16),
+    ("int32_t", Scalar::I32),
+    ("uint32_t", Scalar::U32),
+    ("int64_t", Scalar::I64),
+    ("uint64_t", Scalar::U64),
+];
+
+/// Types of other places, and what they are here.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("bool", "unsigned char"),
+    ("_Bool", "unsigned char"),
+    ("size_t", "unsigned long"),
+    ("ssize_t", "long"),
+    ("u8", "uint8_t"),
+    ("u16", "uint16_t"),
+    ("u32", "uint32_t"),
+    ("u64", "uint64_t"),
+    ("s8", "int8_t"),
+    ("s16", "int16_t"),
+    ("s32", "int32_t"),
+    ("s64", "int64_t"),
+    ("__u8", "uint8_t"),
+    ("__u16", "uint16_t"),
+    ("__u32", "uint32_t"),
+    ("__u64", "uint64_t"),
+    ("uint", "unsigned int"),
+    ("pid_t", "int"),
+];
+
+/// Words that begin a type, a storage class or a qualifier.
+const TYPE_WORDS: &[&str] = &[
+    "char", "const", "double", "enum", "float", "int", "long", "short", "signed", "static", "struct", "typedef",
+    "union", "unsigned", "void",
+];
+
+/// How often each word of a type was said.
+#[derive(Default)]
+struct Words {
+    char: u8,
+    short: u8,
+    int: u8,
+    long: u8,
+    signed: u8,
+    unsigned: u8,
+}
+
+/// What stands before the declared names.
+pub(super) struct Head {
+    pub is_static: bool,
+    pub is_const: bool,
+    pub ty: TypeName,
+}
+
+impl Parser<'_> {
+    /// Whether the token `more` places on begins a type.
+    pub(super) fn type_follows(&self, more: usize) -> bool {
+        let Some(token) = self.tokens.get(self.at + more) else { return false };
+        match token.kind {
+            TokenKind::Keyword(word) => TYPE_WORDS.contains(&word),
+            TokenKind::Name => {
+                let word = token.span.of(self.text);
+                let known = STDINT.iter().any(|(name, _)| *name == word);
+                let elsewhere = ELSEWHERE.iter().any(|(name, _)| *name == word);
+                // A variable may be called `bool`; two names in a row are a declaration all the same.
+                known || (elsewhere || more == 0) && self.kind_after(more + 1) == TokenKind::Name
+            }
+            _ => false,
+        }
+    }
+
+    /// Storage, qualifiers and type.
+    pub(super) fn head(&mut self) -> Parsed<Head> {
+        let start = self.span();
+        let (mut is_static, mut is_const) = (false, false);
+        let mut words = Words::default();
+        let mut kind = None;
+        loop {
+            match self.kind() {
+                TokenKind::Keyword("static") => is_static = true,
+                TokenKind::Keyword("const") => is_const = true,
+                TokenKind::Keyword("void") => kind = Some(TypeKind::Void),
+                TokenKind::Keyword("struct") => {
+                    kind = Some(self.structure()?);
+                    continue;
+                }
+                TokenKind::Keyword("enum") => {
+                    kind = Some(self.enumeration()?);
+                    continue;
+                }
+                TokenKind::Keyword(word @ ("float" | "double")) => {
+                    self.refuse_floating(word);
+                    kind = Some(TypeKind::Scalar(Scalar::I64));
+                }
+                TokenKind::Keyword(word @ ("typedef" | "union")) => return self.fail_not_offered(word),
+                TokenKind::Keyword(word) if words.count(word) => {}
+                TokenKind::Name if kind.is_none() && words.is_empty() => kind = Some(self.named_type()?),
+                _ => break,
+            }
+            self.advance();
+        }
+        let span = self.since(start);
+        let kind = match kind {
+            Some(kind) if words.is_empty() => kind,
+            None if !words.is_empty() => TypeKind::Scalar(self.scalar(&words, span)?),
+            _ => return self.fail_type(span),
+        };
+        Ok(Head { is_static, is_const, ty: TypeName { kind, span } })
+    }
+
+    /// A type alone, as in a conversion.
+    pub(super) fn type_name(&mut self) -> Parsed<TypeName> {
+        Ok(self.head()?.ty)
+    }
+
+    fn fail_type<T>(&mut self, span: Span) -> Parsed<T> {
+        let error = Diagnostic::new(span, "this is not one type", "expected one type");
+        self.fail(
+            error.help("types are char, short, int, long (each also unsigned), int8_t to uint64_t and struct NAME"),
+        )
+    }
+
+    fn refuse_floating(&mut self, word: &str) {
+        let message = format!("`{word}` is not offered: the kernel computes with no floating point");
+        let error = Diagnostic::new(self.span(), message, "a floating-point type");
+        self.report(error.help(
+            "use fixed point: a `long` in Q16.16, where 65536 is 1.0, with fx_from, fx_mul, fx_div and fx_to_int",
+        ));
+    }
+
+    fn fail_not_offered<T>(&mut self, word: &str) -> Parsed<T> {
+        let help = match word {
+            "typedef" => "write the type itself, such as `struct NAME` or `uint32_t`",
+            _ => "use a structure: its members lie one behind the other",
+        };
+        let error = Diagnostic::new(self.span(), format!("`{word}` is not offered"), "not a part of E-code");
+        self.fail(error.help(help))
+    }
+
+    fn named_type(&mut self) -> Parsed<TypeKind> {
+        let word = self.span().of(self.text);
+        if let Some((_, ty)) = STDINT.iter().find(|(name, _)| *name == word) {
+            return Ok(TypeKind::Scalar(*ty));
+        }
+        let error = Diagnostic::new(self.span(), format!("there is no type `{word}`"), "not a type");
+        let known = STDINT.iter().map(|(name, _)| *name).chain(TYPE_WORDS.iter().copied());
+        self.fail(match ELSEWHERE.iter().find(|(name, _)| *name == word) {
+            Some((_, here)) => error.help(format!("write `{here}`")),
+            None => error.help(match crate::suggest::nearest(word, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("a structure is named with its word: `struct {word}`"),
+            }),
+        })
+    }
+
+    fn scalar(&mut self, words: &Words, span: Span) -> Parsed<Scalar> {
+        let signed = words.unsigned == 0;
+        let bits = match (words.char, words.short, words.long) {
+            (1, 0, 0) if words.int == 0 => 8,
+            (0, 1, 0) => 16,
+            (0, 0, 0) => 32,
+            (0, 0, 1 | 2) => 64,
+            _ => return self.fail_type(span),
+        };
+        if words.int > 1 || words.signed.saturating_add(words.unsigned) > 1 {
+            return self.fail_type(span);
+        }
+        Ok(Scalar { bits, signed })
+    }
+
+    fn structure(&mut self) -> Parsed<TypeKind> {
+        self.advance();
+        let tag = match self.kind() {
+            TokenKind::Punct("{") => None,
+            _ => Some(self.name("the structure's name")?),
+        };
+        if !self.take_punct("{") {
+            return Ok(TypeKind::Struct { tag, members: None });
+        }
+        let members = self.nested(Self::members)?;
+        Ok(TypeKind::Struct { tag, members: Some(members) })
+    }
+
+    fn members(&mut self) -> Parsed<Vec<Member>> {
+        let mut members = Vec::new();
+        while !self.at_punct("}") {
+            if !self.type_follows(0) {
+                let found = self.found();
+                let error = Diagnostic::new(self.span(), format!("expected a member, found {found}"), "not a type");
+                return self.fail(error.help("a member is declared as `int name;` or `char name[16];`"));
+            }
+            let head = self.head()?;
+            let declarators = self.declarators(false)?;
+            self.expect(";", "behind the member")?;
+            members.push(Member { ty: head.ty, declarators });
+        }
+        self.advance();
+        Ok(members)
+    }
+
+    fn enumeration(&mut self) -> Parsed<TypeKind> {
+        self.advance();
+        if self.kind() == TokenKind::Name {
+            self.advance();
+        }
+        if !self.take_punct("{") {
+            return Ok(TypeKind::Enum { constants: None });
+        }
+        let mut constants = Vec::new();
+        while !self.at_punct("}") {
+            let name = self.name("a constant's name")?;
+            let value = if self.take_punct("=") { Some(self.conditional()?) } else { None };
+            constants.push((name, value));
+            if !self.take_punct(",") {
+                break;
+            }
+        }
+        self.expect("}", "behind the constants")?;
+        Ok(TypeKind::Enum { constants: Some(constants) })
+    }
+
+    /// Declared names up to what is not a comma; with initialisers, where they may have some.
+    pub(super) fn declarators(&mut self, may_init: bool) -> Parsed<Vec<Declarator>> {
+        let mut list = vec![self.declarator(may_init)?];
+        while self.take_punct(",") {
+            list.push(self.declarator(may_init)?);
+        }
+        Ok(list)
+    }
+
+    pub(super) fn refuse_pointer(&mut self) {
+        while self.at_punct("*") {
+            self.report(no_pointers(self.span(), "this makes it a pointer"));
+            self.advance();
+        }
+    }
+
+    fn declarator(&mut self, may_init: bool) -> Parsed<Declarator> {
+        self.refuse_pointer();
+        let start = self.span();
+        let name = self.name("a name")?;
+        let mut dims = Vec::new();
+        while self.take_punct("[") {
+            dims.push(if self.at_punct("]") { None } else { Some(self.conditional()?) });
+            self.expect("]", "behind the number of elements")?;
+        }
+        if self.at_punct(":") {
+            let error = Diagnostic::new(self.span(), "there are no bit fields", "this makes it one");
+            return self.fail(error.help("use a whole type and masks: `(input.flags >> 3) & 1`"));
+        }
+        let init = if may_init && self.take_punct("=") { Some(self.init()?) } else { None };
+        Ok(Declarator { name, dims, init, span: self.since(start) })
+    }
+
+    fn init(&mut self) -> Parsed<Init> {
+        let start = self.span();
+        if !self.take_punct("{") {
+            return Ok(Init::Value(self.assignment()?));
+        }
+        let mut list = Vec::new();
+        while !self.at_punct("}") {
+            list.push(self.nested(Self::init)?);
+            if !self.take_punct(",") {
+                break;
+            }
+        }
+        self.expect("}", "behind the values")?;
+        Ok(Init::List(list, self.since(start)))
+    }
+
+    /// Behind the head of a declaration: its names.
+    pub(super) fn declaration(&mut self, head: Head) -> Parsed<Declaration> {
+        let Head { is_static, is_const, ty } = head;
+        let alone = matches!(ty.kind, TypeKind::Struct { members: Some(_), .. } | TypeKind::Enum { .. });
+        let declarators = if alone && self.at_punct(";") { Vec::new() } else { self.declarators(true)? };
+        self.expect(";", "behind the declaration")?;
+        Ok(Declaration { is_static, is_const, ty, declarators })
+    }
+
+    /// Behind the head: the rest of a function.
+    pub(super) fn function(&mut self, head: Head) -> Parsed<Function> {
+        let name = self.name("the function's name")?;
+        self.advance();
+        let parameters = self.parameters()?;
+        let span = self.since(head.ty.span);
+        if self.at_punct(";") {
+            let error = Diagnostic::new(span, format!("`{}` is only announced here", name.name), "no body follows");
+            self.report(error.help("remove this line: functions may be used before they are defined"));
+            self.advance();
+            return Err(super::Failed);
+        }
+        let before = std::mem::take(&mut self.calls);
+        let body = self.block("the function's body");
+        let calls = std::mem::replace(&mut self.calls, before);
+        Ok(Function { result: head.ty, name, parameters, body: body?, calls, head: span })
+    }
+
+    fn parameters(&mut self) -> Parsed<Vec<Parameter>> {
+        let mut list = Vec::new();
+        if self.at_keyword("void") && self.kind_after(1) == TokenKind::Punct(")") {
+            self.advance();
+        }
+        while !self.at_punct(")") {
+            let ty = self.type_name()?;
+            list.push(Parameter { ty, declarator: self.declarator(false)? });
+            if !self.take_punct(",") {
+                break;
+            }
+        }
+        self.expect(")", "behind the parameters")?;
+        Ok(list)
+    }
+
+    /// Behind `#define`: a name and one value, up to the end of the line.
+    pub(super) fn define(&mut self) -> Parsed<(Ident, Expr)> {
+        self.advance();
+        let name = self.name("the constant's name")?;
+        let value = self.unary()?;
+        if self.kind() != TokenKind::LineEnd {
+            let error = Diagnostic::new(self.span(), "the value of `#define` is not one value", "more follows here");
+            return self.fail(error.help(format!(
+                "put it in parentheses, `#define {} (…)`: C pastes the text, and what stands around it would bind first",
+                name.name
+            )));
+        }
+        self.advance();
+        Ok((name, value))
+    }
+}
+
+impl Words {
+    /// Counts a word of a type; false where it is none.
+    fn count(&mut self, word: &str) -> bool {
+        let counter = match word {
+            "char" => &mut self.char,
+            "short" => &mut self.short,
+            "int" => &mut self.int,
+            "long" => &mut self.long,
+            "signed" => &mut self.signed,
+            "unsigned" => &mut self.unsigned,
+            _ => return false,
+        };
+        *counter = counter.saturating_add(1);
+        true
+    }
+
+    fn is_empty(&self) -> bool {
+        [self.char, self.short, self.int, self.long, self.signed, self.unsigned] == [0; 6]
+    }
+}

@@ -1,0 +1,133 @@
+//! Integer and character literals, with the types that C gives them on LP64.
+
+use qfabric_types::format::Scalar;
+
+use super::Parser;
+use crate::ast::{Expr, ExprKind};
+use crate::diagnostics::Diagnostic;
+use crate::lexer::is_float;
+
+impl Parser<'_> {
+    /// The number at hand; one that is none is reported and stands for 0, so that the rest is still read.
+    pub(super) fn number(&mut self) -> Expr {
+        let span = self.advance().span;
+        let word = span.of(self.text);
+        let read = if is_float(word) { Err(float(word)) } else { integer(word) };
+        let (value, ty) = read.unwrap_or_else(|(message, help)| {
+            self.report(Diagnostic::new(span, message, "this number").help(help));
+            (0, Scalar::I32)
+        });
+        Expr::new(ExprKind::Int(value, ty), span)
+    }
+
+    pub(super) fn character(&mut self) -> Expr {
+        let span = self.advance().span;
+        let quoted = span.of(self.text);
+        let value = character(&quoted[1..quoted.len() - 1]).unwrap_or_else(|| {
+            let error = Diagnostic::new(span, format!("{quoted} is not one character"), "between the quotes");
+            self.report(error.help("write one ASCII character, or one of \\n \\t \\r \\0 \\\\ \\' \\xHH"));
+            0
+        });
+        Expr::new(ExprKind::Int(value, Scalar::I32), span)
+    }
+}
+
+/// A message and the remedy.
+type Wrong = (String, String);
+
+fn float(word: &str) -> Wrong {
+    let message = format!("`{word}` is a floating-point number; E-code has none, as the kernel computes with none");
+    let plain = word.trim_end_matches(['f', 'F', 'l', 'L']);
+    let fixed = plain.parse::<f64>().ok().map(|value| (value * 65536.0).round()).filter(|fixed| fixed.abs() < 9e15);
+    let help = match fixed {
+        Some(fixed) => format!("in fixed point Q16.16 it is {fixed} ({plain} * 65536): compute with fx_mul and fx_div"),
+        None => "use fixed point: fx_from, fx_mul, fx_div, fx_to_int (Q16.16: 65536 is 1.0)".to_owned(),
+    };
+    (message, help)
+}
+
+fn integer(word: &str) -> Result<(i64, Scalar), Wrong> {
+    let lower = word.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(['u', 'l']);
+    let (unsigned, long) = suffix(&lower[digits.len()..]).ok_or_else(|| malformed(word))?;
+    let (radix, digits) = radix(digits);
+    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
+        return Err(malformed(word));
+    }
+    let value = u64::from_str_radix(digits, radix).map_err(|_| too_large(word))?;
+    let ty = literal_type(value, radix == 10, unsigned, long).ok_or_else(|| needs_suffix(word))?;
+    Ok((value as i64, ty))
+}
+
+/// Whether it is unsigned, and whether long.
+fn suffix(suffix: &str) -> Option<(bool, bool)> {
+    match suffix {
+        "" => Some((false, false)),
+        "u" => Some((true, false)),
+        "l" | "ll" => Some((false, true)),
+        "ul" | "lu" | "ull" | "llu" => Some((true, true)),
+        _ => None,
+    }
+}
+
+fn radix(digits: &str) -> (u32, &str) {
+    match digits.as_bytes() {
+        [b'0', b'x', ..] => (16, &digits[2..]),
+        [b'0', b'b', ..] => (2, &digits[2..]),
+        [b'0', _, ..] => (8, &digits[1..]),
+        _ => (10, digits),
+    }
+}
+
+/// The first type of C's list (C11 6.4.4.1) that holds the value.
+fn literal_type(value: u64, decimal: bool, unsigned: bool, long: bool) -> Option<Scalar> {
+    let fits = |ty: &Scalar| if ty.signed { value >> (ty.bits - 1) == 0 } else { value >> (ty.bits - 1) <= 1 };
+    let candidates = [Scalar::I32, Scalar::U32, Scalar::I64, Scalar::U64];
+    let allowed = |ty: &&Scalar| {
+        (!long || ty.bits == 64) && (!unsigned || !ty.signed) && (ty.signed || unsigned || !decimal) && fits(ty)
+    };
+    candidates.iter().find(allowed).copied()
+}
+
+fn malformed(word: &str) -> Wrong {
+    let help = "numbers are decimal (42), hexadecimal (0x2a), octal (052) or binary (0b101010), with u, l or ul behind";
+    (format!("`{word}` is not a number"), help.to_owned())
+}
+
+fn too_large(word: &str) -> Wrong {
+    (format!("`{word}` does not fit 64 bits"), "the largest number is 18446744073709551615ul".to_owned())
+}
+
+fn needs_suffix(word: &str) -> Wrong {
+    let help = format!("as an unsigned number it fits: `{word}ul`");
+    (format!("`{word}` does not fit a `long`, whose largest number is 9223372036854775807"), help)
+}
+
+/// What stands between the quotes, as a (signed) `char`.
+fn character(quoted: &str) -> Option<i64> {
+    let value = match quoted.as_bytes() {
+        [plain @ 0x20..=0x7e] if *plain != b'\\' => *plain,
+        [b'\\', b'x', hex @ ..] => u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?,
+        [b'\\', octal @ (b'0'..=b'7'), rest @ ..] if rest.len() < 3 => {
+            let digits = quoted.get(1..).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
+            u8::from_str_radix(digits, 8).ok().filter(|_| *octal <= b'7')?
+        }
+        [b'\\', letter] => escape(*letter)?,
+        _ => return None,
+    };
+    Some(i64::from(value as i8))
+}
+
+fn escape(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'n' => b'\n',
+        b't' => b'\t',
+        b'r' => b'\r',
+        b'a' => 7,
+        b'b' => 8,
+        b'f' => 12,
+        b'v' => 11,
+        b'\\' | b'\'' | b'"' | b'?' => letter,
+        _ => return None,
+    })
+}

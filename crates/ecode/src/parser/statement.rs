@@ -1,0 +1,308 @@
+//! Statements, and the text as a whole.
+
+use super::expression::no_pointers;
+use super::{Failed, Parsed, Parser};
+use crate::ast::{Expr, Function, Section, Stmt, StmtKind, Text};
+use crate::diagnostics::{Diagnostic, Span};
+use crate::lexer::TokenKind;
+
+impl Parser<'_> {
+    /// The whole text; one pair of braces around all of it does not count.
+    pub(super) fn text(mut self) -> Text {
+        let end = if self.wrapped_in_braces() {
+            self.advance();
+            self.tokens.len() - 2
+        } else {
+            self.tokens.len() - 1
+        };
+        let mut text = Text { functions: Vec::new(), statements: Vec::new(), calls: Vec::new() };
+        while self.at < end {
+            let before = self.at;
+            if self.top(&mut text).is_err() {
+                self.recover(before);
+            }
+        }
+        text.calls = self.calls;
+        text
+    }
+
+    /// Whether the brace that opens the text is closed by the last one.
+    fn wrapped_in_braces(&self) -> bool {
+        let mut open = 0u32;
+        for (place, token) in self.tokens.iter().enumerate() {
+            match token.kind {
+                TokenKind::Punct("{") => open += 1,
+                TokenKind::Punct("}") => open = open.saturating_sub(1),
+                _ => {}
+            }
+            if open == 0 {
+                return place > 0 && place + 2 == self.tokens.len();
+            }
+        }
+        false
+    }
+
+    /// A function, a declaration or a statement.
+    fn top(&mut self, text: &mut Text) -> Parsed<()> {
+        if self.at_punct("}") {
+            let error = Diagnostic::new(self.span(), "this brace closes nothing", "no `{` belongs to it");
+            self.report(error.help("remove it, or look for a `}` too many above"));
+            self.advance();
+            return Ok(());
+        }
+        if !self.type_follows(0) {
+            text.statements.push(self.statement()?);
+            return Ok(());
+        }
+        let start = self.span();
+        let head = self.head()?;
+        if self.kind() == TokenKind::Name && self.kind_after(1) == TokenKind::Punct("(") {
+            let function: Function = self.function(head)?;
+            text.functions.push(function);
+            return Ok(());
+        }
+        let declaration = self.declaration(head)?;
+        text.statements.push(Stmt { kind: StmtKind::Declare(declaration), span: self.since(start) });
+        Ok(())
+    }
+
+    /// Behind an error: to the next statement of this block. `before` is where the failed one began.
+    fn recover(&mut self, before: usize) {
+        let mut open = 0u32;
+        loop {
+            match self.kind() {
+                TokenKind::End => return,
+                TokenKind::Punct("{") => open += 1,
+                TokenKind::Punct("}") if open == 0 && self.at > before => return,
+                TokenKind::Punct("}") if open == 1 => {
+                    self.advance();
+                    return;
+                }
+                TokenKind::Punct("}") => open = open.saturating_sub(1),
+                TokenKind::Punct(";") | TokenKind::LineEnd if open == 0 => {
+                    self.advance();
+                    return;
+                }
+                // The semicolon was forgotten: what begins here is not a part of the failed statement.
+                TokenKind::Keyword(word) if open == 0 && self.at > before && begins_statement(word) => return,
+                _ => {}
+            }
+            self.advance();
+        }
+    }
+
+    /// `{ … }`, which `what` is.
+    pub(super) fn block(&mut self, what: &str) -> Parsed<Vec<Stmt>> {
+        let open = self.expect("{", &format!("before {what}"))?;
+        let statements = self.nested(|parser| Ok(parser.statements()))?;
+        if self.at_label() {
+            return self.fail_case();
+        }
+        if !self.take_punct("}") {
+            return self.fail_unclosed(open);
+        }
+        Ok(statements)
+    }
+
+    fn fail_unclosed<T>(&mut self, open: Span) -> Parsed<T> {
+        let found = self.found();
+        let error = Diagnostic::new(open, "this brace is never closed", "it opens here");
+        self.fail(error.help(format!("its `}}` is missed before {found}")))
+    }
+
+    /// Up to the brace that closes them, or a `case`.
+    fn statements(&mut self) -> Vec<Stmt> {
+        let mut list = Vec::new();
+        while !self.at_punct("}") && self.kind() != TokenKind::End && !self.at_label() {
+            let before = self.at;
+            match self.statement() {
+                Ok(statement) => list.push(statement),
+                Err(Failed) => self.recover(before),
+            }
+        }
+        list
+    }
+
+    fn at_label(&self) -> bool {
+        self.at_keyword("case") || self.at_keyword("default")
+    }
+
+    fn statement(&mut self) -> Parsed<Stmt> {
+        self.nested(|parser| {
+            let start = parser.span();
+            let kind = parser.statement_kind()?;
+            Ok(Stmt { kind, span: parser.since(start) })
+        })
+    }
+
+    fn statement_kind(&mut self) -> Parsed<StmtKind> {
+        if self.type_follows(0) {
+            return self.local_declaration();
+        }
+        match self.kind() {
+            TokenKind::Punct(";") => {
+                self.advance();
+                Ok(StmtKind::Empty)
+            }
+            TokenKind::Punct("{") => Ok(StmtKind::Block(self.block("the statements")?)),
+            TokenKind::Define => self.define().map(|(name, value)| StmtKind::Define(name, value)),
+            TokenKind::Keyword("if") => self.condition(),
+            TokenKind::Keyword("while") => self.while_loop(),
+            TokenKind::Keyword("do") => self.do_loop(),
+            TokenKind::Keyword("for") => self.for_loop(),
+            TokenKind::Keyword("switch") => self.switch(),
+            TokenKind::Keyword("break") => self.jump(StmtKind::Break),
+            TokenKind::Keyword("continue") => self.jump(StmtKind::Continue),
+            TokenKind::Keyword("return") => self.return_statement(),
+            TokenKind::Keyword("goto") => self.fail_goto(),
+            TokenKind::Keyword("else") => self.fail_else(),
+            TokenKind::Keyword("case" | "default") => self.fail_case(),
+            _ => self.expression_statement(),
+        }
+    }
+
+    fn local_declaration(&mut self) -> Parsed<StmtKind> {
+        let head = self.head()?;
+        if self.kind() == TokenKind::Name && self.kind_after(1) == TokenKind::Punct("(") {
+            let error = Diagnostic::new(self.span(), "a function inside of another one", "functions stand outside");
+            return self.fail(error.help("move it in front of the statements"));
+        }
+        Ok(StmtKind::Declare(self.declaration(head)?))
+    }
+
+    fn expression_statement(&mut self) -> Parsed<StmtKind> {
+        if self.kind() == TokenKind::Name && self.kind_after(1) == TokenKind::Punct(":") {
+            let error = Diagnostic::new(self.span(), "there is no `goto`, hence no labels", "a label");
+            return self.fail(error.help("use a loop with `break` or `continue`, or a function with `return`"));
+        }
+        if self.at_punct("*") {
+            return self.fail(no_pointers(self.span(), "this follows one"));
+        }
+        let value = self.expression()?;
+        self.expect(";", "behind the statement")?;
+        Ok(StmtKind::Expr(value))
+    }
+
+    fn in_parentheses(&mut self, what: &str) -> Parsed<Expr> {
+        self.expect("(", &format!("before {what}"))?;
+        let value = self.expression()?;
+        self.expect(")", &format!("behind {what}"))?;
+        Ok(value)
+    }
+
+    fn condition(&mut self) -> Parsed<StmtKind> {
+        self.advance();
+        let condition = self.in_parentheses("the condition of `if`")?;
+        let then = Box::new(self.statement()?);
+        let otherwise = if self.take_keyword("else") { Some(Box::new(self.statement()?)) } else { None };
+        Ok(StmtKind::If { condition, then, otherwise })
+    }
+
+    fn while_loop(&mut self) -> Parsed<StmtKind> {
+        let keyword = self.advance().span;
+        let condition = Some(self.in_parentheses("the condition of `while`")?);
+        let body = Box::new(self.statement()?);
+        Ok(StmtKind::Loop { keyword, first: None, condition, tests_after: false, step: None, body })
+    }
+
+    fn do_loop(&mut self) -> Parsed<StmtKind> {
+        let keyword = self.advance().span;
+        let body = Box::new(self.statement()?);
+        if !self.take_keyword("while") {
+            let error = Diagnostic::new(self.span(), "`do` without its `while`", "expected `while` here");
+            return self.fail(error.help("write `do { … } while (condition);`"));
+        }
+        let condition = Some(self.in_parentheses("the condition of `while`")?);
+        self.expect(";", "behind the condition")?;
+        Ok(StmtKind::Loop { keyword, first: None, condition, tests_after: true, step: None, body })
+    }
+
+    fn for_loop(&mut self) -> Parsed<StmtKind> {
+        let keyword = self.advance().span;
+        self.expect("(", "behind `for`")?;
+        let first = self.first_of_for()?;
+        let condition = if self.at_punct(";") { None } else { Some(self.expression()?) };
+        self.expect(";", "behind the condition of `for`")?;
+        let step = if self.at_punct(")") { None } else { Some(self.expression()?) };
+        self.expect(")", "behind the step of `for`")?;
+        let body = Box::new(self.statement()?);
+        Ok(StmtKind::Loop { keyword, first, condition, tests_after: false, step, body })
+    }
+
+    fn first_of_for(&mut self) -> Parsed<Option<Box<Stmt>>> {
+        let start = self.span();
+        if self.take_punct(";") {
+            return Ok(None);
+        }
+        let kind = if self.type_follows(0) { self.local_declaration()? } else { self.expression_statement()? };
+        Ok(Some(Box::new(Stmt { kind, span: self.since(start) })))
+    }
+
+    fn switch(&mut self) -> Parsed<StmtKind> {
+        let keyword = self.advance().span;
+        let value = self.in_parentheses("the value of `switch`")?;
+        let open = self.expect("{", "behind the value of `switch`")?;
+        let sections = self.nested(Self::sections)?;
+        if !self.take_punct("}") {
+            return self.fail_unclosed(open);
+        }
+        Ok(StmtKind::Switch { keyword, value, sections })
+    }
+
+    fn sections(&mut self) -> Parsed<Vec<Section>> {
+        let mut sections = Vec::new();
+        while !self.at_punct("}") && self.kind() != TokenKind::End {
+            if !self.at_label() {
+                let error = Diagnostic::new(self.span(), "a `switch` begins with a `case`", "not behind any `case`");
+                return self.fail(error.help("move it before the `switch`, or behind a `case` of it"));
+            }
+            let mut labels = Vec::new();
+            while self.at_label() {
+                labels.push(self.case()?);
+            }
+            sections.push(Section { labels, body: self.statements() });
+        }
+        Ok(sections)
+    }
+
+    fn case(&mut self) -> Parsed<(Option<Expr>, Span)> {
+        let start = self.span();
+        let is_default = self.advance().kind == TokenKind::Keyword("default");
+        let value = if is_default { None } else { Some(self.conditional()?) };
+        let span = self.since(start);
+        self.expect(":", "behind the `case`")?;
+        Ok((value, span))
+    }
+
+    fn jump(&mut self, kind: StmtKind) -> Parsed<StmtKind> {
+        let word = self.advance().span.of(self.text);
+        self.expect(";", &format!("behind `{word}`"))?;
+        Ok(kind)
+    }
+
+    fn return_statement(&mut self) -> Parsed<StmtKind> {
+        self.advance();
+        let value = if self.at_punct(";") { None } else { Some(self.expression()?) };
+        self.expect(";", "behind `return`")?;
+        Ok(StmtKind::Return(value))
+    }
+
+    fn fail_goto(&mut self) -> Parsed<StmtKind> {
+        let error = Diagnostic::new(self.span(), "`goto` is not offered", "not a part of E-code");
+        self.fail(error.help("use a loop with `break` or `continue`, or a function with `return`"))
+    }
+
+    fn fail_else(&mut self) -> Parsed<StmtKind> {
+        let error = Diagnostic::new(self.span(), "`else` without its `if`", "no `if` ends right before it");
+        self.fail(error.help("put braces around what stands between `if (…)` and `else`"))
+    }
+
+    fn fail_case<T>(&mut self) -> Parsed<T> {
+        let word = self.found();
+        self.fail(Diagnostic::new(self.span(), format!("{word} outside of a `switch`"), "no `switch` is around it"))
+    }
+}
+
+fn begins_statement(word: &str) -> bool {
+    matches!(word, "if" | "for" | "while" | "do" | "switch" | "break" | "continue" | "return" | "static" | "struct")
+}
