@@ -19,6 +19,7 @@
 //! Times in nanoseconds, shares in millionths of one CPU. Nothing here decides a budget. `unsafe` lives in
 //! `sys.rs`, `observe/ring.rs` and [`launch`] alone, each block with its reason.
 
+mod bpf;
 pub mod capability;
 pub mod capacity;
 pub mod cgroup;

@@ -1,21 +1,276 @@
-//! From steps to a loaded BPF program.
+//! From a request to programs at their hooks, all or nothing.
 
-use super::Counters;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+
+use qfabric_ecode::bpf::Size;
+use qfabric_ecode::{Fault, Program};
+use qfabric_types::format::{Format, Kind as FieldKind};
+
+use super::assemble::{Plan, Room, Stage};
+use super::delivery::{RECORD_HEADER, Target};
+use super::options::Options;
+use super::reads::Use;
+use super::services::{self, At, Hook, Spec};
+use super::{Counters, DownMemory, EventRing, Install, InstallError, Step, UpMemory, state};
+use crate::bpf::{self, Btf, Link, LoadError, Loaded, Map, Mapping};
+
+/// Turns a handler waits for a lock that another CPU holds, about 20 µs; then the event is given up and counted.
+const SPINS: u64 = 1000;
 
 /// A chain of steps in the kernel. Dropping it takes it out.
 #[derive(Debug)]
 pub struct Installed {
+    // The links first: what is detached does not run any more when its maps go.
+    _links: Vec<Link>,
+    programs: Vec<Loaded>,
     program_ids: Vec<u32>,
+    state: Mapping,
+    entries: u32,
+    entry_bytes: u32,
+    _maps: Vec<Map>,
+    _down: Option<DownMemory>,
 }
 
 impl Installed {
     /// What it has done so far.
     pub fn counters(&self) -> Counters {
-        Counters::default()
+        let mut sum = Counters::default();
+        for entry in 0..self.entries {
+            let word = |at: i16| self.word(entry, at);
+            sum.passed += word(state::PASSED);
+            sum.blocked += word(state::BLOCKED);
+            sum.faults += word(state::FAULTS);
+            sum.dropped_memory += word(state::DROPPED_MEMORY);
+            sum.dropped_ring += word(state::DROPPED_RING);
+            sum.contended += word(state::CONTENDED);
+            sum.last_fault = Fault::from_code(word(state::LAST_FAULT) as u32).or(sum.last_fault);
+        }
+        for info in self.programs.iter().filter_map(|program| program.info().ok()) {
+            sum.contended += info.recursion_misses;
+            sum.run_ns += info.run_ns;
+        }
+        sum.events = sum.passed + sum.blocked + sum.contended;
+        sum
     }
 
     /// The kernel's numbers of its BPF programs, as `bpftool prog` shows them.
     pub fn program_ids(&self) -> &[u32] {
         &self.program_ids
     }
+
+    /// Instructions the verifier walked through for it, a measure of what loading cost.
+    pub fn verified_instructions(&self) -> u32 {
+        self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.verified_insns).sum()
+    }
+
+    fn word(&self, entry: u32, at: i16) -> u64 {
+        let offset = (entry * self.entry_bytes) as usize + at as usize;
+        self.state.words(offset)[0].load(Ordering::Relaxed)
+    }
+}
+
+/// What is put together for a request.
+pub(super) struct Installer<'a> {
+    pub btf: &'a Btf,
+    pub cpus: u32,
+    pub spec: &'static Spec,
+    pub request: &'a Install<'a>,
+}
+
+impl Installer<'_> {
+    pub fn install(&self) -> Result<Installed, InstallError> {
+        let options = Options::new(self.spec, self.request.options).map_err(|(option, why)| self.option(option, why))?;
+        let interfaces = self.interfaces(options)?;
+        self.check_pid()?;
+        let own = if self.request.down.is_none() { Some(system("memory_down", DownMemory::new())?) } else { None };
+        let down = self.request.down.or(own.as_ref()).expect("given or made");
+        let mut fds = vec![down.fd(), down.fd()]; // the first is replaced by the state
+        let format = services::format_of(self.spec);
+        let stages = self.stages(&format, &mut fds)?;
+        let hooks: Vec<&Hook> = self.spec.hooks.iter().filter(|hook| (hook.when)(&options)).collect();
+        let plan = self.plan(options, &format, &stages);
+        let (rooms, entry_bytes) = plan.rooms();
+        let entries = if plan.exclusive { 1 } else { self.cpus * hooks.len() as u32 };
+        let state = system("state", Map::array(entry_bytes, entries))?;
+        let mapping = system("state", state.map((entries * entry_bytes) as usize))?;
+        prepare(&mapping, &plan, &rooms, entries, entry_bytes);
+        fds[0] = state.fd();
+        let programs = self.load(&plan, &hooks, &fds)?;
+        let links = self.attach(&programs, &hooks, options, &interfaces)?;
+        let program_ids = programs.iter().filter_map(|program| program.info().ok()).map(|info| info.id).collect();
+        Ok(Installed {
+            _links: links,
+            programs,
+            program_ids,
+            state: mapping,
+            entries,
+            entry_bytes,
+            _maps: vec![state],
+            _down: own,
+        })
+    }
+
+    fn plan<'p>(&'p self, options: Options<'p>, format: &'p Format, stages: &'p [Stage<'p>]) -> Plan<'p> {
+        let keeps = |stage: &Stage| matches!(stage, Stage::Run(program) if !program.statics.is_empty());
+        Plan {
+            spec: self.spec,
+            format,
+            options,
+            only_pid: self.request.only_pid,
+            stages,
+            limits: self.request.limits,
+            deadline_ns: self.request.deadline.map_or(0, |deadline| deadline.get()),
+            fault_passes: self.request.fault_passes,
+            exclusive: self.spec.exclusive || stages.iter().any(keeps),
+        }
+    }
+
+    fn load(&self, plan: &Plan, hooks: &[&Hook], fds: &[BorrowedFd]) -> Result<Vec<Loaded>, InstallError> {
+        let each = hooks.iter().zip(0..).map(|(hook, number)| {
+            let code = plan.assemble(self.btf, hook, number, hooks.len() as u32)?;
+            let kind = self.kind(hook.at)?;
+            bpf::Program { kind, code, maps: fds }.load().map_err(refused)
+        });
+        each.collect()
+    }
+
+    fn kind(&self, at: At) -> Result<bpf::Kind, InstallError> {
+        Ok(match at {
+            At::Packets(side) => bpf::Kind::Packets(side),
+            At::Timer => bpf::Kind::Perf,
+            At::Tracepoint(name) => match self.btf.tracepoint(name) {
+                Some(id) => bpf::Kind::Tracepoint(id),
+                None => return Err(self.steps(format!("this kernel has no tracepoint {name}"))),
+            },
+        })
+    }
+
+    fn attach(&self, programs: &[Loaded], hooks: &[&Hook], options: Options, interfaces: &[u32]) -> Result<Vec<Link>, InstallError> {
+        let mut links = Vec::new();
+        for (program, hook) in programs.iter().zip(hooks) {
+            match hook.at {
+                At::Tracepoint(_) => links.push(system("attaching to the tracepoint", program.attach_tracepoint())?),
+                At::Timer => {
+                    let period = options.period().as_nanos() as u64;
+                    links.push(system("starting the timer", program.attach_timer(options.cpu(), period))?);
+                }
+                At::Packets(_) => {
+                    for &interface in interfaces {
+                        links.push(system("attaching to the interface", program.attach_interface(interface))?);
+                    }
+                }
+            }
+        }
+        Ok(links)
+    }
+
+    fn interfaces(&self, options: Options) -> Result<Vec<u32>, InstallError> {
+        let number = |name: &str| {
+            let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
+                .map_err(|error| InstallError::System { what: "looking for the interface", error: error.into() })?;
+            rustix::net::netdevice::name_to_index(&socket, name)
+                .map_err(|_| self.option("interface".into(), format!("there is no interface {name:?}; `ip link` lists them")))
+        };
+        options.interfaces().into_iter().map(number).collect()
+    }
+
+    fn check_pid(&self) -> Result<(), InstallError> {
+        match self.request.only_pid {
+            None if self.spec.needs_pid => Err(self.steps(format!("{} needs a process", self.spec.name))),
+            Some(pid) if pid <= 0 => Err(self.steps(format!("{pid} is no process"))),
+            Some(_) if !self.spec.needs_pid && !services::concerns_process(self.spec) => {
+                Err(self.steps(format!("{} concerns no process: leave the process out", self.spec.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Steps with their maps numbered, each checked against the event it gets.
+    fn stages<'p>(&'p self, format: &Format, fds: &mut Vec<BorrowedFd<'p>>) -> Result<Vec<Stage<'p>>, InstallError> {
+        let mut event = format;
+        let mut stages = Vec::new();
+        for (at, step) in self.request.steps.iter().enumerate() {
+            let last = at + 1 == self.request.steps.len();
+            stages.push(match *step {
+                Step::Handler(program) => {
+                    self.check_program(program, event, at)?;
+                    event = program.output.as_ref().unwrap_or(event);
+                    Stage::Run(program)
+                }
+                Step::Memory { memory, position } => Stage::Deliver(self.memory(memory, position, event, fds)?),
+                Step::Tail { ring, id } if last => Stage::Deliver(self.ring(ring, id, event, fds)?),
+                Step::Tail { .. } => return Err(self.steps("the step into user space is the last one".into())),
+            });
+        }
+        if stages.is_empty() { Err(self.steps("there is no step: nothing would happen".into())) } else { Ok(stages) }
+    }
+
+    fn check_program(&self, program: &Program, event: &Format, at: usize) -> Result<(), InstallError> {
+        if program.input.size != 0 && program.input.size != event.size {
+            let (has, gets) = (program.input.size, event.size);
+            return Err(self.steps(format!("step {}: its input has {has} bytes, the event that reaches it {gets}", at + 1)));
+        }
+        let another = self.request.steps[at + 1..].iter().any(|step| matches!(step, Step::Handler(_)));
+        if another && Use::of(program).emits {
+            let why = "emits, and another program follows; emit in the last program";
+            return Err(self.steps(format!("step {}: it {why}", at + 1)));
+        }
+        Ok(())
+    }
+
+    fn memory<'p>(&self, memory: &'p UpMemory, position: Option<&str>, event: &Format, fds: &mut Vec<BorrowedFd<'p>>) -> Result<Target, InstallError> {
+        let geometry = memory.geometry();
+        if geometry.data_bytes() < event.size {
+            let (room, size) = (geometry.data_bytes(), event.size);
+            return Err(self.steps(format!("memory_up has {room} bytes for an event, this one has {size}")));
+        }
+        let position = position.map(|name| self.position(name, event)).transpose()?;
+        let first = fds.len() as u32;
+        fds.extend([memory.fd(), memory.private_fd(), memory.wake_fd()]);
+        Ok(Target::Memory { area: first, private: first + 1, wake: first + 2, geometry, position })
+    }
+
+    fn position(&self, name: &str, event: &Format) -> Result<(u32, Size), InstallError> {
+        match event.field(name).map(|field| (field, &field.kind, field.dims.is_empty())) {
+            Some((field, FieldKind::Scalar(scalar), true)) => Ok((field.offset, Size::of_bits(scalar.bits))),
+            _ => Err(self.steps(format!("the event has no number {name:?} that could say the slot"))),
+        }
+    }
+
+    fn ring<'p>(&self, ring: &'p EventRing, id: u64, event: &Format, fds: &mut Vec<BorrowedFd<'p>>) -> Result<Target, InstallError> {
+        if RECORD_HEADER + event.size > ring.bytes() / 4 {
+            let (size, bytes) = (event.size, ring.bytes());
+            return Err(self.steps(format!("an event of {size} bytes takes over a quarter of the ring's {bytes}")));
+        }
+        fds.push(ring.fd());
+        Ok(Target::Ring { map: fds.len() as u32 - 1, id })
+    }
+
+    fn steps(&self, why: String) -> InstallError {
+        InstallError::Steps(format!("service {}: {why}", self.spec.name))
+    }
+
+    fn option(&self, option: String, why: String) -> InstallError {
+        InstallError::Option { service: self.spec.name.into(), option, why }
+    }
+}
+
+/// First contents of every entry.
+fn prepare(state: &Mapping, plan: &Plan, rooms: &[Room], entries: u32, entry_bytes: u32) {
+    for entry in 0..entries {
+        let base = (entry * entry_bytes) as usize;
+        state.words(base + state::SPINS as usize)[0].store(SPINS, Ordering::Relaxed);
+        for (program, room) in plan.programs().zip(rooms) {
+            state.copy_from(base + room.statics as usize, &program.statics);
+        }
+    }
+}
+
+pub(super) fn system<T>(what: &'static str, result: std::io::Result<T>) -> Result<T, InstallError> {
+    result.map_err(|error| InstallError::System { what, error })
+}
+
+pub(super) fn refused(LoadError { error, log }: LoadError) -> InstallError {
+    InstallError::Refused { error, log }
 }

@@ -3,18 +3,31 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::{Install, InstallError, Installed, Service, Unsupported, services};
+use super::handler::Installer;
+use super::services::{self, Spec};
+use super::{Install, InstallError, Installed, Service, Unsupported};
+use crate::bpf::{self, Btf};
 
 /// The kernel as a place for handlers. Opening reads the kernel's type information once (some ms); keep it.
 #[derive(Debug)]
 pub struct Kernel {
     services: Vec<Service>,
+    btf: Btf,
+    cpus: u32,
 }
 
 impl Kernel {
     /// Refused where BPF cannot be used at all. Services that cannot be had are listed with the reason.
     pub fn open() -> Result<Kernel, Unsupported> {
-        Ok(Kernel { services: services::all() })
+        let btf = Btf::vmlinux().map_err(no_btf)?;
+        bpf::probe().map_err(no_bpf)?;
+        let list = services::ALL.iter().map(|spec| services::describe(spec, services::check(spec, &btf).err()));
+        Ok(Kernel { services: list.collect(), btf, cpus: possible_cpus() })
+    }
+
+    /// All services as they would be, where the kernel cannot be opened: each with the reason.
+    pub fn services_without(why: &Unsupported) -> Vec<Service> {
+        services::ALL.iter().map(|spec| services::describe(spec, Some(why.clone()))).collect()
     }
 
     /// All services, available or not.
@@ -29,12 +42,54 @@ impl Kernel {
 
     /// Puts a chain of steps at a service. All or nothing; dropping the answer takes it out again.
     pub fn install(&self, request: &Install) -> Result<Installed, InstallError> {
-        let why = Unsupported { what: "not built yet".into(), remedy: "wait".into() };
-        Err(InstallError::Unavailable { service: request.service.into(), why })
+        let spec = self.available(request.service)?;
+        Installer { btf: &self.btf, cpus: self.cpus, spec, request }.install()
     }
 
     /// Run times are measured while this descriptor is open (about 20 ns more per event, system-wide).
     pub fn measure(&self) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
+        bpf::enable_stats()
     }
+
+    pub(super) fn btf(&self) -> &Btf {
+        &self.btf
+    }
+
+    fn available(&self, name: &str) -> Result<&'static Spec, InstallError> {
+        let spec = services::ALL.iter().find(|spec| spec.name == name);
+        let service = self.service(name);
+        match (spec, service) {
+            (Some(spec), Some(Service { unavailable: None, .. })) => Ok(spec),
+            (_, Some(Service { unavailable: Some(why), .. })) => {
+                Err(InstallError::Unavailable { service: name.into(), why: why.clone() })
+            }
+            _ => Err(InstallError::UnknownService { asked: name.into(), known: self.names() }),
+        }
+    }
+
+    fn names(&self) -> String {
+        self.services.iter().map(|service| service.name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// CPUs that may ever be there: the numbers that a handler may find itself on.
+fn possible_cpus() -> u32 {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = list.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());
+    last.map_or(1024, |last| last + 1)
+}
+
+fn no_btf(error: io::Error) -> Unsupported {
+    Unsupported {
+        what: format!("the kernel's type information cannot be read (/sys/kernel/btf/vmlinux: {error})"),
+        remedy: "use a kernel built with CONFIG_DEBUG_INFO_BTF, with /sys mounted".into(),
+    }
+}
+
+fn no_bpf(error: io::Error) -> Unsupported {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM) => "run it as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
+        _ => "use a kernel built with CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT",
+    };
+    Unsupported { what: format!("BPF programs cannot be loaded ({error})"), remedy: remedy.into() }
 }

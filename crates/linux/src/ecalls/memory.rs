@@ -2,20 +2,36 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
 
-use qfabric_types::memory::{Down, Geometry, Stamp, Up};
+use qfabric_ecode::bpf::{Alu, Asm, Reg, Size};
+use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader};
+
+use super::delivery::{Place, Target, private};
+use super::state;
+use crate::bpf::{Kind, Loaded, Map, Mapping, Program};
+
+const WAKE_BYTES: u32 = 4096;
 
 /// A memory_up. Its descriptors go to the application.
 #[derive(Debug)]
 pub struct UpMemory {
     geometry: Geometry,
+    area: Map,
+    mapping: Mapping,
+    private: Map,
+    wake: Map,
+    writer: Mutex<Writer>,
 }
 
 impl UpMemory {
     /// Fresh memory.
     pub fn new(geometry: Geometry) -> io::Result<UpMemory> {
-        let _ = geometry;
-        Err(io::ErrorKind::Unsupported.into())
+        let area = Map::array(geometry.total_bytes(), 1)?;
+        let mapping = area.map(geometry.total_bytes() as usize)?;
+        mapping.head::<UpHeader>().initialize(geometry);
+        let (private, wake) = (Map::array(private::BYTES, 1)?, Map::ring(WAKE_BYTES)?);
+        Ok(UpMemory { geometry, area, mapping, private, wake, writer: Mutex::default() })
     }
 
     /// Its sizes.
@@ -25,45 +41,120 @@ impl UpMemory {
 
     /// The area: to be mapped shared for reading and writing, `geometry.total_bytes()` from offset 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+        self.area.fd()
     }
 
     /// The wake descriptor (a BPF ring buffer of one page): readable after an event that found the reader asleep.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+        self.wake.fd()
     }
 
-    /// Puts an event in from user space, as kernel handlers do (`raise_event` by the daemon). `position`: the slot
-    /// of the layout with bits; none: the next free one. `false`: no room, or it was being written to for too
-    /// long; dropped and counted. `data` longer than an event is cut, shorter is filled with zeros.
-    pub fn put(&self, data: &[u8], stamp: Stamp, position: Option<u32>) -> bool {
-        let _ = (data, stamp, position);
-        false
+    pub(super) fn private_fd(&self) -> BorrowedFd<'_> {
+        self.private.fd()
+    }
+
+    /// Puts an event in from user space (`raise_event` by the daemon): the kernel does it on demand, so that no
+    /// writer is ever stopped while it holds the area's lock. `position`: the slot of the layout with bits; none:
+    /// the next free one. `false`: no room; dropped and counted. `data` longer than an event is cut, shorter is
+    /// filled with zeros.
+    pub fn put(&self, data: &[u8], stamp: Stamp, position: Option<u32>) -> io::Result<bool> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = if position.is_some() { &mut writer.at_position } else { &mut writer.anywhere };
+        if slot.is_none() {
+            *slot = Some(Putter::new(self, position.is_some())?);
+        }
+        slot.as_ref().expect("just made").put(data, stamp, position)
     }
 
     /// A view to read it in this process.
     pub fn reader(&self) -> Up<'_> {
-        unimplemented!()
+        let (header, body) = (self.mapping.head(), self.mapping.words(HEADER_BYTES as usize));
+        Up::new(header, body).expect("initialized by `new`, and the mapping has its size")
     }
 }
 
+/// Programs that put events in on demand, made when first needed.
+#[derive(Debug, Default)]
+struct Writer {
+    anywhere: Option<Putter>,
+    at_position: Option<Putter>,
+}
+
+#[derive(Debug)]
+struct Putter {
+    program: Loaded,
+    state: Mapping,
+    data_bytes: u32,
+    _map: Map,
+}
+
+/// The event lies behind the state's header, the position behind the event.
+const EVENT: u32 = state::HEADER;
+
+impl Putter {
+    fn new(memory: &UpMemory, at_position: bool) -> io::Result<Putter> {
+        let data_bytes = memory.geometry.data_bytes();
+        let behind = data_bytes.next_multiple_of(8);
+        let bytes = EVENT + behind + 8;
+        let map = Map::array(bytes, 1)?;
+        let state = map.map(bytes as usize)?;
+        let position = at_position.then_some((behind, Size::D));
+        let target = Target::Memory { area: 1, private: 2, wake: 3, geometry: memory.geometry, position };
+        let mut asm = Asm::new();
+        asm.lddw_map_value(Reg::R9, 0, 0);
+        asm.mov(Reg::R6, Reg::R9);
+        asm.alu64(Alu::Add, Reg::R6, EVENT as i32);
+        target.deliver(&mut asm, Place { offset: 0, bytes: data_bytes });
+        asm.mov(Reg::R0, 0);
+        asm.exit();
+        let code = asm.finish().map_err(io::Error::other)?;
+        let maps = [map.fd(), memory.fd(), memory.private_fd(), memory.wake_fd()];
+        let program = Program { kind: Kind::Demand, code, maps: &maps }.load();
+        let program = program.map_err(|refusal| io::Error::other(format!("{}: {}", refusal.error, refusal.log)))?;
+        state.words(state::SPINS as usize)[0].store(SPINS, std::sync::atomic::Ordering::Relaxed);
+        Ok(Putter { program, state, data_bytes, _map: map })
+    }
+
+    fn put(&self, data: &[u8], stamp: Stamp, position: Option<u32>) -> io::Result<bool> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let word = |at: i16| &self.state.words(at as usize)[0];
+        let dropped = word(state::DROPPED_MEMORY).load(Relaxed);
+        word(state::TIME).store(stamp.time_ns, Relaxed);
+        word(state::DEADLINE).store(stamp.deadline_ns, Relaxed);
+        let behind = self.data_bytes.next_multiple_of(8) as usize;
+        self.state.words(EVENT as usize)[..behind / 8].iter().for_each(|word| word.store(0, Relaxed));
+        self.state.copy_from(EVENT as usize, &data[..data.len().min(self.data_bytes as usize)]);
+        self.state.words(EVENT as usize + behind)[0].store(position.unwrap_or(0).into(), Relaxed);
+        self.program.run(1)?;
+        Ok(word(state::DROPPED_MEMORY).load(Relaxed) == dropped)
+    }
+}
+
+/// Turns to wait for a handler that is writing; it never takes that long.
+const SPINS: u64 = 100_000;
+
 /// An application session's memory_down. Its descriptor goes to the application.
 #[derive(Debug)]
-pub struct DownMemory {}
+pub struct DownMemory {
+    map: Map,
+    mapping: Mapping,
+}
 
 impl DownMemory {
     /// Fresh memory.
     pub fn new() -> io::Result<DownMemory> {
-        Err(io::ErrorKind::Unsupported.into())
+        let map = Map::array(size_of::<Down>() as u32, 1)?;
+        let mapping = map.map(size_of::<Down>())?;
+        Ok(DownMemory { map, mapping })
     }
 
-    /// The area: to be mapped shared for reading and writing, [`size_of::<Down>()`] from offset 0.
+    /// The area: to be mapped shared for reading and writing, `size_of::<Down>()` from offset 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+        self.map.fd()
     }
 
     /// The attributes, mapped in this process.
     pub fn down(&self) -> &Down {
-        unimplemented!()
+        self.mapping.head()
     }
 }

@@ -20,14 +20,20 @@ use std::io;
 use qfabric_ecode::{Fault, Limits, Program};
 use qfabric_types::Nanos;
 
+mod assemble;
+mod delivery;
 mod engine;
 mod handler;
 mod kernel;
 mod memory;
+mod options;
+mod reads;
 mod ring;
 pub mod services;
 mod signal;
 mod socket;
+mod source;
+mod state;
 
 pub use engine::KernelEngine;
 pub use handler::Installed;
@@ -88,7 +94,7 @@ pub struct Install<'a> {
     pub down: Option<&'a DownMemory>,
     /// Events are of use for so long; none: always.
     pub deadline: Option<Nanos>,
-    /// After a handler's fault the event passes on, as it was before the handler; otherwise it is blocked.
+    /// After a handler's fault the event passes on, as the handler left it; otherwise it is blocked.
     pub fault_passes: bool,
 }
 
@@ -149,13 +155,13 @@ pub enum InstallError {
 /// in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Events that reached the chain: the sum of passed, blocked, faults and contended.
+    /// Events that reached the chain: the sum of passed, blocked and contended.
     pub events: u64,
     /// Events that all steps let pass.
     pub passed: u64,
     /// Events that a verdict ended.
     pub blocked: u64,
-    /// Calls that ended with a fault.
+    /// Calls that ended with a fault; their events are also counted as passed or blocked.
     pub faults: u64,
     /// The last of them.
     pub last_fault: Option<Fault>,
@@ -163,7 +169,8 @@ pub struct Counters {
     pub dropped_memory: u64,
     /// Events that found no room in the ring to user space.
     pub dropped_ring: u64,
-    /// Events that were given up because another CPU held the handler's lock for too long.
+    /// Events that were given up because the handler was busy: another CPU held its lock for too long, or the event
+    /// came in the midst of the same handler on the same CPU.
     pub contended: u64,
     /// Run time in nanoseconds, while [`Kernel::measure`] is on; else 0.
     pub run_ns: u64,

@@ -1,7 +1,16 @@
 //! Events on their way to steps in user space: one bounded ring for all subscriptions of a daemon.
+//!
+//! The kernel's ring buffer, read without its library: positions grow for ever, records begin with their length and
+//! two flags, the data is mapped twice in a row so that no record is split. Source: Linux
+//! `Documentation/bpf/ringbuf.rst`.
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::delivery::RECORD_HEADER;
+use crate::bpf::{Map, Mapping};
 
 /// One event from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,23 +28,108 @@ pub struct Record<'a> {
 /// The ring. Kernel handlers write, one thread at a time reads. A full ring drops the newest event, counted by the
 /// installation that had it ([`super::Counters::dropped_ring`]).
 #[derive(Debug)]
-pub struct EventRing {}
+pub struct EventRing {
+    map: Map,
+    bytes: u32,
+    reader: Mapping,
+    writer: Mapping,
+    /// Held while reading; room for one record.
+    room: Mutex<Vec<u8>>,
+}
+
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+/// The kernel's part of a record.
+const PREFIX: usize = 8;
+const PAGE: usize = 4096;
 
 impl EventRing {
     /// A ring of `bytes` (a power of two, at least a page); a record takes 40 bytes and the event's data.
     pub fn new(bytes: u32) -> io::Result<EventRing> {
-        let _ = bytes;
-        Err(io::ErrorKind::Unsupported.into())
+        let map = Map::ring(bytes)?;
+        let (reader, writer) = map.map_ring(bytes as usize)?;
+        Ok(EventRing { map, bytes, reader, writer, room: Mutex::default() })
     }
 
     /// Readable while there are records (poll, epoll).
     pub fn fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+        self.map.fd()
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
     }
 
     /// Takes at most `most` records, oldest first; their number.
     pub fn drain(&self, most: usize, each: &mut dyn FnMut(Record)) -> usize {
-        let _ = (most, each);
-        0
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = 0;
+        while taken < most && self.step(&mut room, &mut taken, each) {}
+        taken
+    }
+
+    /// Takes one record; `false`: there is none yet.
+    fn step(&self, room: &mut Vec<u8>, taken: &mut usize, each: &mut dyn FnMut(Record)) -> bool {
+        let position = self.read_position().load(Ordering::Relaxed);
+        if position == self.written() {
+            return false;
+        }
+        let at = PAGE + (position as usize & (self.bytes as usize - 1));
+        let length = self.length(at);
+        if length & BUSY != 0 {
+            return false;
+        }
+        let bytes = (length & !DISCARDED) as usize;
+        if length & DISCARDED == 0 && bytes >= RECORD_HEADER as usize {
+            room.resize(bytes, 0);
+            self.writer.copy_to(at + PREFIX, room);
+            each(record(room));
+            *taken += 1;
+        }
+        let next = position + (bytes + PREFIX).next_multiple_of(8) as u64;
+        self.read_position().store(next, Ordering::Release);
+        true
+    }
+
+    fn read_position(&self) -> &AtomicU64 {
+        &self.reader.words(0)[0]
+    }
+
+    fn written(&self) -> u64 {
+        self.writer.words(0)[0].load(Ordering::Acquire)
+    }
+
+    /// The lower half of the record's first word: its length and flags.
+    fn length(&self, at: usize) -> u32 {
+        self.writer.words(at)[0].load(Ordering::Acquire) as u32
+    }
+}
+
+/// `bytes`: at least a header.
+fn record(bytes: &[u8]) -> Record<'_> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let data = &bytes[RECORD_HEADER as usize..];
+    let length = (word(24) as usize).min(data.len());
+    Record { id: word(0), time_ns: word(8), deadline_ns: word(16), data: &data[..length] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_not_longer_than_it_is() {
+        let words: [u64; 5] = [7, 8, 9, 1000, u64::from_le_bytes(*b"abcdefgh")];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let record = record(&bytes);
+        assert_eq!((record.id, record.time_ns, record.deadline_ns, record.data), (7, 8, 9, &b"abcdefgh"[..]));
+    }
+
+    #[test]
+    fn an_empty_ring_gives_nothing() {
+        let ring = EventRing::new(4096).unwrap();
+        assert_eq!(ring.drain(10, &mut |_| panic!("nothing was written")), 0);
+        assert!(EventRing::new(100).is_err());
     }
 }

@@ -1,0 +1,299 @@
+//! The kernel's own type information: which tracepoints there are, and where structures have their members.
+//!
+//! Read whole from `/sys/kernel/btf/vmlinux` (some 5 MB, 60,000 types) and indexed in one pass: names of
+//! structures and of tracepoints. Source: Linux `Documentation/bpf/btf.rst`.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+/// The number of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct TypeId(pub u32);
+
+/// A member of a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Bytes from the structure's beginning.
+    pub offset: u32,
+    /// Its type, modifiers and typedefs removed.
+    pub ty: TypeId,
+}
+
+/// What a type is, modifiers and typedefs removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// An integer or enumeration of so many bytes.
+    Int(u32),
+    /// A pointer.
+    Pointer(TypeId),
+    /// A structure or union.
+    Struct(TypeId),
+    /// An array of so many bytes in all.
+    Array(u32),
+    /// Anything else.
+    Other,
+}
+
+mod kind {
+    pub const INT: u32 = 1;
+    pub const PTR: u32 = 2;
+    pub const ARRAY: u32 = 3;
+    pub const STRUCT: u32 = 4;
+    pub const UNION: u32 = 5;
+    pub const ENUM: u32 = 6;
+    pub const TYPEDEF: u32 = 8;
+    pub const VOLATILE: u32 = 9;
+    pub const CONST: u32 = 10;
+    pub const RESTRICT: u32 = 11;
+    pub const FUNC_PROTO: u32 = 13;
+    pub const VAR: u32 = 14;
+    pub const DATASEC: u32 = 15;
+    pub const DECL_TAG: u32 = 17;
+    pub const TYPE_TAG: u32 = 18;
+    pub const ENUM64: u32 = 19;
+}
+
+const TRACEPOINT: &str = "btf_trace_";
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Btf {
+    data: Vec<u8>,
+    types: usize,
+    strings: usize,
+    /// By number: where the type's record begins.
+    offsets: Vec<u32>,
+    structs: HashMap<String, TypeId>,
+    tracepoints: HashMap<String, TypeId>,
+}
+
+impl Btf {
+    /// The running kernel's.
+    pub fn vmlinux() -> io::Result<Btf> {
+        Btf::parse(std::fs::read(Path::new("/sys/kernel/btf/vmlinux"))?)
+    }
+
+    fn parse(data: Vec<u8>) -> io::Result<Btf> {
+        let header: Vec<usize> = (0..6).map(|word| word_at(&data, word * 4).map(|w| w as usize)).collect::<Option<_>>().ok_or_else(damaged)?;
+        if header[0] & 0xffff != 0xeb9f {
+            return Err(damaged());
+        }
+        let (types, end) = (header[1] + header[2], header[1] + header[2] + header[3]);
+        let mut btf = Btf {
+            types,
+            strings: header[1] + header[4],
+            data,
+            offsets: vec![0],
+            structs: HashMap::new(),
+            tracepoints: HashMap::new(),
+        };
+        btf.index(end)?;
+        Ok(btf)
+    }
+
+    fn index(&mut self, end: usize) -> io::Result<()> {
+        let mut at = self.types;
+        while at < end {
+            let id = TypeId(self.offsets.len() as u32);
+            self.offsets.push(at as u32);
+            let (kind, count) = self.info(id).ok_or_else(damaged)?;
+            match kind {
+                kind::STRUCT => self.remember(id, count),
+                kind::TYPEDEF => self.remember_tracepoint(id),
+                _ => {}
+            }
+            at += 12 + extra_bytes(kind, count).ok_or_else(damaged)?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, id: TypeId, members: u32) {
+        if members > 0 && let Some(name) = self.name(id).filter(|name| !name.is_empty()) {
+            let name = name.to_owned();
+            self.structs.entry(name).or_insert(id);
+        }
+    }
+
+    fn remember_tracepoint(&mut self, id: TypeId) {
+        if let Some(name) = self.name(id).and_then(|name| name.strip_prefix(TRACEPOINT)) {
+            let name = name.to_owned();
+            self.tracepoints.insert(name, id);
+        }
+    }
+
+    /// The structure of a name.
+    pub fn structure(&self, name: &str) -> Option<TypeId> {
+        self.structs.get(name).copied()
+    }
+
+    /// The tracepoint of a name: what a program is attached to.
+    pub fn tracepoint(&self, name: &str) -> Option<TypeId> {
+        self.tracepoints.get(name).copied()
+    }
+
+    /// The type of a tracepoint's argument, from 0.
+    pub fn argument(&self, tracepoint: TypeId, number: usize) -> Option<TypeId> {
+        let pointer = self.plain(tracepoint)?;
+        let proto = self.plain(TypeId(self.word(pointer, 8)?))?;
+        let (kind, count) = self.info(proto)?;
+        // The first parameter is the tracepoint's own.
+        if kind != kind::FUNC_PROTO || number + 1 >= count as usize {
+            return None;
+        }
+        self.plain(TypeId(self.word(proto, 12 + 8 * (number + 1) + 4)?))
+    }
+
+    /// What the type is.
+    pub fn shape(&self, id: TypeId) -> Shape {
+        let Some(id) = self.plain(id) else { return Shape::Other };
+        self.shape_of_plain(id).unwrap_or(Shape::Other)
+    }
+
+    fn shape_of_plain(&self, id: TypeId) -> Option<Shape> {
+        let (kind, _) = self.info(id)?;
+        let size_or_type = self.word(id, 8)?;
+        Some(match kind {
+            kind::INT | kind::ENUM | kind::ENUM64 => Shape::Int(size_or_type),
+            kind::PTR => Shape::Pointer(TypeId(size_or_type)),
+            kind::STRUCT | kind::UNION => Shape::Struct(id),
+            kind::ARRAY => Shape::Array(self.size(TypeId(self.word(id, 12)?))? * self.word(id, 20)?),
+            _ => Shape::Other,
+        })
+    }
+
+    /// Bytes of a value of the type.
+    pub fn size(&self, id: TypeId) -> Option<u32> {
+        match self.shape(id) {
+            Shape::Int(bytes) | Shape::Array(bytes) => Some(bytes),
+            Shape::Pointer(_) => Some(8),
+            Shape::Struct(id) => self.word(id, 8),
+            Shape::Other => None,
+        }
+    }
+
+    /// A member by its name, also within unnamed structures and unions. Bit fields are not found.
+    pub fn member(&self, structure: TypeId, name: &str) -> Option<Member> {
+        let structure = self.plain(structure)?;
+        let (kind, count) = self.info(structure)?;
+        if kind != kind::STRUCT && kind != kind::UNION {
+            return None;
+        }
+        (0..count as usize).find_map(|i| self.member_at(structure, i, name))
+    }
+
+    fn member_at(&self, structure: TypeId, index: usize, wanted: &str) -> Option<Member> {
+        let at = 12 + 12 * index;
+        let name = self.string(self.word(structure, at)?)?;
+        let ty = self.plain(TypeId(self.word(structure, at + 4)?))?;
+        let offset = self.bit_offset(structure, self.word(structure, at + 8)?)? / 8;
+        if name == wanted {
+            return Some(Member { offset, ty });
+        }
+        let inner = if name.is_empty() { self.member(ty, wanted) } else { None }?;
+        Some(Member { offset: offset + inner.offset, ty: inner.ty })
+    }
+
+    /// None for bit fields: with the flag set, their width stands in the upper 8 bits.
+    fn bit_offset(&self, structure: TypeId, word: u32) -> Option<u32> {
+        let flagged = self.word(structure, 4)? >> 31 == 1;
+        let (width, offset) = if flagged { (word >> 24, word & 0xff_ffff) } else { (0, word) };
+        (width == 0 && offset.is_multiple_of(8)).then_some(offset)
+    }
+
+    /// Modifiers and typedefs removed.
+    fn plain(&self, mut id: TypeId) -> Option<TypeId> {
+        const MODIFIERS: [u32; 5] = [kind::TYPEDEF, kind::VOLATILE, kind::CONST, kind::RESTRICT, kind::TYPE_TAG];
+        for _ in 0..16 {
+            match self.info(id) {
+                Some((kind, _)) if MODIFIERS.contains(&kind) => id = TypeId(self.word(id, 8)?),
+                _ => return Some(id),
+            }
+        }
+        None
+    }
+
+    /// Kind and number of parts.
+    fn info(&self, id: TypeId) -> Option<(u32, u32)> {
+        let info = self.word(id, 4)?;
+        Some((info >> 24 & 0x1f, info & 0xffff))
+    }
+
+    fn name(&self, id: TypeId) -> Option<&str> {
+        self.string(self.word(id, 0)?)
+    }
+
+    fn word(&self, id: TypeId, offset: usize) -> Option<u32> {
+        if id.0 == 0 {
+            return None;
+        }
+        word_at(&self.data, *self.offsets.get(id.0 as usize)? as usize + offset)
+    }
+
+    fn string(&self, offset: u32) -> Option<&str> {
+        let bytes = self.data.get(self.strings + offset as usize..)?;
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        std::str::from_utf8(&bytes[..end]).ok()
+    }
+}
+
+/// Bytes of a type's record after its first 12.
+fn extra_bytes(kind: u32, count: u32) -> Option<usize> {
+    let count = count as usize;
+    Some(match kind {
+        kind::INT | kind::VAR | kind::DECL_TAG => 4,
+        kind::ARRAY => 12,
+        kind::STRUCT | kind::UNION | kind::DATASEC | kind::ENUM64 => 12 * count,
+        kind::ENUM | kind::FUNC_PROTO => 8 * count,
+        0 | 20.. => return None,
+        _ => 0,
+    })
+}
+
+fn word_at(data: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn damaged() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "/sys/kernel/btf/vmlinux is not understood")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_type_information_is_refused() {
+        assert!(Btf::parse(Vec::new()).is_err());
+        assert!(Btf::parse(vec![0; 64]).is_err());
+    }
+
+    #[test]
+    fn a_task_has_its_members_where_the_kernel_says() {
+        let btf = Btf::vmlinux().unwrap();
+        let task = btf.structure("task_struct").unwrap();
+        let pid = btf.member(task, "pid").unwrap();
+        assert_eq!(btf.shape(pid.ty), Shape::Int(4));
+        assert_eq!(btf.shape(btf.member(task, "comm").unwrap().ty), Shape::Array(16));
+        assert!(matches!(btf.shape(btf.member(task, "real_parent").unwrap().ty), Shape::Pointer(_)));
+        assert_eq!(btf.member(task, "no_such_member"), None);
+    }
+
+    #[test]
+    fn members_of_unnamed_parts_are_found() {
+        let btf = Btf::vmlinux().unwrap();
+        let common = btf.structure("sock_common").unwrap();
+        assert_eq!(btf.member(common, "skc_daddr").unwrap().offset, 0);
+        assert_eq!(btf.member(common, "skc_rcv_saddr").unwrap().offset, 4);
+    }
+
+    #[test]
+    fn a_tracepoints_arguments_have_types() {
+        let btf = Btf::vmlinux().unwrap();
+        let wakeup = btf.tracepoint("sched_wakeup").unwrap();
+        let Shape::Pointer(task) = btf.shape(btf.argument(wakeup, 0).unwrap()) else { panic!("no pointer") };
+        assert_eq!(btf.shape(task), btf.shape(btf.structure("task_struct").unwrap()));
+        assert_eq!(btf.argument(wakeup, 1), None);
+        assert_eq!(btf.tracepoint("no_such_tracepoint"), None);
+    }
+}

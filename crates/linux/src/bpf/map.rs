@@ -1,0 +1,153 @@
+//! Maps, and their memory mapped into this process.
+#![allow(unsafe_code)] // memory shared with the kernel and with applications
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use libbpf_sys as bpf;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::sys::{self, MapSpec};
+
+/// A map. Gone when its last holder is.
+#[derive(Debug)]
+pub(crate) struct Map {
+    fd: OwnedFd,
+}
+
+impl Map {
+    /// An array whose entries can be mapped: `entries` of `value_bytes` (a multiple of 8) each.
+    pub fn array(value_bytes: u32, entries: u32) -> io::Result<Map> {
+        let (kind, flags) = (bpf::BPF_MAP_TYPE_ARRAY, bpf::BPF_F_MMAPABLE);
+        let spec = MapSpec { kind, key_bytes: 4, value_bytes, entries, flags, ..MapSpec::default() };
+        Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// A ring buffer of `bytes`, a power of two and at least a page.
+    pub fn ring(bytes: u32) -> io::Result<Map> {
+        let spec = MapSpec { kind: bpf::BPF_MAP_TYPE_RINGBUF, entries: bytes, ..MapSpec::default() };
+        Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// A word of 32 bits for each of some sockets, kept with the socket itself.
+    pub fn socket_words() -> io::Result<Map> {
+        let (btf, int) = int_btf()?;
+        let spec = MapSpec {
+            kind: bpf::BPF_MAP_TYPE_SK_STORAGE,
+            key_bytes: 4,
+            value_bytes: 4,
+            entries: 0,
+            flags: bpf::BPF_F_NO_PREALLOC,
+            btf: Some((btf.as_fd(), int, int)),
+        };
+        Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// Its descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Maps `bytes` of an array from its beginning, for reading and writing.
+    pub fn map(&self, bytes: usize) -> io::Result<Mapping> {
+        Mapping::new(&self.fd, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps a ring buffer of `bytes`: the reader's page for writing; the writer's page and the data, twice in a
+    /// row, for reading.
+    pub fn map_ring(&self, bytes: usize) -> io::Result<(Mapping, Mapping)> {
+        let page = rustix::param::page_size();
+        let reader = Mapping::new(&self.fd, page, 0, ProtFlags::READ | ProtFlags::WRITE)?;
+        let writer = Mapping::new(&self.fd, page + 2 * bytes, page as u64, ProtFlags::READ)?;
+        Ok((reader, writer))
+    }
+}
+
+/// Sets the 32-bit word of `socket` in a map made by [`Map::socket_words`], maybe in another process.
+pub(crate) fn set_socket_word(map: BorrowedFd, socket: BorrowedFd, word: u32) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    if sys::map_sizes(map)? != (4, 4) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this descriptor is no map of sockets"));
+    }
+    sys::map_update(map, &socket.as_raw_fd().to_ne_bytes(), &word.to_ne_bytes(), 0)
+}
+
+/// Type information of one type, `int`: what storage with sockets must be described by.
+fn int_btf() -> io::Result<(OwnedFd, u32)> {
+    let strings = b"\0int\0";
+    let int: [u32; 4] = [1, 1 << 24, 4, 1 << 24 | 32]; // name, kind INT, bytes, signed and 32 bits
+    let header: [u32; 6] = [0x0001_eb9f, 24, 0, 16, 16, strings.len() as u32];
+    let mut data: Vec<u8> = header.iter().chain(&int).flat_map(|word| word.to_le_bytes()).collect();
+    data.extend_from_slice(strings);
+    Ok((sys::btf_load(&data)?, 1))
+}
+
+/// Memory that others write to as well: atomic words only. Unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is this value's own and not bound to a thread; it is used through atomics only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Structures that may be laid over shared memory: nothing but atomic integers, for which every bit pattern is
+/// a value, of a size and alignment that the mapping is checked against.
+pub(crate) trait Shared {}
+
+impl Shared for qfabric_types::memory::UpHeader {}
+impl Shared for qfabric_types::memory::Down {}
+impl Shared for qfabric_types::memory::SocketPage {}
+
+impl Mapping {
+    fn new(fd: &OwnedFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no memory in use.
+        let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, offset)? };
+        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { at, bytes })
+    }
+
+    /// The words from byte `offset` (a multiple of 8) to the end.
+    pub fn words(&self, offset: usize) -> &[AtomicU64] {
+        assert!(offset.is_multiple_of(8) && offset <= self.bytes, "words lie within the mapping, aligned");
+        // SAFETY: within the mapping, which lives as long as `self`, aligned, and atomics may be shared.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(offset).cast::<AtomicU64>(), (self.bytes - offset) / 8) }
+    }
+
+    /// The structure at the beginning.
+    pub fn head<T: Shared>(&self) -> &T {
+        assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the structure lies within the mapping");
+        // SAFETY: within the mapping, which begins at a page and lives as long as `self`; T has only atomics.
+        unsafe { self.at.cast::<T>().as_ref() }
+    }
+
+    /// The bytes at `offset`. The caller knows that nobody writes there now.
+    pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
+        for (part, word) in into.chunks_mut(8).zip(self.words(offset)) {
+            let bytes = word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes();
+            part.copy_from_slice(&bytes[..part.len()]);
+        }
+    }
+
+    /// Writes bytes at `offset`, whole words: what is missing to the last one becomes zero.
+    pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
+        for (part, word) in bytes.chunks(8).zip(self.words(offset)) {
+            let mut whole = [0; 8];
+            whole[..part.len()].copy_from_slice(part);
+            word.store(u64::from_le_bytes(whole), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this address and length; no reference into it outlives `self`.
+        let unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
+    }
+}

@@ -1,0 +1,150 @@
+//! Programs: loaded, attached, run.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use libbpf_sys as bpf;
+use perf_event_open_sys::bindings as perf;
+use qfabric_ecode::bpf::{Code, Insn};
+
+use super::sys::{self, Link, ProgramInfo, ProgramSpec, SkbSide};
+use super::{Map, TypeId};
+
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A tracepoint whose arguments are typed pointers.
+    Tracepoint(TypeId),
+    /// Packets at an interface.
+    Packets(SkbSide),
+    /// A perf event.
+    Perf,
+    /// Run on demand.
+    Demand,
+}
+
+/// Code and the maps it means by number.
+pub(crate) struct Program<'a> {
+    pub kind: Kind,
+    pub code: Code,
+    pub maps: &'a [BorrowedFd<'a>],
+}
+
+/// The kernel did not take a program.
+#[derive(Debug)]
+pub(crate) struct LoadError {
+    /// Its answer.
+    pub error: io::Error,
+    /// The end of the verifier's log; empty where it said nothing.
+    pub log: String,
+}
+
+/// A program in the kernel.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    fd: OwnedFd,
+    kind: Kind,
+    took: Duration,
+}
+
+const LOG_BYTES: usize = 16 << 20;
+const LOG_SHOWN: usize = 4 << 10;
+
+impl Program<'_> {
+    /// Loads it, verified. Only after a refusal is it tried again with a log, for the reason: writing one takes
+    /// several times as long as loading, and one too small turns success into failure.
+    pub fn load(mut self) -> Result<Loaded, LoadError> {
+        self.relocate();
+        let started = Instant::now();
+        let spec = self.spec();
+        let first = match sys::prog_load(&spec, None) {
+            Ok(fd) => return Ok(Loaded { fd, kind: self.kind, took: started.elapsed() }),
+            Err(error) => error,
+        };
+        let mut log = vec![0; LOG_BYTES];
+        match sys::prog_load(&spec, Some(&mut log)) {
+            Ok(fd) => Ok(Loaded { fd, kind: self.kind, took: started.elapsed() }),
+            Err(_) => Err(LoadError { error: first, log: tail(&log) }),
+        }
+    }
+
+    fn relocate(&mut self) {
+        use std::os::fd::AsRawFd;
+        for &(at, map) in &self.code.relocations {
+            self.code.insns[at].imm = self.maps[map as usize].as_raw_fd();
+        }
+    }
+
+    fn spec(&self) -> ProgramSpec<'_> {
+        let (kind, attach_type, attach_btf_id) = match self.kind {
+            Kind::Tracepoint(id) => (bpf::BPF_PROG_TYPE_TRACING, bpf::BPF_TRACE_RAW_TP, id.0),
+            Kind::Packets(SkbSide::Ingress) => (bpf::BPF_PROG_TYPE_SCHED_CLS, bpf::BPF_TCX_INGRESS, 0),
+            Kind::Packets(SkbSide::Egress) => (bpf::BPF_PROG_TYPE_SCHED_CLS, bpf::BPF_TCX_EGRESS, 0),
+            Kind::Perf => (bpf::BPF_PROG_TYPE_PERF_EVENT, 0, 0),
+            Kind::Demand => (bpf::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
+        };
+        ProgramSpec { name: c"qfabric", kind, attach_type, attach_btf_id, insns: &self.code.insns }
+    }
+}
+
+fn tail(log: &[u8]) -> String {
+    let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[end.saturating_sub(LOG_SHOWN)..end]).trim().to_owned()
+}
+
+impl Loaded {
+    /// What verifying and translating took.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// What the kernel counts for it.
+    pub fn info(&self) -> io::Result<ProgramInfo> {
+        sys::prog_info(self.fd.as_fd())
+    }
+
+    /// Attaches it to its tracepoint.
+    pub fn attach_tracepoint(&self) -> io::Result<Link> {
+        sys::attach_tracepoint(self.fd.as_fd())
+    }
+
+    /// Attaches it to an interface.
+    pub fn attach_interface(&self, interface: u32) -> io::Result<Link> {
+        match self.kind {
+            Kind::Packets(side) => sys::attach_tcx(self.fd.as_fd(), interface, side),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Attaches it to a timer of the given CPU: fires every `period_ns` (at least 10,000).
+    pub fn attach_timer(&self, cpu: u32, period_ns: u64) -> io::Result<Link> {
+        let mut attr = perf::perf_event_attr::default();
+        attr.type_ = perf::PERF_TYPE_SOFTWARE;
+        attr.config = u64::from(perf::PERF_COUNT_SW_CPU_CLOCK);
+        attr.__bindgen_anon_1.sample_period = period_ns;
+        attr.set_disabled(1);
+        let event = crate::sys::perf_event_open(&mut attr, -1, cpu as i32)?;
+        sys::attach_perf(self.fd.as_fd(), event)
+    }
+
+    /// Runs it `repeat` times: the last result, and the mean time of a run.
+    pub fn run(&self, repeat: u32) -> io::Result<(u32, Duration)> {
+        let (result, ns) = sys::test_run(self.fd.as_fd(), repeat)?;
+        Ok((result, Duration::from_nanos(ns.into())))
+    }
+}
+
+/// Whether programs' run times are measured, as long as the descriptor is open.
+pub(crate) fn enable_stats() -> io::Result<OwnedFd> {
+    sys::enable_stats()
+}
+
+/// Whether this process may load programs at all: tries the smallest.
+pub(crate) fn probe() -> io::Result<()> {
+    let exit = [Insn { code: 0xb7, ..Insn::default() }, Insn { code: 0x95, ..Insn::default() }];
+    let code = Code { insns: exit.to_vec(), relocations: Vec::new() };
+    let program = Program { kind: Kind::Demand, code, maps: &[] };
+    sys::prog_load(&program.spec(), None).map(drop)?;
+    Map::array(8, 1).map(drop)
+}

@@ -1,0 +1,209 @@
+//! The BPF system calls, over libbpf's thin wrappers. Each function here is safe to call with any arguments: what
+//! does not fit is refused by the kernel.
+#![allow(unsafe_code)] // the room's gate to BPF; every other module is written in safe terms of it
+
+use std::ffi::{CStr, c_char, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_sys as bpf;
+use perf_event_open_sys::ioctls;
+use qfabric_ecode::bpf::Insn;
+
+/// What is to be known of a map to make it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MapSpec<'a> {
+    pub kind: u32,
+    pub key_bytes: u32,
+    pub value_bytes: u32,
+    pub entries: u32,
+    pub flags: u32,
+    /// Type information: its descriptor, the key's type and the value's.
+    pub btf: Option<(BorrowedFd<'a>, u32, u32)>,
+}
+
+/// What is to be known of a program to load it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProgramSpec<'a> {
+    pub name: &'a CStr,
+    pub kind: u32,
+    pub attach_type: u32,
+    pub attach_btf_id: u32,
+    pub insns: &'a [Insn],
+}
+
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SkbSide {
+    /// They arrive.
+    Ingress,
+    /// They leave.
+    Egress,
+}
+
+/// A program at its hook; detached when dropped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    _fd: OwnedFd,
+}
+
+/// What the kernel counts for a program.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProgramInfo {
+    pub id: u32,
+    pub run_ns: u64,
+    pub runs: u64,
+    pub verified_insns: u32,
+    pub recursion_misses: u64,
+}
+
+/// The kernel gives `insns` to its verifier 8 bytes at a time; ours have the same fields in another order.
+fn packed(insns: &[Insn]) -> Vec<u64> {
+    insns.iter().map(|insn| u64::from_le_bytes(insn.to_bytes())).collect()
+}
+
+pub(super) fn map_create(spec: &MapSpec) -> io::Result<OwnedFd> {
+    let mut opts = bpf::bpf_map_create_opts { sz: size_of::<bpf::bpf_map_create_opts>() as _, ..Default::default() };
+    opts.map_flags = spec.flags;
+    if let Some((btf, key, value)) = spec.btf {
+        (opts.btf_fd, opts.btf_key_type_id, opts.btf_value_type_id) = (btf.as_raw_fd() as u32, key, value);
+    }
+    // SAFETY: name and opts are live, opts says its own size; the call keeps neither.
+    let fd = unsafe {
+        bpf::bpf_map_create(spec.kind, c"qfabric".as_ptr(), spec.key_bytes, spec.value_bytes, spec.entries, &raw const opts)
+    };
+    owned(fd)
+}
+
+/// `log` receives the verifier's words; without one the kernel writes none, which is faster.
+pub(super) fn prog_load(spec: &ProgramSpec, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    let mut opts = bpf::bpf_prog_load_opts { sz: size_of::<bpf::bpf_prog_load_opts>() as _, ..Default::default() };
+    // The kernel answers EAGAIN to a verifier that was interrupted by a signal.
+    opts.attempts = 5;
+    (opts.expected_attach_type, opts.attach_btf_id) = (spec.attach_type, spec.attach_btf_id);
+    if let Some(log) = log {
+        (opts.log_level, opts.log_size, opts.log_buf) = (1, log.len() as u32, log.as_mut_ptr().cast::<c_char>());
+    }
+    let insns = packed(spec.insns);
+    // SAFETY: name, licence, instructions and log buffer are live and as long as is said; the call keeps none.
+    let fd = unsafe {
+        bpf::bpf_prog_load(
+            spec.kind,
+            spec.name.as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            insns.as_ptr().cast::<bpf::bpf_insn>(),
+            insns.len() as _,
+            &raw mut opts,
+        )
+    };
+    owned(fd)
+}
+
+/// Gives type information to the kernel.
+pub(super) fn btf_load(data: &[u8]) -> io::Result<OwnedFd> {
+    // SAFETY: the data is live and as long as is said; no options are a valid choice.
+    owned(unsafe { bpf::bpf_btf_load(data.as_ptr().cast::<c_void>(), data.len() as _, std::ptr::null_mut()) })
+}
+
+/// Attaches a program loaded with the BTF number of a tracepoint.
+pub(super) fn attach_tracepoint(program: BorrowedFd) -> io::Result<Link> {
+    // SAFETY: no name: the program says itself which tracepoint it belongs to.
+    let fd = unsafe { bpf::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
+    Ok(Link { _fd: owned(fd)? })
+}
+
+/// Attaches a program to an interface, behind those that are there.
+pub(super) fn attach_tcx(program: BorrowedFd, interface: u32, side: SkbSide) -> io::Result<Link> {
+    let attach_type = match side {
+        SkbSide::Ingress => bpf::BPF_TCX_INGRESS,
+        SkbSide::Egress => bpf::BPF_TCX_EGRESS,
+    };
+    let opts = bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as _, ..Default::default() };
+    // SAFETY: opts is live and says its own size; its union is all zeros, valid for every variant.
+    let fd = unsafe { bpf::bpf_link_create(program.as_raw_fd(), interface as i32, attach_type, &raw const opts) };
+    Ok(Link { _fd: owned(fd)? })
+}
+
+/// Attaches a program to a perf event and starts the event; both end with the link.
+pub(super) fn attach_perf(program: BorrowedFd, event: OwnedFd) -> io::Result<Link> {
+    // SAFETY: both descriptors are open; the calls take numbers by value and keep no pointer.
+    let rc = unsafe { ioctls::SET_BPF(event.as_raw_fd(), program.as_raw_fd() as u32) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    let rc = unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(Link { _fd: event }) }
+}
+
+/// Runs a program `repeat` times on a packet of zeros: its result and the mean time of a run in nanoseconds.
+pub(super) fn test_run(program: BorrowedFd, repeat: u32) -> io::Result<(u32, u32)> {
+    let packet = [0u8; 64];
+    let mut opts = bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as _, ..Default::default() };
+    (opts.data_in, opts.data_size_in) = (packet.as_ptr().cast::<c_void>(), packet.len() as u32);
+    opts.repeat = repeat as i32;
+    // SAFETY: opts and the packet are live and as long as is said; the call keeps neither.
+    let rc = unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    answer(rc).map(|_| (opts.retval, opts.duration))
+}
+
+pub(super) fn prog_info(program: BorrowedFd) -> io::Result<ProgramInfo> {
+    let mut info = bpf::bpf_prog_info::default();
+    let mut length = size_of::<bpf::bpf_prog_info>() as u32;
+    // SAFETY: info is live, all zeros (no buffers of ours named in it), and `length` says its size.
+    let rc = unsafe { bpf::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut length) };
+    answer(rc)?;
+    Ok(ProgramInfo {
+        id: info.id,
+        run_ns: info.run_time_ns,
+        runs: info.run_cnt,
+        verified_insns: info.verified_insns,
+        recursion_misses: info.recursion_misses,
+    })
+}
+
+/// Sets `key` to `value`. Both must have the map's sizes: callers are the wrappers in `map.rs`, which know them.
+pub(super) fn map_update(map: BorrowedFd, key: &[u8], value: &[u8], flags: u64) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes as the map's key and value have, which the caller has checked.
+    let rc = unsafe {
+        bpf::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast::<c_void>(), value.as_ptr().cast::<c_void>(), flags)
+    };
+    answer(rc).map(drop)
+}
+
+/// Bytes of a map's key and value.
+pub(super) fn map_sizes(map: BorrowedFd) -> io::Result<(u32, u32)> {
+    let mut info = bpf::bpf_map_info::default();
+    let mut length = size_of::<bpf::bpf_map_info>() as u32;
+    // SAFETY: info is live and `length` says its size.
+    let rc = unsafe { bpf::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length) };
+    answer(rc).map(|_| (info.key_size, info.value_size))
+}
+
+/// Whether programs' run times are measured, as long as the descriptor is open.
+pub(super) fn enable_stats() -> io::Result<OwnedFd> {
+    // SAFETY: takes a number only.
+    owned(unsafe { bpf::bpf_enable_stats(bpf::BPF_STATS_RUN_TIME) })
+}
+
+/// libbpf's way: a negative error number.
+fn answer(rc: i32) -> io::Result<i32> {
+    if rc < 0 { Err(io::Error::from_raw_os_error(-rc)) } else { Ok(rc) }
+}
+
+fn owned(rc: i32) -> io::Result<OwnedFd> {
+    let fd = answer(rc)?;
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_reach_the_kernel_in_its_own_order() {
+        let insn = Insn { code: 0xb7, dst: 1, src: 2, off: 3, imm: 4 };
+        assert_eq!(packed(&[insn])[0].to_le_bytes(), [0xb7, 0x21, 3, 0, 4, 0, 0, 0]);
+    }
+}

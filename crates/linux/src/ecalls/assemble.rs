@@ -1,0 +1,355 @@
+//! A handler: one BPF program that makes an event, runs the steps' programs on it and hands it on.
+//!
+//! ```text
+//! of this process? of this port? ── state of this CPU (or the lock) ── fetch the fields that are looked at
+//!   ── for each step: program │ shared memory │ ring ── count ── let go
+//! ```
+//! Only the first step's program decides what is fetched, unless the event itself goes on: then all of it is.
+
+use std::collections::BTreeSet;
+
+use qfabric_ecode::bpf::{Alu, Asm, Code, Exits, Host, Jmp, Label, Layout, Reg, Size, generate};
+use qfabric_ecode::hir::Builtin;
+use qfabric_ecode::{Limits, Program};
+use qfabric_types::format::Format;
+
+use super::delivery::{self, Place, Target, count};
+use super::options::Options;
+use super::reads::Use;
+use super::services::{At, Hook, Spec};
+use super::source::{CONTEXT, DOWN, Prologue, STATE, helper};
+use super::state;
+use super::{InstallError, Unsupported};
+use crate::bpf::Btf;
+
+const KEY: i16 = -32;
+/// Verdicts on packets: on to the next program, or away with it.
+const NEXT: i32 = -1;
+const DROP: i32 = 2;
+
+/// A step, its maps numbered.
+pub(super) enum Stage<'a> {
+    Run(&'a Program),
+    Deliver(Target),
+}
+
+/// A handler's parts, checked.
+pub(super) struct Plan<'a> {
+    pub spec: &'static Spec,
+    pub format: &'a Format,
+    pub options: Options<'a>,
+    pub only_pid: Option<i32>,
+    pub stages: &'a [Stage<'a>],
+    pub limits: Limits,
+    pub deadline_ns: u64,
+    pub fault_passes: bool,
+    pub exclusive: bool,
+}
+
+/// Where a program's frame and statics lie in the state's entry.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    pub frame: u32,
+    pub statics: u32,
+    layout: Layout,
+}
+
+impl Plan<'_> {
+    /// The programs, in order.
+    pub fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.stages.iter().filter_map(|stage| match stage {
+            Stage::Run(program) => Some(*program),
+            Stage::Deliver(_) => None,
+        })
+    }
+
+    /// Room for each program, in order; and the size of an entry.
+    pub fn rooms(&self) -> (Vec<Room>, u32) {
+        let mut at = state::HEADER;
+        let mut rooms = Vec::new();
+        for program in self.programs() {
+            let layout = Layout::of(program);
+            let (frame, statics) = (at, (at + layout.size).next_multiple_of(8));
+            at = (statics + program.statics.len() as u32).next_multiple_of(8);
+            rooms.push(Room { frame, statics, layout });
+        }
+        if rooms.is_empty() {
+            at += self.format.size;
+        }
+        (rooms, at.next_multiple_of(64))
+    }
+
+    /// Names of the fields that somebody looks at.
+    fn wanted(&self) -> BTreeSet<String> {
+        let first = match self.stages.first() {
+            Some(Stage::Run(program)) => program,
+            _ => return self.all_fields(),
+        };
+        let found = Use::of(first);
+        let goes_on = first.output.is_none() && self.stages.len() > 1;
+        if goes_on {
+            return self.all_fields();
+        }
+        let offsets = self.format.fields.iter().zip(self.spec.fields);
+        let read = offsets.filter(|(member, field)| found.reads(member.offset, member.offset + field.bytes()));
+        read.map(|(member, _)| member.name.clone()).collect()
+    }
+
+    fn all_fields(&self) -> BTreeSet<String> {
+        self.format.fields.iter().map(|field| field.name.clone()).collect()
+    }
+
+    fn delivers(&self) -> bool {
+        self.stages.iter().any(|stage| matches!(stage, Stage::Deliver(_)))
+    }
+
+    /// The program for one of the service's hooks. `number`: which; `hooks`: of how many.
+    pub fn assemble(&self, btf: &Btf, hook: &Hook, number: u32, hooks: u32) -> Result<Code, InstallError> {
+        let mut asm = Asm::new();
+        let labels = Labels { skip: asm.label(), leave: asm.label(), pass: asm.label(), block: asm.label(), busy: asm.label() };
+        let build = Build { plan: self, asm: &mut asm, labels, hook };
+        build.whole(btf, number, hooks).map_err(|why| self.unavailable(why))?;
+        asm.finish().map_err(|why| InstallError::TooLarge(why.to_string()))
+    }
+
+    fn unavailable(&self, why: Unsupported) -> InstallError {
+        InstallError::Unavailable { service: self.spec.name.into(), why }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Labels {
+    /// Not an event: before the state is taken.
+    skip: Label,
+    /// Not an event: afterwards.
+    leave: Label,
+    pass: Label,
+    block: Label,
+    /// Another CPU holds the lock.
+    busy: Label,
+}
+
+struct Build<'a, 'b> {
+    plan: &'b Plan<'a>,
+    asm: &'b mut Asm,
+    labels: Labels,
+    hook: &'b Hook,
+}
+
+impl Build<'_, '_> {
+    fn whole(mut self, btf: &Btf, number: u32, hooks: u32) -> Result<(), Unsupported> {
+        let (rooms, _) = self.plan.rooms();
+        let wanted = self.plan.wanted();
+        let input = rooms.first().map_or(0, |room| room.layout.input);
+        let (format, options) = (self.plan.format, self.plan.options);
+        self.asm.store(Size::D, Reg::R10, CONTEXT, Reg::R1);
+        let (skip, leave) = (self.labels.skip, self.labels.leave);
+        let mut prologue =
+            Prologue { asm: self.asm, options, skip, leave, btf, at: self.hook.at, format, wanted: &wanted, input };
+        filter(&mut prologue, self.hook, self.plan.only_pid)?;
+        self.take_state(number, hooks);
+        self.stamp(&wanted);
+        self.asm.mov(Reg::R6, Reg::R9);
+        self.asm.alu64(Alu::Add, Reg::R6, rooms.first().map_or(state::HEADER, |room| room.frame) as i32);
+        let mut prologue =
+            Prologue { asm: self.asm, options, skip, leave, btf, at: self.hook.at, format, wanted: &wanted, input };
+        if let Some(make) = self.hook.make {
+            make(&mut prologue)?;
+        }
+        prologue.fill(self.plan.spec, self.hook.sources)?;
+        self.stages(&rooms, Place { offset: input as i16, bytes: format.size });
+        self.ends();
+        Ok(())
+    }
+
+    /// r9 = the entry of this CPU and hook; or the only one, locked.
+    fn take_state(&mut self, number: u32, hooks: u32) {
+        if self.plan.exclusive {
+            self.asm.lddw_map_value(Reg::R9, STATE, 0);
+            delivery::lock(self.asm, Reg::R9, state::LOCK, self.labels.busy);
+            return;
+        }
+        let asm = &mut *self.asm;
+        asm.call(helper::GET_SMP_PROCESSOR_ID);
+        if hooks > 1 {
+            asm.alu64(Alu::Mul, Reg::R0, hooks as i32);
+            asm.alu64(Alu::Add, Reg::R0, number as i32);
+        }
+        asm.store(Size::W, Reg::R10, KEY, Reg::R0);
+        asm.lddw_map(Reg::R1, STATE);
+        asm.mov(Reg::R2, Reg::R10);
+        asm.alu64(Alu::Add, Reg::R2, i32::from(KEY));
+        asm.call(helper::MAP_LOOKUP_ELEM);
+        asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.skip);
+        asm.mov(Reg::R9, Reg::R0);
+    }
+
+    /// When it happened and until when it is of use, if anybody wants to know.
+    fn stamp(&mut self, wanted: &BTreeSet<String>) {
+        if !self.plan.delivers() && !wanted.contains("time") {
+            return;
+        }
+        let asm = &mut *self.asm;
+        asm.call(helper::KTIME_GET_NS);
+        asm.store(Size::D, Reg::R9, state::TIME, Reg::R0);
+        match self.plan.deadline_ns {
+            0 => asm.store_imm(Size::D, Reg::R9, state::DEADLINE, 0),
+            after => {
+                asm.lddw(Reg::R1, after as i64);
+                asm.alu64(Alu::Add, Reg::R0, Reg::R1);
+                asm.store(Size::D, Reg::R9, state::DEADLINE, Reg::R0);
+            }
+        }
+    }
+
+    /// `event` is where the event lies, seen from r6; it moves from frame to frame.
+    fn stages(&mut self, rooms: &[Room], mut event: Place) {
+        let mut rooms = rooms.iter().enumerate();
+        for (at, stage) in self.plan.stages.iter().enumerate() {
+            match stage {
+                Stage::Deliver(target) => target.deliver(self.asm, event),
+                Stage::Run(program) => {
+                    let (number, room) = rooms.next().expect("every program has its room");
+                    if number > 0 {
+                        self.carry_over(room, event);
+                    }
+                    event = self.run(program, room, &self.plan.stages[at + 1..]);
+                }
+            }
+        }
+        self.asm.jump(self.labels.pass);
+    }
+
+    /// The event goes to the next program's frame, and r6 with it.
+    fn carry_over(&mut self, room: &Room, event: Place) {
+        let asm = &mut *self.asm;
+        asm.mov(Reg::R8, Reg::R6);
+        asm.mov(Reg::R6, Reg::R9);
+        asm.alu64(Alu::Add, Reg::R6, room.frame as i32);
+        let bytes = event.bytes.min(room.layout.input_bytes);
+        delivery::copy(asm, (Reg::R6, room.layout.input as i16), (Reg::R8, event.offset), bytes);
+    }
+
+    /// Runs a program; gives where the event lies then.
+    fn run(&mut self, program: &Program, room: &Room, after: &[Stage]) -> Place {
+        let event = Place { offset: room.layout.output as i16, bytes: room.layout.output_bytes };
+        let exits = Exits { done: self.asm.label(), fault: self.asm.label() };
+        let goes_on = self.asm.label();
+        self.asm.mov(Reg::R7, Reg::R9);
+        self.asm.alu64(Alu::Add, Reg::R7, room.statics as i32);
+        self.asm.lddw_map_value(Reg::R8, DOWN, 0);
+        let targets = after.iter().filter_map(|stage| match stage {
+            Stage::Deliver(target) => Some(target),
+            Stage::Run(_) => None,
+        });
+        let mut host = InKernel { targets: targets.collect() };
+        generate(self.asm, program, &mut host, self.plan.limits, exits);
+        self.asm.bind(exits.fault);
+        self.asm.store(Size::D, Reg::R9, state::LAST_FAULT, Reg::R0);
+        count(self.asm, state::FAULTS);
+        self.asm.jump(if self.plan.fault_passes { goes_on } else { self.labels.block });
+        self.asm.bind(exits.done);
+        self.asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.block);
+        self.asm.bind(goes_on);
+        event
+    }
+
+    fn ends(&mut self) {
+        let (go_on, stop) = self.results();
+        let labels = self.labels;
+        self.asm.bind(labels.pass);
+        count(self.asm, state::PASSED);
+        self.let_go();
+        self.result(go_on);
+        self.asm.bind(labels.block);
+        count(self.asm, state::BLOCKED);
+        self.let_go();
+        self.result(stop);
+        self.asm.bind(labels.busy);
+        self.asm.mov(Reg::R0, 1);
+        self.asm.atomic_add(Size::D, Reg::R9, state::CONTENDED, Reg::R0);
+        self.result(go_on);
+        self.asm.bind(labels.leave);
+        self.let_go();
+        self.asm.bind(labels.skip);
+        self.result(go_on);
+    }
+
+    fn let_go(&mut self) {
+        if self.plan.exclusive {
+            delivery::unlock(self.asm, Reg::R9, state::LOCK);
+        }
+    }
+
+    fn result(&mut self, value: i32) {
+        self.asm.mov(Reg::R0, value);
+        self.asm.exit();
+    }
+
+    /// What the hook is answered for an event that passes, and for one that is blocked.
+    fn results(&self) -> (i32, i32) {
+        match self.hook.at {
+            At::Packets(_) if self.plan.options.is("drop", "yes") => (NEXT, DROP),
+            At::Packets(_) => (NEXT, NEXT),
+            _ => (0, 0),
+        }
+    }
+}
+
+/// Leaves early what is of no concern.
+fn filter(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Unsupported> {
+    if let Some(pid) = only_pid
+        && let Some((&last, others)) = hook.processes.split_last()
+    {
+        let concerned = p.asm.label();
+        for &source in others {
+            p.process(source)?;
+            p.asm.jump_if32(Jmp::Eq, Reg::R1, pid, concerned);
+        }
+        p.process(last)?;
+        let skip = p.skip;
+        p.asm.jump_if32(Jmp::Ne, Reg::R1, pid, skip);
+        p.asm.bind(concerned);
+    }
+    match hook.before {
+        Some(before) => before(p),
+        None => Ok(()),
+    }
+}
+
+/// What the kernel offers to generated code.
+struct InKernel<'a> {
+    targets: Vec<&'a Target>,
+}
+
+impl Host for InKernel<'_> {
+    fn builtin(&mut self, asm: &mut Asm, what: Builtin, layout: &Layout) {
+        match what {
+            Builtin::Now => asm.call(helper::KTIME_GET_NS),
+            Builtin::Cpu => asm.call(helper::GET_SMP_PROCESSOR_ID),
+            Builtin::Pid => {
+                asm.call(helper::GET_CURRENT_PID_TGID);
+                asm.alu64(Alu::Rsh, Reg::R0, 32);
+            }
+            Builtin::Emit => {
+                let event = Place { offset: layout.output as i16, bytes: layout.output_bytes };
+                self.targets.iter().for_each(|target| target.deliver(asm, event));
+            }
+        }
+    }
+
+    fn add_attribute(&mut self, asm: &mut Asm, offset: i16) {
+        add_attribute(asm, offset);
+    }
+
+    fn loop_guard(&mut self, asm: &mut Asm, exhausted: Label) {
+        asm.may_goto(exhausted);
+    }
+}
+
+/// r0 = the word at r8 + `offset`, r1 more than it was.
+pub(super) fn add_attribute(asm: &mut Asm, offset: i16) {
+    asm.mov(Reg::R0, Reg::R1);
+    asm.atomic_fetch_add(Size::D, Reg::R8, offset, Reg::R0);
+    asm.alu64(Alu::Add, Reg::R0, Reg::R1);
+}

@@ -1,0 +1,335 @@
+//! Code that hands an event on: into shared memory, or to the ring of user space. It falls through whatever
+//! happens; what finds no room is counted. r6 is the event's frame, r9 the handler's state; r0 to r5 are lost.
+
+use qfabric_ecode::bpf::{Alu, Asm, Jmp, Label, Reg, Size};
+use qfabric_types::memory::{Geometry, HEADER_BYTES, Layout, SLOT_HEADER_BYTES, UpHeader};
+
+use super::source::{helper, pieces};
+use super::state;
+
+/// The owner's side of a memory_up, in memory that no application maps. Offsets in bytes.
+pub(super) mod private {
+    /// 1 while somebody writes.
+    pub const LOCK: i16 = 0;
+    /// Events put in so far: the true one, of which the area has a copy.
+    pub const BACK: i16 = 8;
+    /// Grows by two with every write to a slot.
+    pub const SERIAL: i16 = 16;
+    /// The next slot to be tried.
+    pub const CURSOR: i16 = 24;
+    /// Of all.
+    pub const BYTES: u32 = 32;
+}
+
+/// A record in the ring to user space: id, time, deadline, length; then the event.
+pub(super) const RECORD_HEADER: u32 = 32;
+/// From so many bytes on, copying is left to the kernel's own routine.
+const LONG: u32 = 256;
+/// A word on the stack that is free.
+const SCRATCH: i16 = -16;
+/// Turns left while waiting for a lock.
+const TURNS: i16 = -24;
+const FORCE_WAKEUP: i32 = 2;
+
+/// Where an event goes. Numbers are those of the program's maps.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// A memory_up: its area, its owner's side, its wake ring; which field says the slot: (offset in the event,
+    /// size).
+    Memory { area: u32, private: u32, wake: u32, geometry: Geometry, position: Option<(u32, Size)> },
+    /// The ring to user space.
+    Ring { map: u32, id: u64 },
+}
+
+/// An event in the frame: from r6 on, so many bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub offset: i16,
+    pub bytes: u32,
+}
+
+impl Target {
+    /// Emits the code.
+    pub fn deliver(&self, asm: &mut Asm, event: Place) {
+        match *self {
+            Target::Ring { map, id } => to_ring(asm, map, id, event),
+            Target::Memory { area, private, wake, geometry, position } => {
+                let to = ToMemory { asm, area, private, geometry, event };
+                to.deliver(wake, position);
+            }
+        }
+    }
+}
+
+/// Waits for the lock at `base + offset`; `busy` when it takes too long. Loses r0. The turns that may be taken come
+/// from memory: were they a constant, the verifier would walk each one.
+pub(super) fn lock(asm: &mut Asm, base: Reg, offset: i16, busy: Label) {
+    let (spin, got) = (asm.label(), asm.label());
+    asm.mov(Reg::R0, 1);
+    asm.atomic_xchg(Size::D, base, offset, Reg::R0);
+    asm.jump_if(Jmp::Eq, Reg::R0, 0, got);
+    asm.load(Size::D, Reg::R0, Reg::R9, state::SPINS);
+    asm.store(Size::D, Reg::R10, TURNS, Reg::R0);
+    asm.bind(spin);
+    asm.may_goto(busy);
+    asm.load(Size::D, Reg::R0, Reg::R10, TURNS);
+    asm.jump_if(Jmp::Eq, Reg::R0, 0, busy);
+    asm.alu64(Alu::Sub, Reg::R0, 1);
+    asm.store(Size::D, Reg::R10, TURNS, Reg::R0);
+    asm.mov(Reg::R0, 1);
+    asm.atomic_xchg(Size::D, base, offset, Reg::R0);
+    asm.jump_if(Jmp::Ne, Reg::R0, 0, spin);
+    asm.bind(got);
+}
+
+/// Lets the lock go: an exchange, so that what was written before is seen before. Loses r0.
+pub(super) fn unlock(asm: &mut Asm, base: Reg, offset: i16) {
+    asm.mov(Reg::R0, 0);
+    asm.atomic_xchg(Size::D, base, offset, Reg::R0);
+}
+
+/// One more in a counter of this handler's state. Loses r0.
+pub(super) fn count(asm: &mut Asm, counter: i16) {
+    asm.load(Size::D, Reg::R0, Reg::R9, counter);
+    asm.alu64(Alu::Add, Reg::R0, 1);
+    asm.store(Size::D, Reg::R9, counter, Reg::R0);
+}
+
+/// Copies `bytes` from `from + from_offset` to `to + to_offset`; if there are many, r0 to r5 are lost, otherwise
+/// r5 alone.
+pub(super) fn copy(asm: &mut Asm, (to, to_offset): (Reg, i16), (from, from_offset): (Reg, i16), bytes: u32) {
+    if bytes <= LONG {
+        for (at, size) in pieces(bytes) {
+            asm.load(size, Reg::R5, from, from_offset + at);
+            asm.store(size, to, to_offset + at, Reg::R5);
+        }
+        return;
+    }
+    asm.mov(Reg::R3, from);
+    asm.alu64(Alu::Add, Reg::R3, i32::from(from_offset));
+    asm.mov(Reg::R1, to);
+    asm.alu64(Alu::Add, Reg::R1, i32::from(to_offset));
+    asm.mov(Reg::R2, bytes as i32);
+    asm.call(helper::PROBE_READ_KERNEL);
+}
+
+fn to_ring(asm: &mut Asm, map: u32, id: u64, event: Place) {
+    let (full, done) = (asm.label(), asm.label());
+    asm.lddw_map(Reg::R1, map);
+    asm.mov(Reg::R2, (RECORD_HEADER + event.bytes.next_multiple_of(8)) as i32);
+    asm.mov(Reg::R3, 0);
+    asm.call(helper::RINGBUF_RESERVE);
+    asm.jump_if(Jmp::Eq, Reg::R0, 0, full);
+    asm.lddw(Reg::R1, id as i64);
+    asm.store(Size::D, Reg::R0, 0, Reg::R1);
+    stamp(asm, Reg::R0, 8);
+    asm.store_imm(Size::D, Reg::R0, 24, event.bytes as i32);
+    asm.store(Size::D, Reg::R10, SCRATCH, Reg::R0);
+    copy(asm, (Reg::R0, RECORD_HEADER as i16), (Reg::R6, event.offset), event.bytes);
+    asm.load(Size::D, Reg::R1, Reg::R10, SCRATCH);
+    asm.mov(Reg::R2, 0);
+    asm.call(helper::RINGBUF_SUBMIT);
+    asm.jump(done);
+    asm.bind(full);
+    count(asm, state::DROPPED_RING);
+    asm.bind(done);
+}
+
+/// Time and deadline, at `base + offset`. Loses r5.
+fn stamp(asm: &mut Asm, base: Reg, offset: i16) {
+    for (from, to) in [(state::TIME, offset), (state::DEADLINE, offset + 8)] {
+        asm.load(Size::D, Reg::R5, Reg::R9, from);
+        asm.store(Size::D, base, to, Reg::R5);
+    }
+}
+
+struct ToMemory<'a> {
+    asm: &'a mut Asm,
+    area: u32,
+    private: u32,
+    geometry: Geometry,
+    event: Place,
+}
+
+impl ToMemory<'_> {
+    /// Locks, writes, publishes, and wakes a reader that sleeps. The exchange that publishes is a full fence: the
+    /// look at `waiting` comes after it, as the reader's look at the events comes after its fence.
+    fn deliver(mut self, wake: u32, position: Option<(u32, Size)>) {
+        let (busy, full, unlocked, done) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
+        self.asm.lddw_map_value(Reg::R1, self.private, 0);
+        lock(self.asm, Reg::R1, private::LOCK, busy);
+        match self.geometry.layout() {
+            Layout::Ring => self.to_ring(full),
+            Layout::Bits => self.to_slot(position, full),
+        }
+        self.raise_flag();
+        self.take_waiting();
+        self.asm.lddw_map_value(Reg::R1, self.private, 0);
+        unlock(self.asm, Reg::R1, private::LOCK);
+        self.asm.jump_if(Jmp::Eq, Reg::R3, 0, done);
+        self.wake(wake);
+        self.asm.jump(done);
+        self.asm.bind(full);
+        self.asm.lddw_map_value(Reg::R1, self.private, 0);
+        unlock(self.asm, Reg::R1, private::LOCK);
+        self.asm.jump(unlocked);
+        self.asm.bind(busy);
+        self.asm.bind(unlocked);
+        self.drop_event();
+        self.asm.bind(done);
+    }
+
+    /// r1: the owner's side.
+    fn to_ring(&mut self, full: Label) {
+        let asm = &mut *self.asm;
+        asm.load(Size::W, Reg::R3, Reg::R1, private::BACK);
+        asm.lddw_map_value(Reg::R2, self.area, 0);
+        asm.load(Size::W, Reg::R4, Reg::R2, UpHeader::FRONT as i16);
+        asm.mov(Reg::R5, Reg::R3);
+        asm.alu32(Alu::Sub, Reg::R5, Reg::R4);
+        asm.jump_if(Jmp::Ge, Reg::R5, self.geometry.slots() as i32, full);
+        asm.mov(Reg::R4, Reg::R3);
+        asm.alu64(Alu::And, Reg::R4, self.geometry.slots() as i32 - 1);
+        asm.alu32(Alu::Add, Reg::R3, 1);
+        asm.store(Size::D, Reg::R10, SCRATCH, Reg::R3);
+        self.slot_of(Reg::R4);
+        self.asm.store(Size::D, Reg::R2, self.slots(), Reg::R3);
+        self.write_slot();
+        let asm = &mut *self.asm;
+        asm.load(Size::D, Reg::R3, Reg::R10, SCRATCH);
+        asm.lddw_map_value(Reg::R1, self.private, 0);
+        asm.store(Size::W, Reg::R1, private::BACK, Reg::R3);
+        asm.lddw_map_value(Reg::R2, self.area, 0);
+        asm.atomic_xchg(Size::W, Reg::R2, UpHeader::BACK as i16, Reg::R3);
+    }
+
+    /// r1: the owner's side.
+    fn to_slot(&mut self, position: Option<(u32, Size)>, full: Label) {
+        let slots = self.geometry.slots() as i32;
+        match position {
+            Some((offset, size)) => {
+                self.asm.load(size, Reg::R3, Reg::R6, self.event.offset + offset as i16);
+                self.asm.jump_if(Jmp::Ge, Reg::R3, slots, full);
+            }
+            None => self.next_slot(full),
+        }
+        self.asm.store(Size::D, Reg::R10, SCRATCH, Reg::R3);
+        self.sequence(1);
+        self.write_slot();
+        self.sequence(2);
+        let asm = &mut *self.asm;
+        asm.load(Size::D, Reg::R3, Reg::R10, SCRATCH);
+        asm.jump_if(Jmp::Ge, Reg::R3, slots, full);
+        self.bit_of(Reg::R3);
+        self.asm.atomic_fetch_or(Size::D, Reg::R2, HEADER_BYTES as i16, Reg::R5);
+        self.asm.lddw_map_value(Reg::R2, self.area, 0);
+    }
+
+    /// r3 = the next slot in turn; if its bit is still set there is no room.
+    fn next_slot(&mut self, full: Label) {
+        let slots = self.geometry.slots() as i32;
+        self.asm.load(Size::D, Reg::R3, Reg::R1, private::CURSOR);
+        self.asm.alu64(Alu::And, Reg::R3, slots - 1);
+        self.bit_of(Reg::R3);
+        self.asm.load(Size::D, Reg::R4, Reg::R2, HEADER_BYTES as i16);
+        self.asm.alu64(Alu::And, Reg::R4, Reg::R5);
+        self.asm.jump_if(Jmp::Ne, Reg::R4, 0, full);
+        self.asm.mov(Reg::R4, Reg::R3);
+        self.asm.alu64(Alu::Add, Reg::R4, 1);
+        self.asm.store(Size::D, Reg::R1, private::CURSOR, Reg::R4);
+    }
+
+    /// r2 = the area, ahead by the word of the bit of slot `index`; r5 = the bit. Loses r4.
+    fn bit_of(&mut self, index: Reg) {
+        let asm = &mut *self.asm;
+        asm.lddw_map_value(Reg::R2, self.area, 0);
+        asm.mov(Reg::R4, index);
+        asm.alu64(Alu::Rsh, Reg::R4, 6);
+        asm.alu64(Alu::Lsh, Reg::R4, 3);
+        asm.alu64(Alu::Add, Reg::R2, Reg::R4);
+        asm.mov(Reg::R4, index);
+        asm.alu64(Alu::And, Reg::R4, 63);
+        asm.mov(Reg::R5, 1);
+        asm.alu64(Alu::Lsh, Reg::R5, Reg::R4);
+    }
+
+    /// Makes the sequence of the slot whose number lies on the stack odd (1: it is being written) or even (2: it is
+    /// whole); r2 = the slot.
+    fn sequence(&mut self, by: i32) {
+        let asm = &mut *self.asm;
+        asm.load(Size::D, Reg::R4, Reg::R10, SCRATCH);
+        asm.alu64(Alu::And, Reg::R4, self.geometry.slots() as i32 - 1);
+        self.slot_of(Reg::R4);
+        let (slots, asm) = (self.slots(), &mut *self.asm);
+        asm.lddw_map_value(Reg::R1, self.private, 0);
+        asm.load(Size::D, Reg::R5, Reg::R1, private::SERIAL);
+        asm.alu64(Alu::Add, Reg::R5, by);
+        if by == 2 {
+            asm.store(Size::D, Reg::R1, private::SERIAL, Reg::R5);
+        }
+        asm.atomic_xchg(Size::D, Reg::R2, slots, Reg::R5);
+    }
+
+    /// r2 = the area, ahead by the slot whose number is in `index` (lost).
+    fn slot_of(&mut self, index: Reg) {
+        self.asm.alu64(Alu::Mul, index, self.geometry.slot_bytes() as i32);
+        self.asm.lddw_map_value(Reg::R2, self.area, 0);
+        self.asm.alu64(Alu::Add, Reg::R2, index);
+    }
+
+    /// Where the slots begin.
+    fn slots(&self) -> i16 {
+        self.geometry.slots_offset() as i16
+    }
+
+    /// Stamp and data of the slot at r2.
+    fn write_slot(&mut self) {
+        let slots = self.slots();
+        stamp(self.asm, Reg::R2, slots + 8);
+        let to = (Reg::R2, slots + SLOT_HEADER_BYTES as i16);
+        copy(self.asm, to, (Reg::R6, self.event.offset), self.event.bytes);
+    }
+
+    /// r2: the area. Under the lock there is no other writer.
+    fn raise_flag(&mut self) {
+        let asm = &mut *self.asm;
+        asm.load(Size::W, Reg::R3, Reg::R2, UpHeader::FLAG as i16);
+        asm.alu32(Alu::Add, Reg::R3, 1);
+        asm.store(Size::W, Reg::R2, UpHeader::FLAG as i16, Reg::R3);
+    }
+
+    /// r3 = 1 if the reader sleeps (and is not said to any more), else 0. r2: the area.
+    fn take_waiting(&mut self) {
+        let awake = self.asm.label();
+        let asm = &mut *self.asm;
+        asm.load(Size::W, Reg::R3, Reg::R2, UpHeader::WAITING as i16);
+        asm.jump_if(Jmp::Eq, Reg::R3, 0, awake);
+        asm.mov(Reg::R3, 0);
+        asm.atomic_xchg(Size::W, Reg::R2, UpHeader::WAITING as i16, Reg::R3);
+        asm.bind(awake);
+    }
+
+    fn wake(&mut self, ring: u32) {
+        wake(self.asm, ring);
+    }
+
+    /// Counts an event that found no room, for the application and for the installation.
+    fn drop_event(&mut self) {
+        let asm = &mut *self.asm;
+        asm.lddw_map_value(Reg::R2, self.area, 0);
+        asm.mov(Reg::R1, 1);
+        asm.atomic_add(Size::D, Reg::R2, UpHeader::DROPPED as i16, Reg::R1);
+        count(asm, state::DROPPED_MEMORY);
+    }
+}
+
+/// Makes a wake ring readable. One that is full already is readable.
+pub(super) fn wake(asm: &mut Asm, ring: u32) {
+    asm.store_imm(Size::D, Reg::R10, SCRATCH, 0);
+    asm.lddw_map(Reg::R1, ring);
+    asm.mov(Reg::R2, Reg::R10);
+    asm.alu64(Alu::Add, Reg::R2, i32::from(SCRATCH));
+    asm.mov(Reg::R3, 8);
+    asm.mov(Reg::R4, FORCE_WAKEUP);
+    asm.call(helper::RINGBUF_OUTPUT);
+}

@@ -1,0 +1,161 @@
+//! A request's options, checked before anything is made.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::services::Spec;
+
+/// Options of one request. All values have been checked by [`Options::new`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options<'a> {
+    given: &'a BTreeMap<String, String>,
+}
+
+/// A listening socket's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listen {
+    /// In network order, 4 or 16 bytes; none: any.
+    pub address: Option<Vec<u8>>,
+    /// Its port.
+    pub port: u16,
+}
+
+/// What is wrong with an option: its name, and why.
+pub(super) type BadOption = (String, String);
+
+const SHORTEST_PERIOD: Duration = Duration::from_micros(100);
+const LONGEST_PERIOD: Duration = Duration::from_secs(3600);
+
+impl<'a> Options<'a> {
+    /// Refused: unknown options, missing ones, and values that mean nothing.
+    pub fn new(spec: &Spec, given: &'a BTreeMap<String, String>) -> Result<Options<'a>, BadOption> {
+        let known = |name: &str| spec.options.iter().any(|option| option.name == name);
+        if let Some(name) = given.keys().find(|name| !known(name)) {
+            return Err((name.clone(), format!("there is no such option; {}", list(spec))));
+        }
+        let options = Options { given };
+        for option in spec.options {
+            match given.get(option.name) {
+                Some(value) => check(option.name, value).map_err(|why| (option.name.into(), why))?,
+                None if option.required => return Err((option.name.into(), format!("is needed: {}", option.about))),
+                None => {}
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether the option has this value.
+    pub fn is(self, name: &str, value: &str) -> bool {
+        self.given.get(name).is_some_and(|given| given == value)
+    }
+
+    /// The option `listen`.
+    pub fn listen(self) -> Option<Listen> {
+        self.given.get("listen").and_then(|text| parse_listen(text).ok())
+    }
+
+    /// Names of the option `interface`.
+    pub fn interfaces(self) -> Vec<&'a str> {
+        self.given.get("interface").map(|names| names.split(',').map(str::trim).collect()).unwrap_or_default()
+    }
+
+    /// From one event of a timer to the next.
+    pub fn period(self) -> Duration {
+        let text = self.given.get("period").or_else(|| self.given.get("delay"));
+        text.and_then(|text| parse_duration(text).ok()).unwrap_or(Duration::from_millis(10))
+    }
+
+    /// The CPU of a timer.
+    pub fn cpu(self) -> u32 {
+        self.given.get("cpu").and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+}
+
+fn list(spec: &Spec) -> String {
+    match spec.options.iter().map(|option| option.name).collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => format!("{} takes none", spec.name),
+        names => format!("{} takes {names}", spec.name),
+    }
+}
+
+fn check(name: &str, value: &str) -> Result<(), String> {
+    match name {
+        "listen" => parse_listen(value).map(drop),
+        "period" | "delay" => parse_duration(value).map(drop),
+        "cpu" => value.parse::<u32>().map(drop).map_err(|_| format!("{value:?} is no number of a CPU, such as 0")),
+        "drop" | "latest" => one_of(value, &["yes", "no"]),
+        "when" => one_of(value, &["syscall", "schedule", "delay"]),
+        _ if value.trim().is_empty() => Err("is empty".into()),
+        _ => Ok(()),
+    }
+}
+
+fn one_of(value: &str, allowed: &[&str]) -> Result<(), String> {
+    if allowed.contains(&value) { Ok(()) } else { Err(format!("{value:?} is none of {}", allowed.join(", "))) }
+}
+
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    let wrong = || format!("{text:?} is no [address]:port, such as :8080, 10.0.0.1:80 or [::1]:80");
+    let (address, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?;
+    let address = address.trim_start_matches('[').trim_end_matches(']');
+    if address.is_empty() {
+        return Ok(Listen { address: None, port });
+    }
+    let address = match address.parse::<IpAddr>().map_err(|_| wrong())? {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let any = address.iter().all(|&byte| byte == 0);
+    Ok(Listen { address: (!any).then_some(address), port })
+}
+
+/// A whole number and `us`, `ms` or `s`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: Option<u64> = text[..digits].parse().ok().filter(|&number| number < 1 << 32);
+    let period = match (number, text[digits..].trim()) {
+        (Some(n), "us") => Duration::from_micros(n),
+        (Some(n), "ms") => Duration::from_millis(n),
+        (Some(n), "s") => Duration::from_secs(n),
+        _ => return Err(format!("{text:?} is no duration, such as 500us, 10ms or 1s")),
+    };
+    if (SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
+        Ok(period)
+    } else {
+        Err(format!("{text} is out of bounds: from {SHORTEST_PERIOD:?} to {LONGEST_PERIOD:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ecalls::services::ALL;
+
+    fn refusal(service: &str, options: &[(&str, &str)]) -> String {
+        let spec = ALL.iter().find(|spec| spec.name == service).unwrap();
+        let given = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let (option, why) = Options::new(spec, &given).unwrap_err();
+        format!("{option}: {why}")
+    }
+
+    #[test]
+    fn an_option_that_is_wrong_is_refused_with_what_would_be_right() {
+        assert_eq!(refusal("sched.wakeup", &[("speed", "9")]), "speed: there is no such option; sched.wakeup takes none");
+        assert!(refusal("net.rx", &[]).contains("interface: is needed"));
+        assert!(refusal("net.rx", &[("interface", "lo"), ("drop", "maybe")]).contains("none of yes, no"));
+        assert!(refusal("tcp.accept", &[("interface", "lo"), ("listen", "80")]).contains("such as :8080"));
+        assert!(refusal("timer", &[("period", "1us")]).contains("from 100µs"));
+        assert!(refusal("timer", &[("period", "fast")]).contains("such as 500us"));
+    }
+
+    #[test]
+    fn a_listening_address_may_be_left_out() {
+        assert_eq!(parse_listen(":80"), Ok(Listen { address: None, port: 80 }));
+        assert_eq!(parse_listen("0.0.0.0:80"), Ok(Listen { address: None, port: 80 }));
+        assert_eq!(parse_listen("10.0.0.1:80"), Ok(Listen { address: Some(vec![10, 0, 0, 1]), port: 80 }));
+        assert_eq!(parse_listen("[::1]:80").unwrap().address.unwrap().len(), 16);
+        assert!(parse_listen(":0").is_err() && parse_listen(":99999").is_err() && parse_listen("host:80").is_err());
+    }
+}

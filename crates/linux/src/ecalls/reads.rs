@@ -1,0 +1,103 @@
+//! Which parts of its input a program looks at: only those are fetched.
+
+use qfabric_ecode::Program;
+use qfabric_ecode::hir::{Base, Builtin, Expr, ExprKind, Place, Stmt};
+
+/// What a program does with the event, as far as those who make events want to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use {
+    /// Parts of the input: first byte, and the byte behind the last.
+    pub reads: Vec<(u32, u32)>,
+    /// Whether it emits.
+    pub emits: bool,
+    /// Whether it uses attributes.
+    pub attributes: bool,
+}
+
+impl Use {
+    /// Of a whole program.
+    pub fn of(program: &Program) -> Use {
+        let mut found = Use::default();
+        for function in &program.functions {
+            found.block(&function.body, program.input.size);
+        }
+        found
+    }
+
+    /// Whether any of these bytes is read.
+    pub fn reads(&self, from: u32, to: u32) -> bool {
+        self.reads.iter().any(|&(first, end)| first < to && from < end)
+    }
+
+    fn block(&mut self, block: &[Stmt], input: u32) {
+        block.iter().for_each(|statement| self.statement(statement, input));
+    }
+
+    fn statement(&mut self, statement: &Stmt, input: u32) {
+        match statement {
+            Stmt::Expr(expr) | Stmt::Return(Some(expr)) => self.expr(expr, input),
+            Stmt::If(condition, then, otherwise) => {
+                self.expr(condition, input);
+                self.block(then, input);
+                self.block(otherwise, input);
+            }
+            Stmt::Loop { condition, step, body, .. } => {
+                condition.iter().chain(step).for_each(|expr| self.expr(expr, input));
+                self.block(body, input);
+            }
+            Stmt::Copy { to, from, bytes } => {
+                self.place(to, 0, input);
+                self.place(from, *bytes, input);
+            }
+            Stmt::Clear { place, .. } => self.place(place, 0, input),
+            Stmt::Break | Stmt::Continue | Stmt::Return(None) => {}
+        }
+    }
+
+    /// `bytes` are read there; with an index, anything behind the offset may be.
+    fn place(&mut self, place: &Place, bytes: u32, input: u32) {
+        place.indices.iter().for_each(|index| self.expr(&index.value, input));
+        if place.base == Base::Input && bytes > 0 {
+            let end = if place.indices.is_empty() { place.offset + bytes } else { end_of(place, bytes).min(input) };
+            self.reads.push((place.offset, end));
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr, input: u32) {
+        match &expr.kind {
+            ExprKind::Const(_) => {}
+            ExprKind::Attr(_) => self.attributes = true,
+            ExprKind::Load(place) => self.place(place, place.ty.bytes(), input),
+            ExprKind::Store(place, value) => {
+                self.place(place, 0, input);
+                self.expr(value, input);
+            }
+            ExprKind::Update { place, value, .. } => {
+                self.place(place, place.ty.bytes(), input);
+                self.expr(value, input);
+            }
+            ExprKind::SetAttr(_, value) | ExprKind::AddAttr(_, value) => {
+                self.attributes = true;
+                self.expr(value, input);
+            }
+            ExprKind::Neg(a) | ExprKind::Not(a) | ExprKind::Cast(a) => self.expr(a, input),
+            ExprKind::Binary { left: a, right: b, .. }
+            | ExprKind::Compare(_, a, b)
+            | ExprKind::And(a, b)
+            | ExprKind::Or(a, b)
+            | ExprKind::Comma(a, b) => [a, b].into_iter().for_each(|part| self.expr(part, input)),
+            ExprKind::Select(a, b, c) => [a, b, c].into_iter().for_each(|part| self.expr(part, input)),
+            ExprKind::Call(_, arguments) => arguments.iter().for_each(|argument| self.expr(argument, input)),
+            ExprKind::Builtin(what, arguments) => {
+                self.emits |= *what == Builtin::Emit;
+                arguments.iter().for_each(|argument| self.expr(argument, input));
+            }
+        }
+    }
+}
+
+/// Behind the last byte that the place's indices can reach.
+fn end_of(place: &Place, bytes: u32) -> u32 {
+    let reach: u32 = place.indices.iter().map(|index| index.count.saturating_sub(1).saturating_mul(index.stride)).sum();
+    place.offset.saturating_add(reach).saturating_add(bytes)
+}

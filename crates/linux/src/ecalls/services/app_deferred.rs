@@ -1,0 +1,133 @@
+//! `app.deferred`: what an application queued in its memory_down is handled at the next chosen moment (000
+//! §3.2.1, deferred user-ECalls), as a batch.
+
+use qfabric_ecode::bpf::{Alu, Jmp, Reg, Size};
+use qfabric_types::format::Scalar;
+use qfabric_types::memory::{BATCH, DEFERRED, Down};
+
+use super::super::Unsupported;
+use super::super::options::Options;
+use super::super::source::Source::{Made, Now, Path, Tgid};
+use super::super::source::{DOWN, Prologue};
+use super::super::state;
+use super::{At, Field, Hook, OptionSpec, Spec};
+
+pub(super) static SPEC: Spec = Spec {
+    name: "app.deferred",
+    about: "values that the application deferred are handled at the chosen moment",
+    fields: &[
+        Field::one("count", Scalar::U32, "values of this batch, 1 to 16; the rest follows at the next moment"),
+        Field::many("value", Scalar::I64, BATCH as u32, "the values, oldest first"),
+        Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
+    ],
+    options: &[
+        OptionSpec::required("when", "syscall: at the end of the process's next system call; schedule: when a thread of it leaves its CPU; delay: after at most `delay`"),
+        OptionSpec::optional("delay", "with when=delay: how long, such as 5ms; 10ms if not given"),
+        OptionSpec::optional("latest", "yes: only the most recent value is handed over"),
+    ],
+    hooks: &[
+        Hook {
+            processes: &[Tgid],
+            when: |options| options.is("when", "syscall"),
+            before: Some(something_waits),
+            make: Some(batch),
+            ..Hook::tracepoint("sys_exit", SOURCES)
+        },
+        Hook {
+            processes: &[Path(1, "tgid")],
+            when: |options| options.is("when", "schedule"),
+            before: Some(something_waits),
+            make: Some(batch),
+            ..Hook::tracepoint("sched_switch", SOURCES)
+        },
+        Hook {
+            at: At::Timer,
+            sources: SOURCES,
+            processes: &[],
+            when: |options: &Options| options.is("when", "delay"),
+            before: Some(something_waits),
+            make: Some(batch),
+        },
+    ],
+    verdict: None,
+    exclusive: true,
+    needs_pid: true,
+};
+
+const SOURCES: &[super::super::source::Source] = &[Made, Made, Now];
+
+/// Compares the application's word with ours without the lock: cheap, and looked at again under it.
+fn something_waits(p: &mut Prologue) -> Result<(), Unsupported> {
+    let skip = p.skip;
+    p.asm.lddw_map_value(Reg::R2, DOWN, 0);
+    p.asm.load(Size::W, Reg::R1, Reg::R2, Down::HEAD as i16);
+    p.asm.lddw_map_value(Reg::R2, super::super::source::STATE, 0);
+    p.asm.load(Size::W, Reg::R2, Reg::R2, state::SERVICE);
+    p.asm.jump_if(Jmp::Eq, Reg::R1, Reg::R2, skip);
+    Ok(())
+}
+
+/// r8: memory_down; r7: our position; r1: how many wait.
+fn batch(p: &mut Prologue) -> Result<(), Unsupported> {
+    let (leave, sane) = (p.leave, p.asm.label());
+    p.asm.lddw_map_value(Reg::R8, DOWN, 0);
+    p.asm.load(Size::W, Reg::R7, Reg::R9, state::SERVICE);
+    p.asm.load(Size::W, Reg::R2, Reg::R8, Down::HEAD as i16);
+    p.asm.mov(Reg::R1, Reg::R2);
+    p.asm.alu32(Alu::Sub, Reg::R1, Reg::R7);
+    p.asm.jump_if(Jmp::Eq, Reg::R1, 0, leave);
+    p.asm.jump_if(Jmp::Le, Reg::R1, DEFERRED as i32, sane);
+    // The application scribbled: what is not there any more cannot be handled.
+    p.asm.mov(Reg::R1, DEFERRED as i32);
+    p.asm.mov(Reg::R7, Reg::R2);
+    p.asm.alu32(Alu::Sub, Reg::R7, DEFERRED as i32);
+    p.asm.bind(sane);
+    if p.options.is("latest", "yes") { latest(p) } else { oldest_first(p) }
+    p.asm.store(Size::W, Reg::R9, state::SERVICE, Reg::R7);
+    p.asm.store(Size::W, Reg::R8, Down::TAIL as i16, Reg::R7);
+    Ok(())
+}
+
+fn latest(p: &mut Prologue) {
+    p.asm.alu32(Alu::Add, Reg::R7, Reg::R1);
+    p.asm.mov(Reg::R2, Reg::R7);
+    p.asm.alu32(Alu::Sub, Reg::R2, 1);
+    p.clear("value");
+    if let Some(at) = p.wanted("value") {
+        value(p, at);
+    }
+    if let Some(at) = p.wanted("count") {
+        p.asm.store_imm(Size::W, Reg::R6, at, 1);
+    }
+}
+
+fn oldest_first(p: &mut Prologue) {
+    let (few, done) = (p.asm.label(), p.asm.label());
+    p.asm.jump_if(Jmp::Le, Reg::R1, BATCH as i32, few);
+    p.asm.mov(Reg::R1, BATCH as i32);
+    p.asm.bind(few);
+    if let Some(at) = p.wanted("count") {
+        p.asm.store(Size::W, Reg::R6, at, Reg::R1);
+    }
+    p.clear("value");
+    for i in 0..BATCH as i32 {
+        p.asm.jump_if(Jmp::Le, Reg::R1, i, done);
+        if let Some(at) = p.wanted("value") {
+            p.asm.mov(Reg::R2, Reg::R7);
+            p.asm.alu32(Alu::Add, Reg::R2, i);
+            value(p, at + 8 * i as i16);
+        }
+    }
+    p.asm.bind(done);
+    p.asm.alu32(Alu::Add, Reg::R7, Reg::R1);
+}
+
+/// Stores the value at position r2 to the frame at `to`.
+fn value(p: &mut Prologue, to: i16) {
+    p.asm.alu64(Alu::And, Reg::R2, DEFERRED as i32 - 1);
+    p.asm.alu64(Alu::Lsh, Reg::R2, 3);
+    p.asm.mov(Reg::R3, Reg::R8);
+    p.asm.alu64(Alu::Add, Reg::R3, Reg::R2);
+    p.asm.load(Size::D, Reg::R3, Reg::R3, Down::VALUES as i16);
+    p.asm.store(Size::D, Reg::R6, to, Reg::R3);
+}

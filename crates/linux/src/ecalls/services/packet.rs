@@ -1,0 +1,86 @@
+//! Taking packets apart. Headers are copied to the stack, field by field in the byte order of the host from there
+//! on; extension headers of IPv6 are not followed.
+
+use qfabric_ecode::bpf::{Alu, Jmp, Label, Reg, Size};
+
+use super::super::source::{Prologue, helper};
+
+/// Where the IP header lies on the stack (room for 40 bytes).
+pub(super) const IP: i16 = -104;
+/// Where the first 20 bytes of the TCP or UDP header lie.
+pub(super) const TRANSPORT: i16 = -128;
+/// Where their distance from the IP header's beginning is kept (u64).
+pub(super) const DISTANCE: i16 = -136;
+/// Where a connection's addresses and ports are put for a lookup (room for 36 bytes).
+pub(super) const TUPLE: i16 = -176;
+
+const ETHERTYPE_IPV4: i32 = 0x0800;
+const ETHERTYPE_IPV6: i32 = 0x86dd;
+/// Offsets in the packet's context, `struct __sk_buff`.
+pub(super) mod skb {
+    pub const LEN: u8 = 0;
+    pub const MARK: u8 = 8;
+    pub const PROTOCOL: u8 = 16;
+    pub const IFINDEX: u8 = 40;
+}
+const FROM_IP_HEADER: i32 = 1; // BPF_HDR_START_NET
+
+/// r1 = the type of what the frame carries, such as 0x0800.
+pub(super) fn ethertype(p: &mut Prologue) {
+    p.load_context(Reg::R1);
+    p.asm.load(Size::W, Reg::R1, Reg::R1, skb::PROTOCOL.into());
+    p.swap(Reg::R1, Size::H);
+}
+
+/// Branches by version; the IP header is on the stack then. What is no IP goes on at `neither`.
+pub(super) fn ip_header(p: &mut Prologue, v6: Label, neither: Label) {
+    let is_v6 = p.asm.label();
+    let v4 = p.asm.label();
+    ethertype(p);
+    p.asm.jump_if(Jmp::Eq, Reg::R1, ETHERTYPE_IPV6, is_v6);
+    p.asm.jump_if(Jmp::Ne, Reg::R1, ETHERTYPE_IPV4, neither);
+    load_bytes(p, 0, IP, 20, neither);
+    p.asm.load(Size::B, Reg::R1, Reg::R10, IP);
+    p.asm.alu64(Alu::And, Reg::R1, 0xf);
+    p.asm.alu64(Alu::Lsh, Reg::R1, 2);
+    p.asm.store(Size::D, Reg::R10, DISTANCE, Reg::R1);
+    p.asm.jump(v4);
+    p.asm.bind(is_v6);
+    load_bytes(p, 0, IP, 40, neither);
+    p.asm.store_imm(Size::D, Reg::R10, DISTANCE, 40);
+    p.asm.jump(v6);
+    p.asm.bind(v4);
+}
+
+/// Copies `bytes` at `distance` from the IP header to the stack.
+pub(super) fn load_bytes(p: &mut Prologue, distance: i32, to: i16, bytes: i32, missing: Label) {
+    p.asm.mov(Reg::R2, distance);
+    load_bytes_at(p, to, bytes, missing);
+}
+
+/// The same for the transport header: its first `bytes`.
+pub(super) fn transport_header(p: &mut Prologue, bytes: i32, missing: Label) {
+    p.asm.load(Size::D, Reg::R2, Reg::R10, DISTANCE);
+    load_bytes_at(p, TRANSPORT, bytes, missing);
+}
+
+fn load_bytes_at(p: &mut Prologue, to: i16, bytes: i32, missing: Label) {
+    p.asm.mov(Reg::R3, Reg::R10);
+    p.asm.alu64(Alu::Add, Reg::R3, i32::from(to));
+    p.asm.mov(Reg::R4, bytes);
+    load_relative(p, missing);
+}
+
+/// r2: distance from the IP header; r3: where to; r4: how many bytes.
+pub(super) fn load_relative(p: &mut Prologue, missing: Label) {
+    p.load_context(Reg::R1);
+    p.asm.mov(Reg::R5, FROM_IP_HEADER);
+    p.asm.call(helper::SKB_LOAD_BYTES_RELATIVE);
+    p.asm.jump_if(Jmp::Ne, Reg::R0, 0, missing);
+}
+
+/// `dst` = a number of 2 or 4 bytes in network order on the stack.
+pub(super) fn network(p: &mut Prologue, dst: Reg, size: Size, at: i16) {
+    p.asm.load(size, dst, Reg::R10, at);
+    p.swap(dst, size);
+}

@@ -1,0 +1,42 @@
+//! `sched.switch`: a CPU goes from one thread to another.
+
+use qfabric_types::format::Scalar;
+
+use super::super::source::Source::{Arg, Cpu, Now, Path};
+use super::{Field, Hook, Spec};
+
+pub(super) static SPEC: Spec = Spec {
+    name: "sched.switch",
+    about: "a CPU leaves one thread and takes up another (either may be of the process subscribed for)",
+    fields: &[
+        Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
+        Field::one("cpu", Scalar::I32, "the CPU"),
+        Field::one("preempted", Scalar::I32, "1: the thread left could have gone on"),
+        Field::one("prev_pid", Scalar::I32, "process of the thread left; 0: idle"),
+        Field::one("prev_tid", Scalar::I32, "the thread left"),
+        Field::one("prev_prio", Scalar::I32, "its priority: 0 to 99 real-time, 100 to 139 normal, -1 deadline"),
+        Field::one("prev_state", Scalar::U32, "why: 0 runnable, 1 sleeps, 2 sleeps uninterruptibly, others as the kernel's"),
+        Field::one("next_pid", Scalar::I32, "process of the thread taken up; 0: idle"),
+        Field::one("next_tid", Scalar::I32, "the thread taken up"),
+        Field::one("next_prio", Scalar::I32, "its priority"),
+    ],
+    hooks: &[Hook {
+        processes: &[Path(1, "tgid"), Path(2, "tgid")],
+        ..Hook::tracepoint(
+            "sched_switch",
+            &[
+                Now,
+                Cpu,
+                Arg(0),
+                Path(1, "tgid"),
+                Path(1, "pid"),
+                Path(1, "prio"),
+                Arg(3),
+                Path(2, "tgid"),
+                Path(2, "pid"),
+                Path(2, "prio"),
+            ],
+        )
+    }],
+    ..Spec::NEW
+};

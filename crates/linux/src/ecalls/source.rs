@@ -1,0 +1,307 @@
+//! Where an event's fields come from, and the code that fetches them.
+//!
+//! Registers while an event is made: r6 the frame, r9 the handler's state ([`super::state`]), r10 the stack; r7 and
+//! r8 are free for a service's own code, r0 to r5 are lost at every call. The hook's context lies at
+//! [`CONTEXT`] on the stack.
+
+use std::collections::BTreeSet;
+
+use qfabric_ecode::bpf::{Alu, Asm, Label, Reg, Size};
+use qfabric_types::format::Format;
+
+use super::Unsupported;
+use super::options::Options;
+use super::services::{At, Spec};
+use super::state;
+use crate::bpf::{Btf, Shape, TypeId};
+
+/// Numbers of the kernel's helper functions (include/uapi/linux/bpf.h).
+pub(super) mod helper {
+    pub const MAP_LOOKUP_ELEM: i32 = 1;
+    pub const KTIME_GET_NS: i32 = 5;
+    pub const GET_SMP_PROCESSOR_ID: i32 = 8;
+    pub const GET_CURRENT_PID_TGID: i32 = 14;
+    pub const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
+    pub const SK_RELEASE: i32 = 86;
+    pub const SKC_LOOKUP_TCP: i32 = 99;
+    pub const SK_STORAGE_GET: i32 = 107;
+    pub const PROBE_READ_KERNEL: i32 = 113;
+    pub const RINGBUF_OUTPUT: i32 = 130;
+    pub const RINGBUF_RESERVE: i32 = 131;
+    pub const RINGBUF_SUBMIT: i32 = 132;
+    pub const SKC_TO_TCP_SOCK: i32 = 137;
+}
+
+/// The handler's state among its maps.
+pub(super) const STATE: u32 = 0;
+/// The session's memory_down among them.
+pub(super) const DOWN: u32 = 1;
+/// Where the hook's context is kept on the stack.
+pub(super) const CONTEXT: i16 = -8;
+
+/// Where a field comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The time, nanoseconds of CLOCK_MONOTONIC.
+    Now,
+    /// The CPU.
+    Cpu,
+    /// The process on this CPU.
+    Tgid,
+    /// An argument of the tracepoint, by number: a plain number.
+    Arg(u8),
+    /// A member of the structure that an argument points to; `.` between members, pointers are followed.
+    Path(u8, &'static str),
+    /// 32 bits of a packet's context, by offset.
+    Skb(u8),
+    /// Always this.
+    Number(i32),
+    /// The service's own code makes it.
+    Made,
+}
+
+/// How to get to a member: what to add, and how many bytes to load there, one after the other.
+pub(super) type Steps = Vec<(u32, Size)>;
+
+impl Source {
+    /// Finds the members it names; an error says which is not there.
+    pub fn resolve(self, at: At, btf: &Btf) -> Result<Steps, Unsupported> {
+        let At::Tracepoint(name) = at else { return Ok(Steps::new()) };
+        let tracepoint = btf.tracepoint(name).ok_or_else(|| missing(&format!("the tracepoint {name}")))?;
+        let (number, path) = match self {
+            Source::Arg(number) => (number, None),
+            Source::Path(number, path) => (number, Some(path)),
+            _ => return Ok(Steps::new()),
+        };
+        let argument = btf.argument(tracepoint, number.into());
+        let argument = argument.ok_or_else(|| missing(&format!("argument {number} of the tracepoint {name}")))?;
+        match (path, btf.shape(argument)) {
+            (None, _) => Ok(Steps::new()),
+            (Some(path), Shape::Pointer(to)) => steps(btf, to, path),
+            _ => Err(missing(&format!("a structure as argument {number} of the tracepoint {name}"))),
+        }
+    }
+}
+
+fn missing(what: &str) -> Unsupported {
+    Unsupported {
+        what: format!("this kernel has not {what}"),
+        remedy: "use a kernel that has it (it is configured and built with BTF), or another service".into(),
+    }
+}
+
+fn steps(btf: &Btf, structure: TypeId, path: &str) -> Result<Steps, Unsupported> {
+    let (mut ty, mut offset, mut steps) = (structure, 0, Steps::new());
+    for name in path.split('.') {
+        if let Shape::Pointer(to) = btf.shape(ty) {
+            steps.push((offset, Size::D));
+            (ty, offset) = (to, 0);
+        }
+        let member = btf.member(ty, name).ok_or_else(|| missing(&format!("a member {name} of {path}")))?;
+        (ty, offset) = (member.ty, offset + member.offset);
+    }
+    let size = match btf.shape(ty) {
+        Shape::Int(1) => Size::B,
+        Shape::Int(2) => Size::H,
+        Shape::Int(4) => Size::W,
+        _ => Size::D,
+    };
+    steps.push((offset, size));
+    Ok(steps)
+}
+
+/// The making of an event: code on its way, and what is known of the request.
+pub(super) struct Prologue<'a> {
+    pub asm: &'a mut Asm,
+    pub options: Options<'a>,
+    /// Not an event of this handler: leave. Before the state is taken.
+    pub skip: Label,
+    /// The same, once it is taken.
+    pub leave: Label,
+    pub(super) btf: &'a Btf,
+    pub(super) at: At,
+    pub(super) format: &'a Format,
+    /// Fields that somebody looks at.
+    pub(super) wanted: &'a BTreeSet<String>,
+    /// Where the event lies from r6 on.
+    pub(super) input: u32,
+}
+
+impl Prologue<'_> {
+    /// Where to store the field from r6 on; none: nobody looks at it.
+    pub fn wanted(&self, field: &str) -> Option<i16> {
+        let offset = self.format.field(field).expect("a service asks for its own fields").offset;
+        self.wanted.contains(field).then_some((self.input + offset) as i16)
+    }
+
+    /// Zeros for the field.
+    pub fn clear(&mut self, field: &str) {
+        let Some(at) = self.wanted(field) else { return };
+        let bytes = field_bytes(self.format, field);
+        for (offset, size) in pieces(bytes) {
+            self.asm.store_imm(size, Reg::R6, at + offset, 0);
+        }
+    }
+
+    /// `dst` = the hook's context.
+    pub fn load_context(&mut self, dst: Reg) {
+        self.asm.load(Size::D, dst, Reg::R10, CONTEXT);
+    }
+
+    /// `dst` = an argument of the tracepoint.
+    pub fn load_argument(&mut self, dst: Reg, number: u8) {
+        self.load_context(dst);
+        self.asm.load(Size::D, dst, dst, i16::from(number) * 8);
+    }
+
+    /// `dst` = a member of the structure that an argument points to.
+    pub fn load_path(&mut self, dst: Reg, number: u8, path: &'static str) -> Result<(), Unsupported> {
+        let steps = Source::Path(number, path).resolve(self.at, self.btf)?;
+        self.load_argument(dst, number);
+        self.follow(dst, dst, &steps);
+        Ok(())
+    }
+
+    /// `dst` = a member of the structure of that name that `base` points to.
+    pub fn load_member(&mut self, dst: Reg, base: Reg, structure: &str, path: &str) -> Result<(), Unsupported> {
+        let found = self.btf.structure(structure).ok_or_else(|| missing(&format!("a structure {structure}")))?;
+        let steps = steps(self.btf, found, path)?;
+        self.follow(dst, base, &steps);
+        Ok(())
+    }
+
+    fn follow(&mut self, dst: Reg, base: Reg, steps: &Steps) {
+        let mut from = base;
+        for &(offset, size) in steps {
+            self.asm.load(size, dst, from, offset as i16);
+            from = dst;
+        }
+    }
+
+    /// Turns 2 or 4 bytes from network order to the host's (little endian). Loses r0.
+    pub fn swap(&mut self, reg: Reg, size: Size) {
+        debug_assert!(reg != Reg::R0, "r0 is used in between");
+        let bits = 8 * size.bytes() as i32;
+        self.asm.mov(Reg::R0, reg);
+        self.asm.alu64(Alu::And, Reg::R0, 0xff);
+        for shift in (8..bits).step_by(8) {
+            self.asm.alu64(Alu::Lsh, Reg::R0, 8);
+            self.asm.alu64(Alu::Rsh, reg, 8);
+            if shift + 8 < bits {
+                self.swap_byte(reg);
+            }
+        }
+        self.asm.alu64(Alu::And, reg, 0xff);
+        self.asm.alu64(Alu::Or, reg, Reg::R0);
+    }
+
+    /// Appends the lowest byte of `reg` to r0. Loses r5.
+    fn swap_byte(&mut self, reg: Reg) {
+        self.asm.mov(Reg::R5, reg);
+        self.asm.alu64(Alu::And, Reg::R5, 0xff);
+        self.asm.alu64(Alu::Or, Reg::R0, Reg::R5);
+    }
+
+    /// Fetches every field that is wanted.
+    pub fn fill(&mut self, spec: &Spec, sources: &[Source]) -> Result<(), Unsupported> {
+        let mut argument = None;
+        for (field, &source) in spec.fields.iter().zip(sources) {
+            if let Some(at) = self.wanted(field.name) {
+                self.fetch(source, at, field.bytes(), Size::of_bits(field.ty.bits), &mut argument)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, source: Source, at: i16, bytes: u32, size: Size, argument: &mut Option<u8>) -> Result<(), Unsupported> {
+        match source {
+            Source::Path(number, _) => return self.fetch_member(source, number, at, bytes, size, argument),
+            Source::Number(number) => {
+                self.asm.store_imm(size, Reg::R6, at, number);
+                return Ok(());
+            }
+            Source::Made => return Ok(()),
+            Source::Now => self.asm.load(Size::D, Reg::R1, Reg::R9, state::TIME),
+            Source::Cpu => self.call(helper::GET_SMP_PROCESSOR_ID),
+            Source::Tgid => self.tgid(),
+            Source::Arg(number) => self.load_argument(Reg::R1, number),
+            Source::Skb(offset) => {
+                self.load_context(Reg::R1);
+                self.asm.load(Size::W, Reg::R1, Reg::R1, offset.into());
+            }
+        }
+        self.asm.store(size, Reg::R6, at, Reg::R1);
+        Ok(())
+    }
+
+    /// `argument` is the one whose pointer r8 holds, so that several members cost one load of it.
+    fn fetch_member(&mut self, source: Source, number: u8, at: i16, bytes: u32, size: Size, argument: &mut Option<u8>) -> Result<(), Unsupported> {
+        let steps = source.resolve(self.at, self.btf)?;
+        if *argument != Some(number) {
+            self.load_argument(Reg::R8, number);
+            *argument = Some(number);
+        }
+        let (last, before) = steps.split_last().expect("a path has a member");
+        self.follow(Reg::R2, Reg::R8, &before.to_vec());
+        let base = if before.is_empty() { Reg::R8 } else { Reg::R2 };
+        if bytes <= 8 {
+            self.asm.load(last.1, Reg::R1, base, last.0 as i16);
+            self.asm.store(size, Reg::R6, at, Reg::R1);
+            return Ok(());
+        }
+        for (offset, size) in pieces(bytes) {
+            self.asm.load(size, Reg::R1, base, last.0 as i16 + offset);
+            self.asm.store(size, Reg::R6, at + offset, Reg::R1);
+        }
+        Ok(())
+    }
+
+    /// r1 = the process on this CPU.
+    pub fn tgid(&mut self) {
+        self.call(helper::GET_CURRENT_PID_TGID);
+        self.asm.alu64(Alu::Rsh, Reg::R1, 32);
+    }
+
+    fn call(&mut self, function: i32) {
+        self.asm.call(function);
+        self.asm.mov(Reg::R1, Reg::R0);
+    }
+
+    /// r1 = the process that a source names.
+    pub fn process(&mut self, source: Source) -> Result<(), Unsupported> {
+        match source {
+            Source::Path(number, path) => self.load_path(Reg::R1, number, path),
+            Source::Arg(number) => {
+                self.load_argument(Reg::R1, number);
+                Ok(())
+            }
+            _ => {
+                self.tgid();
+                Ok(())
+            }
+        }
+    }
+}
+
+fn field_bytes(format: &Format, name: &str) -> u32 {
+    let field = format.field(name).expect("a service asks for its own fields");
+    let qfabric_types::format::Kind::Scalar(scalar) = &field.kind else { return 0 };
+    scalar.bytes() * field.dims.iter().product::<u32>()
+}
+
+/// Offsets and sizes that cover so many bytes.
+pub(super) fn pieces(bytes: u32) -> impl Iterator<Item = (i16, Size)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let size = match bytes - at {
+            0 => return None,
+            8.. => Size::D,
+            4.. => Size::W,
+            2.. => Size::H,
+            1 => Size::B,
+        };
+        let here = at as i16;
+        at += size.bytes();
+        Some((here, size))
+    })
+}
