@@ -1,54 +1,176 @@
 //! The I/O event delivery module (003 §5.2): which of an application's sockets are ready, in shared memory.
+//!
+//! A socket is bound to a bit by a word that the kernel keeps with the socket itself; hooks where data arrives and
+//! where a peer closes find the word, and set the bit in the application's page if it is interested. No list is
+//! scanned by anybody, and a socket that goes takes its binding along.
+//!
+//! **Edges, remembered.** A bit says that something arrived since it was last taken. The kernel puts data into the
+//! socket's queue first and sets the bit then; the reader takes the bit first and reads then, until `EAGAIN`. So
+//! whatever the order of the two, data is either read at once or its bit is still set: nothing is lost; a bit
+//! without data (it was read already) is possible and harmless.
+//!
+//! **Sleeping.** The hook sets the bit by an exchange, a full fence, and then looks at `waiting`; the reader sets
+//! `waiting`, has a full fence, and then looks at the bits ([`SocketPage::may_sleep`]). One of the two sees the
+//! other's write, so that a reader never sleeps on a set bit. Taking `waiting` is an exchange: one wake-up per
+//! sleep, however many sockets are active.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use qfabric_types::memory::SocketPage;
+use qfabric_ecode::bpf::{Alu, Asm, Code, Jmp, Label, Reg, Size};
+use qfabric_types::memory::{SOCKETS, SocketPage};
 
-use super::{InstallError, Kernel};
+use super::delivery;
+use super::handler::{refused, system};
+use super::source::helper;
+use super::{InstallError, Kernel, Unsupported};
+use crate::bpf::{self, Kind, Link, Loaded, Map, Mapping, set_socket_word};
+
+const WAKE_BYTES: u32 = 4096;
+const CLOSE: i32 = 7;
+const CLOSE_WAIT: i32 = 8;
+/// Tracepoints, and whether their third argument says that it matters.
+const HOOKS: [(&str, bool); 2] = [("sk_data_ready", false), ("inet_sock_set_state", true)];
 
 /// One application's module. Dropping it takes its hooks out.
 #[derive(Debug)]
-pub struct SocketModule {}
+pub struct SocketModule {
+    _links: Vec<Link>,
+    programs: Vec<Loaded>,
+    page: Map,
+    mapping: Mapping,
+    wake: Map,
+    words: Map,
+}
+
+/// Numbers of the maps in the programs.
+const WORDS: u32 = 0;
+const PAGE: u32 = 1;
+const WAKE: u32 = 2;
 
 impl SocketModule {
     /// A fresh page and its hooks.
     pub fn open(kernel: &Kernel) -> Result<SocketModule, InstallError> {
-        let _ = kernel;
-        Err(InstallError::Steps("not built yet".into()))
+        let words = system("binding of sockets", Map::socket_words())?;
+        let page = system("socket page", Map::array(size_of::<SocketPage>() as u32, 1))?;
+        let mapping = system("socket page", page.map(size_of::<SocketPage>()))?;
+        let wake = system("wake ring", Map::ring(WAKE_BYTES))?;
+        let maps = [words.fd(), page.fd(), wake.fd()];
+        let load = |&(name, by_state): &(&str, bool)| {
+            let id = kernel.btf().tracepoint(name).ok_or_else(|| unavailable(name))?;
+            bpf::Program { kind: Kind::Tracepoint(id), code: assemble(by_state), maps: &maps }.load().map_err(refused)
+        };
+        let programs: Vec<Loaded> = HOOKS.iter().map(load).collect::<Result<_, _>>()?;
+        let attach = |program: &Loaded| system("attaching to the tracepoint", program.attach_tracepoint());
+        let links = programs.iter().map(attach).collect::<Result<_, _>>()?;
+        Ok(SocketModule { _links: links, programs, page, mapping, wake, words })
     }
 
     /// The page: to be mapped shared for reading and writing, `size_of::<SocketPage>()` from offset 0.
     pub fn page_fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+        self.page.fd()
     }
 
     /// The wake descriptor (a BPF ring buffer of one page).
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+        self.wake.fd()
     }
 
     /// Who holds this descriptor may bind its sockets with [`bind_socket`].
     pub fn bind_fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+        self.words.fd()
     }
 
     /// The page, mapped in this process.
     pub fn page(&self) -> &SocketPage {
-        unimplemented!()
+        self.mapping.head()
+    }
+
+    /// The kernel's numbers of its BPF programs.
+    pub fn program_ids(&self) -> Vec<u32> {
+        self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.id).collect()
     }
 }
 
+fn unavailable(tracepoint: &str) -> InstallError {
+    let why = Unsupported {
+        what: format!("this kernel has not the tracepoint {tracepoint}"),
+        remedy: "use Linux 6.2 or newer, or epoll".into(),
+    };
+    InstallError::Unavailable { service: "the I/O module".into(), why }
+}
+
 /// Binds `socket` to its own descriptor number in the module that `bind_fd` belongs to: one system call. What had
-/// arrived before is not told: look once after binding.
+/// arrived before is not told: look once after binding ([`SocketPage::keep`]).
 pub fn bind_socket(bind_fd: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> io::Result<()> {
-    let _ = (bind_fd, socket);
-    Err(io::ErrorKind::Unsupported.into())
+    use std::os::fd::AsRawFd;
+    bind_socket_as(bind_fd, socket, socket.as_raw_fd() as u32)
 }
 
 /// As [`bind_socket`] for a socket that has the number `slot` in another process (the daemon binds for an
 /// application that may not).
 pub fn bind_socket_as(bind_fd: BorrowedFd<'_>, socket: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
-    let _ = (bind_fd, socket, slot);
-    Err(io::ErrorKind::Unsupported.into())
+    if slot as usize >= SOCKETS {
+        let why = format!("descriptor {slot}: the I/O module serves descriptors below {SOCKETS}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    set_socket_word(bind_fd, socket, slot)
+}
+
+/// r6: the socket's number; r7: the page, ahead by its word; r8: its bit.
+fn assemble(by_state: bool) -> Code {
+    let mut asm = Asm::new();
+    let end = asm.label();
+    if by_state {
+        only_closed(&mut asm, end);
+    }
+    asm.load(Size::D, Reg::R2, Reg::R1, 0);
+    asm.lddw_map(Reg::R1, WORDS);
+    asm.mov(Reg::R3, 0);
+    asm.mov(Reg::R4, 0);
+    asm.call(helper::SK_STORAGE_GET);
+    asm.jump_if(Jmp::Eq, Reg::R0, 0, end);
+    asm.load(Size::W, Reg::R6, Reg::R0, 0);
+    asm.jump_if(Jmp::Ge, Reg::R6, SOCKETS as i32, end);
+    find_bit(&mut asm);
+    tell(&mut asm, end);
+    asm.bind(end);
+    asm.mov(Reg::R0, 0);
+    asm.exit();
+    asm.finish().expect("some forty instructions")
+}
+
+fn only_closed(asm: &mut Asm, end: Label) {
+    let closed = asm.label();
+    asm.load(Size::D, Reg::R2, Reg::R1, 16);
+    asm.jump_if(Jmp::Eq, Reg::R2, CLOSE_WAIT, closed);
+    asm.jump_if(Jmp::Ne, Reg::R2, CLOSE, end);
+    asm.bind(closed);
+}
+
+fn find_bit(asm: &mut Asm) {
+    asm.mov(Reg::R1, Reg::R6);
+    asm.alu64(Alu::Rsh, Reg::R1, 6);
+    asm.alu64(Alu::Lsh, Reg::R1, 3);
+    asm.lddw_map_value(Reg::R7, PAGE, 0);
+    asm.alu64(Alu::Add, Reg::R7, Reg::R1);
+    asm.alu64(Alu::And, Reg::R6, 63);
+    asm.mov(Reg::R8, 1);
+    asm.alu64(Alu::Lsh, Reg::R8, Reg::R6);
+}
+
+fn tell(asm: &mut Asm, end: Label) {
+    asm.load(Size::D, Reg::R1, Reg::R7, SocketPage::FD_LIST as i16);
+    asm.alu64(Alu::And, Reg::R1, Reg::R8);
+    asm.jump_if(Jmp::Eq, Reg::R1, 0, end);
+    asm.atomic_fetch_or(Size::D, Reg::R7, SocketPage::FD_ACTIVE as i16, Reg::R8);
+    asm.lddw_map_value(Reg::R7, PAGE, 0);
+    asm.mov(Reg::R1, 1);
+    asm.atomic_add(Size::W, Reg::R7, SocketPage::READY as i16, Reg::R1);
+    asm.load(Size::W, Reg::R1, Reg::R7, SocketPage::WAITING as i16);
+    asm.jump_if(Jmp::Eq, Reg::R1, 0, end);
+    asm.mov(Reg::R1, 0);
+    asm.atomic_xchg(Size::W, Reg::R7, SocketPage::WAITING as i16, Reg::R1);
+    asm.jump_if(Jmp::Eq, Reg::R1, 0, end);
+    delivery::wake(asm, WAKE);
 }
