@@ -18,6 +18,7 @@ mod front;
 pub mod hir;
 mod lexer;
 mod parser;
+mod pretty;
 mod suggest;
 mod interp;
 
@@ -26,5 +27,6 @@ pub use engine::{Engine, Limits, World};
 pub use environment::Environment;
 pub use format_text::format_text;
 pub use front::{compile, parse_formats};
+pub use pretty::pretty;
 pub use interp::Interpreter;
 pub use hir::{Fault, FaultKind, Program};
