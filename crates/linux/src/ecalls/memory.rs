@@ -66,6 +66,14 @@ impl UpMemory {
         slot.as_ref().expect("just made").put(data, stamp, position)
     }
 
+    /// Makes the wake descriptor unreadable again, as a reader in another process does with a mapping of its own
+    /// ([`qfabric_types::memory::acknowledge`]).
+    pub fn acknowledge(&self) -> io::Result<()> {
+        let (reader, writer) = self.wake.map_ring(WAKE_BYTES as usize)?;
+        qfabric_types::memory::acknowledge(&reader.words(0)[0], &writer.words(0)[0]);
+        Ok(())
+    }
+
     /// A view to read it in this process.
     pub fn reader(&self) -> Up<'_> {
         let (header, body) = (self.mapping.head(), self.mapping.words(HEADER_BYTES as usize));
