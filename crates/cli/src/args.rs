@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{completions, daemon, demo, doctor, probe, restore, run, sim, status, top};
+use crate::{completions, daemon, demo, doctor, guard, probe, restore, run, sim, status, top};
 
 /// What every page of help ends with.
 const EXIT_CODES: &str = "\
@@ -35,6 +35,7 @@ pub enum Command {
     Restore(restore::Args),
     Sim(sim::Args),
     Demo(demo::Args),
+    Guard(guard::Args),
     Generate(completions::Args),
 }
 
@@ -51,6 +52,7 @@ impl Command {
             Command::Restore(args) => restore::run(args),
             Command::Sim(args) => sim::run(args),
             Command::Demo(args) => demo::run(args),
+            Command::Guard(args) => guard::run(args),
             Command::Generate(args) => completions::run(args),
         }
     }

@@ -12,6 +12,7 @@ mod daemon;
 mod demo;
 mod doctor;
 mod exit;
+mod guard;
 mod output;
 mod probe;
 mod profiles;

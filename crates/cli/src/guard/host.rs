@@ -1,0 +1,199 @@
+//! What this host says of a listening socket: whether it is there, its connections, the interfaces before it.
+
+use std::fmt;
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::exit::Failure;
+
+/// Bit of an interface's flags that is up.
+const IFF_UP: u32 = 1;
+/// States in the kernel's table of TCP sockets.
+const ESTABLISHED: &str = "01";
+const CLOSE_WAIT: &str = "08";
+const LISTEN: &str = "0A";
+
+/// Where a server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// None: at all addresses.
+    pub address: Option<IpAddr>,
+    /// Its port.
+    pub port: u16,
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        let wrong = || format!("{text:?} is no [ADDRESS]:PORT, such as :8080, 10.0.0.1:80 or [::1]:80");
+        let (address, port) = text.rsplit_once(':').unwrap_or(("", text));
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
+        let address = address.strip_prefix('[').and_then(|a| a.strip_suffix(']')).unwrap_or(address);
+        let address: Option<IpAddr> = match address {
+            "" | "*" => None,
+            address => Some(address.parse().map_err(|_| wrong())?),
+        };
+        Ok(Listen { address: address.filter(|address| !address.is_unspecified()), port })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            None => write!(f, ":{}", self.port),
+            Some(IpAddr::V4(address)) => write!(f, "{address}:{}", self.port),
+            Some(IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+        }
+    }
+}
+
+/// The interfaces to guard, with commas between; those that were named must be there.
+pub fn interfaces(listen: &Listen, named: Option<&str>) -> Result<String, Failure> {
+    let present = present(Path::new("/sys/class/net"))?;
+    let Some(named) = named else { return Ok(chosen(listen, &present)) };
+    for name in named.split(',') {
+        if !present.iter().any(|(there, _)| there == name) {
+            let there: Vec<_> = present.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(Failure::usage(format!("there is no interface {name:?}; there are {}", there.join(", "))));
+        }
+    }
+    Ok(named.to_owned())
+}
+
+fn chosen(listen: &Listen, present: &[(String, bool)]) -> String {
+    if listen.address.is_some_and(|address| address.is_loopback()) {
+        return "lo".to_owned();
+    }
+    let up = present.iter().filter(|(_, is_up)| *is_up).map(|(name, _)| name.as_str());
+    up.collect::<Vec<_>>().join(",")
+}
+
+/// Names, and whether they are up.
+fn present(folder: &Path) -> Result<Vec<(String, bool)>, Failure> {
+    let entries = fs::read_dir(folder).map_err(|e| Failure::fault(format!("cannot read {}: {e}", folder.display())))?;
+    let mut present: Vec<_> = entries.filter_map(|entry| interface(&entry.ok()?.path())).collect();
+    present.sort();
+    Ok(present)
+}
+
+fn interface(path: &Path) -> Option<(String, bool)> {
+    let flags = fs::read_to_string(path.join("flags")).ok()?;
+    let flags = u32::from_str_radix(flags.trim().strip_prefix("0x")?, 16).ok()?;
+    Some((path.file_name()?.to_str()?.to_owned(), flags & IFF_UP != 0))
+}
+
+/// Whether a socket listens there.
+pub fn is_listening(listen: &Listen) -> bool {
+    sockets().iter().any(|socket| socket.state == LISTEN && socket.is_at(listen))
+}
+
+/// Connections of the server that are open now.
+pub fn open_connections(listen: &Listen) -> i64 {
+    let open =
+        |socket: &&Socket| (socket.state == ESTABLISHED || socket.state == CLOSE_WAIT) && socket.port == listen.port;
+    sockets().iter().filter(open).count() as i64
+}
+
+/// A line of the kernel's table.
+#[derive(Debug, PartialEq, Eq)]
+struct Socket {
+    address: IpAddr,
+    port: u16,
+    state: String,
+}
+
+impl Socket {
+    fn is_at(&self, listen: &Listen) -> bool {
+        let address_fits = match listen.address {
+            None => true,
+            Some(address) => self.address.is_unspecified() || self.address == address,
+        };
+        self.port == listen.port && address_fits
+    }
+}
+
+fn sockets() -> Vec<Socket> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(socket).collect()
+}
+
+/// `0: 0100007F:1F90 00000000:0000 0A …`: addresses as words of the machine's byte order.
+fn socket(line: &str) -> Option<Socket> {
+    let mut words = line.split_whitespace().skip(1);
+    let (address, port) = words.next()?.split_once(':')?;
+    let state = words.nth(1)?.to_owned();
+    Some(Socket { address: address_of(address)?, port: u16::from_str_radix(port, 16).ok()?, state })
+}
+
+fn address_of(text: &str) -> Option<IpAddr> {
+    let word = |at: usize| Some(u32::from_str_radix(text.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    if text.len() == 8 {
+        return Some(IpAddr::from(word(0)?));
+    }
+    let mut bytes = [0; 16];
+    for (part, bytes) in bytes.chunks_exact_mut(4).enumerate() {
+        bytes.copy_from_slice(&word(8 * part)?);
+    }
+    let address = Ipv6Addr::from(bytes);
+    Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_to_listen_may_leave_out_the_address() {
+        for (text, shown) in [
+            (":8080", ":8080"),
+            ("8080", ":8080"),
+            ("*:80", ":80"),
+            ("0.0.0.0:80", ":80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_none_is_refused_with_examples() {
+        for text in ["", ":", ":0", ":70000", "host:80", "1.2.3:80", "80:"] {
+            let refusal = text.parse::<Listen>().unwrap_err();
+            assert!(refusal.contains(":8080"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_guarded_at_lo_and_all_else_at_all_that_is_up() {
+        let present = [("eth0".to_owned(), true), ("eth1".to_owned(), false), ("lo".to_owned(), true)];
+        let at = |text: &str| chosen(&text.parse().unwrap(), &present);
+        assert_eq!((at("127.0.0.1:80"), at("[::1]:80"), at(":80")), ("lo".into(), "lo".into(), "eth0,lo".into()));
+    }
+
+    #[test]
+    fn the_kernels_table_is_read() {
+        let v4 = socket("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000").unwrap();
+        assert_eq!(v4, Socket { address: "127.0.0.1".parse().unwrap(), port: 8080, state: "0A".into() });
+        let v6 = "   1: 00000000000000000000000001000000:0050 00000000000000000000000000000000:0000 0A";
+        assert_eq!(socket(v6).unwrap().address, "::1".parse::<IpAddr>().unwrap());
+        let mapped = "   1: 0000000000000000FFFF00000100007F:0050 00000000000000000000000000000000:0000 01";
+        assert_eq!(socket(mapped).unwrap().address, "127.0.0.1".parse::<IpAddr>().unwrap());
+        assert_eq!(socket("nonsense"), None);
+    }
+
+    #[test]
+    fn a_real_listener_and_its_connection_are_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listen: Listen = listener.local_addr().unwrap().to_string().parse().unwrap();
+        assert!(is_listening(&listen));
+        assert_eq!(open_connections(&listen), 0);
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _server = listener.accept().unwrap();
+        assert_eq!(open_connections(&listen), 1);
+        drop(client);
+    }
+}
