@@ -434,7 +434,7 @@ fn a_syn_shows_the_queues_and_can_be_dropped() {
     let address = listener.local_addr().unwrap();
     let listen = format!("127.0.0.1:{}", address.port());
     let ask = Ask::with("tcp.accept", &[("interface", "lo"), ("listen", &listen), ("drop", "yes")]);
-    let program = ask.program(&kernel, "emit(); return input.accept_queue < 2;");
+    let program = ask.program(&kernel, "if (input.accept_queue < 2) return 1; emit(); return 0;");
     let format = &kernel.service("tcp.accept").unwrap().format;
     let memory = up(format);
     let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
