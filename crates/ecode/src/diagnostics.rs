@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 /// Errors that one run reports at most; more would only be consequences.
 const MOST: usize = 20;
@@ -141,18 +141,27 @@ impl Diagnostics {
 }
 
 fn render_one(renderer: &Renderer, error: &Diagnostic, name: &str, text: &str) -> String {
+    let title = Level::ERROR.primary_title(&error.message);
+    // Of a text that is too long to be read nothing is shown.
+    let group: Group<'_> = match text.len() > crate::lexer::MAX_SOURCE {
+        true => title.element(Origin::path(name)),
+        false => title.element(snippet(error, name, text)),
+    };
+    let group = match &error.help {
+        Some(help) => group.element(Level::HELP.message(help)),
+        None => group,
+    };
+    renderer.render(&[group])
+}
+
+fn snippet<'a>(error: &'a Diagnostic, name: &'a str, text: &'a str) -> Snippet<'a, Annotation<'a>> {
     let mut snippet = Snippet::source(text)
         .path(name)
         .annotation(AnnotationKind::Primary.span(fit(error.span, text)).label(label(&error.label)));
     for (span, said) in &error.related {
         snippet = snippet.annotation(AnnotationKind::Context.span(fit(*span, text)).label(label(said)));
     }
-    let group: Group<'_> = Level::ERROR.primary_title(&error.message).element(snippet);
-    let group = match &error.help {
-        Some(help) => group.element(Level::HELP.message(help)),
-        None => group,
-    };
-    renderer.render(&[group])
+    snippet
 }
 
 fn label(text: &str) -> Option<&str> {

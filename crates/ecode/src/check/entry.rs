@@ -9,15 +9,12 @@ use crate::ast::{Function, Parameter, Stmt, StmtKind, Text};
 use crate::diagnostics::{Diagnostic, Diagnostics, Span};
 use crate::environment::Environment;
 use crate::hir::{self, Base, Place, Program};
+use crate::parser::Failed;
 
 /// Checks a text and makes the program of it.
 pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<Program, Diagnostics> {
     let mut checker = Checker::new(text, env);
-    let program = checker.program(tree);
-    match program {
-        Ok(program) if checker.sink.is_empty() => Ok(program),
-        _ => Err(checker.sink.finish(text)),
-    }
+    checker.program(tree).map_err(|Failed| checker.sink.finish(text))
 }
 
 impl Checker<'_> {
@@ -34,10 +31,18 @@ impl Checker<'_> {
         }
         // Behind the entry are those that nobody calls: they have only been checked.
         functions.truncate(order.reached);
+        let mut heads: Vec<Span> = order.functions.iter().map(|place| tree.functions[*place].head).collect();
+        heads.truncate(order.reached);
         if entry.is_none() {
             functions.push(top);
+            heads.push(self.head_of_statements(tree, does_something));
         }
-        Ok(self.assemble(functions))
+        if !self.sink.is_empty() {
+            return Err(Failed);
+        }
+        let program = self.assemble(functions);
+        self.check_program(&program, &heads)?;
+        Ok(program)
     }
 
     /// The function that is called for an event; none: the statements of the text are what is done.

@@ -12,6 +12,7 @@ mod expr;
 mod fold;
 mod init;
 mod layout;
+mod limits;
 mod loops;
 mod place;
 mod scope;

@@ -206,7 +206,7 @@ impl Parser<'_> {
 
     fn node(&mut self, kind: ExprKind, span: Span) -> Parsed<Expr> {
         let expr = Expr::new(kind, span);
-        if expr.depth > MAX_NESTING { self.fail_too_deep(span) } else { Ok(expr) }
+        if expr.depth > MAX_NESTING { self.fail_too_deep(self.last_span()) } else { Ok(expr) }
     }
 }
 

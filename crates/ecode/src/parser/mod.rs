@@ -122,7 +122,10 @@ impl Parser<'_> {
     }
 
     fn report(&mut self, error: Diagnostic) {
-        self.sink.push(error);
+        // Nothing is read behind what was too deep: what is missing there is not missed.
+        if !self.too_deep {
+            self.sink.push(error);
+        }
     }
 
     fn fail<T>(&mut self, error: Diagnostic) -> Parsed<T> {
@@ -142,11 +145,10 @@ impl Parser<'_> {
     }
 
     fn fail_too_deep<T>(&mut self, span: Span) -> Parsed<T> {
-        if !std::mem::replace(&mut self.too_deep, true) {
-            let message = format!("nested more than {MAX_NESTING} levels deep");
-            let error = Diagnostic::new(span, message, "one level too many");
-            self.report(error.help("give a part a name of its own: `long part = …;`, or make a function of it"));
-        }
+        let message = format!("nested more than {MAX_NESTING} levels deep");
+        let error = Diagnostic::new(span, message, "one level too many");
+        self.report(error.help("give a part a name of its own: `long part = …;`, or make a function of it"));
+        self.too_deep = true;
         // Nothing behind it would be read as it was meant.
         self.at = self.tokens.len() - 1;
         Err(Failed)

@@ -94,7 +94,7 @@ impl Parser<'_> {
     /// `{ … }`, which `what` is.
     pub(super) fn block(&mut self, what: &str) -> Parsed<Vec<Stmt>> {
         let open = self.expect("{", &format!("before {what}"))?;
-        let statements = self.nested(|parser| Ok(parser.statements()))?;
+        let statements = self.statements();
         if self.at_label() {
             return self.fail_case();
         }
@@ -242,7 +242,7 @@ impl Parser<'_> {
         let keyword = self.advance().span;
         let value = self.in_parentheses("the value of `switch`")?;
         let open = self.expect("{", "behind the value of `switch`")?;
-        let sections = self.nested(Self::sections)?;
+        let sections = self.sections()?;
         if !self.take_punct("}") {
             return self.fail_unclosed(open);
         }
