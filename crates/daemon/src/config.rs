@@ -10,6 +10,8 @@ use qfabric_host::Limits;
 use qfabric_types::{Nanos, Reservation, Share};
 use serde::{Deserialize, Deserializer};
 
+use crate::ecalls::EcallsConfig;
+
 /// Where the service looks when nothing else is said.
 pub const CONFIG_PATH: &str = "/etc/qfabric/daemon.toml";
 
@@ -25,6 +27,8 @@ pub struct Config {
     pub control: Control,
     /// What is done to contracts before they are admitted.
     pub contracts: Contracts,
+    /// Services, subscriptions, handlers.
+    pub ecalls: EcallsConfig,
     /// Logs.
     pub log: Log,
 }
@@ -242,6 +246,9 @@ impl Config {
         within("limits.max_threads", limits.max_threads, 1, 10_000, "1 to 10000")?;
         within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
         within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
+        if let Some((key, value, expected)) = self.ecalls.out_of_range() {
+            return Err(out_of_range(key, value, expected));
+        }
         self.levels_exist()?;
         self.control_reservation().map(drop)
     }

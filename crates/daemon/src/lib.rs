@@ -15,6 +15,7 @@ mod api;
 mod auth;
 mod config;
 mod control;
+mod ecalls;
 mod embedded;
 mod logging;
 mod metrics;
@@ -25,6 +26,7 @@ mod service;
 mod startup;
 
 pub use config::{Api, CONFIG_PATH, Config, Contracts, Control, InvalidConfig, LimitsConfig, Log, LogFormat, Reclaim};
+pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
 pub use startup::DaemonError;
 

@@ -3,6 +3,8 @@
 //! Nothing is registered and nothing is counted here: a scrape asks the control thread for a copy of its
 //! counters, so that the hot path counts in plain words and never meets a lock.
 
+mod ecalls;
+
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -14,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use qfabric_types::api::{Application, HostStatus};
 
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
+use crate::ecalls::EcallsReport;
 
 /// What a scraper is told the answer is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -92,16 +95,16 @@ fn reserved(application: &Application) -> usize {
 }
 
 /// The report in the text format that Prometheus reads.
-pub(crate) fn text(report: Report) -> String {
+pub(crate) fn text(report: Report, ecalls: EcallsReport) -> String {
     let mut registry = Registry::with_prefix("qfabric");
-    registry.register_collector(Box::new(Shown(report)));
+    registry.register_collector(Box::new(Shown(report, ecalls)));
     let mut out = String::with_capacity(16 << 10);
     text::encode(&mut out, &registry).expect("writing into a string does not fail");
     out
 }
 
 #[derive(Debug)]
-struct Shown(Report);
+struct Shown(Report, EcallsReport);
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -121,7 +124,7 @@ impl Collector for Shown {
             let rows = rings.iter().copied().filter_map(named).map(|(labels, ring)| (labels, (metric.value)(&ring)));
             family(&mut encoder, metric.name, metric.help, rows)?;
         }
-        Ok(())
+        ecalls::encode(&mut encoder, &self.1)
     }
 }
 
@@ -211,8 +214,9 @@ mod tests {
 
     #[test]
     fn a_scrape_names_applications_rings_and_what_was_lost() {
-        let text = text(report());
+        let text = text(report(), EcallsReport { raised: 9, ..Default::default() });
         for line in [
+            "qfabric_ecalls_raised_total 9",
             "qfabric_capacity_cpus 1.8",
             "qfabric_control_wakeups_total 3",
             "qfabric_notes_dropped_total 4",
@@ -230,12 +234,12 @@ mod tests {
 
     #[test]
     fn every_metric_is_described_once() {
-        let text = text(report());
+        let text = text(report(), EcallsReport::default());
         let mut described: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let all = described.len();
         described.sort();
         described.dedup();
         assert_eq!(described.len(), all);
-        assert_eq!(all, STATUS.len() + CONTROL.len() + 2 + APPLICATION.len() + RING.len());
+        assert_eq!(all, STATUS.len() + CONTROL.len() + 2 + APPLICATION.len() + RING.len() + ecalls::TOTALS.len() + 1);
     }
 }

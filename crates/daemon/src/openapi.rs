@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use crate::api::routes;
+use crate::api::{ecalls, routes};
 
 /// The description, as JSON.
 pub(crate) fn document() -> String {
@@ -24,6 +24,21 @@ pub(crate) fn document() -> String {
         routes::leave,
         routes::status,
         routes::measure,
+        ecalls::services,
+        ecalls::service,
+        ecalls::register,
+        ecalls::unregister,
+        ecalls::raise,
+        ecalls::call,
+        ecalls::handlers,
+        ecalls::handler,
+        ecalls::put_handler,
+        ecalls::remove_handler,
+        ecalls::subscriptions,
+        ecalls::subscribe,
+        ecalls::subscription,
+        ecalls::set_attributes,
+        ecalls::unsubscribe,
         routes::describe
     )
 )]
@@ -47,6 +62,14 @@ mod tests {
             ("/v1/applications/{id}", &["get", "patch", "delete"]),
             ("/v1/status", &["get"]),
             ("/metrics", &["get"]),
+            ("/v1/services", &["get", "post"]),
+            ("/v1/services/{name}", &["get", "delete"]),
+            ("/v1/services/{name}/events", &["post"]),
+            ("/v1/services/{name}/call", &["post"]),
+            ("/v1/handlers", &["get"]),
+            ("/v1/handlers/{name}", &["get", "put", "delete"]),
+            ("/v1/subscriptions", &["get", "post"]),
+            ("/v1/subscriptions/{id}", &["get", "patch", "delete"]),
             ("/v1/openapi.json", &["get"]),
         ] {
             assert!(methods.iter().all(|method| paths[path][method].is_object()), "{path}");

@@ -8,7 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 25] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 36] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -33,6 +33,17 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 25] = [
     ("stopping", StatusCode::SERVICE_UNAVAILABLE, "the service is stopping"),
     ("mechanism", StatusCode::INTERNAL_SERVER_ERROR, "the kernel refused the reservation"),
     ("internal", StatusCode::INTERNAL_SERVER_ERROR, "the service lacks a descriptor or memory"),
+    ("no_such_service", StatusCode::NOT_FOUND, "no such service"),
+    ("no_such_subscription", StatusCode::NOT_FOUND, "no such subscription"),
+    ("no_such_handler", StatusCode::NOT_FOUND, "no such handler"),
+    ("no_such_lease", StatusCode::NOT_FOUND, "no such connection to ecalls.sock"),
+    ("unavailable", StatusCode::CONFLICT, "this kernel, or this process, cannot offer the service"),
+    ("service_exists", StatusCode::CONFLICT, "the name is taken"),
+    ("not_granted", StatusCode::FORBIDDEN, "the service is not for this user"),
+    ("ecalls_limit", StatusCode::TOO_MANY_REQUESTS, "a limit of the section [ecalls] is reached"),
+    ("chain", StatusCode::UNPROCESSABLE_ENTITY, "the subscription's parts do not fit together"),
+    ("code", StatusCode::UNPROCESSABLE_ENTITY, "the E-code does not compile"),
+    ("no_answer", StatusCode::CONFLICT, "the service's owner did not answer"),
     ("full", StatusCode::TOO_MANY_REQUESTS, "more threads are under reservation than are kept track of"),
 ];
 
@@ -43,7 +54,7 @@ pub(crate) fn status(problem: &Problem) -> StatusCode {
     listed.map_or(StatusCode::CONFLICT, |(_, status, _)| *status)
 }
 
-fn new(code: &str, message: String, next_step: impl Into<String>) -> Problem {
+pub(crate) fn new(code: &str, message: String, next_step: impl Into<String>) -> Problem {
     debug_assert!(CODES.iter().any(|(known, ..)| *known == code), "{code} is not in CODES");
     Problem { code: code.to_owned(), message, next_step: next_step.into(), ..Problem::default() }
 }

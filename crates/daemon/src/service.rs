@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -14,12 +15,14 @@ use tokio::sync::oneshot;
 use crate::api::{self, Sockets};
 use crate::config::Config;
 use crate::control::{self, Command, Control};
+use crate::ecalls::{Dispatcher, Ecalls};
 use crate::startup::{self, DaemonError, Place};
 
 /// Everything made ready, nothing served yet.
 pub(crate) struct Service {
     control: Control,
     sockets: Sockets,
+    ecalls: Arc<Ecalls>,
     places: usize,
     timeout: Duration,
     /// Held to the end: the next service on this folder starts after everything was put back.
@@ -30,13 +33,15 @@ impl Service {
     /// Makes everything ready. After this the sockets exist, and callers wait until [`Service::serve`].
     pub fn prepare(config: &Config) -> Result<Service, DaemonError> {
         let Place { directory, lock, journal } = startup::prepare(config)?;
-        let control = control::start(config, journal)?;
+        let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
+        let ecalls = Ecalls::new(config.ecalls.clone(), &directory).map_err(failed)?;
+        let control = control::start(config, journal, ecalls.misses())?;
         let ready = &control.ready;
         let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
         let timeout = Duration::from_nanos(config.api.timeout.get());
         let sockets = api::bind(config, &directory)?;
-        Ok(Service { control, sockets, places: config.api.max_connections, timeout, _lock: lock })
+        Ok(Service { control, sockets, ecalls, places: config.api.max_connections, timeout, _lock: lock })
     }
 
     /// Where callers find it.
@@ -48,9 +53,13 @@ impl Service {
     pub fn serve(self, stop: impl Future<Output = ()>, ready: impl FnOnce()) -> Result<(), DaemonError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
-        let Service { control, mut sockets, places, timeout, _lock } = self;
+        let Service { control, mut sockets, ecalls, places, timeout, _lock } = self;
         let Control { requests, notes, ended, thread, .. } = control;
-        let router = api::router(requests.clone(), timeout);
+        let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
+        // Dropped on every way out: then nothing of ours is in the kernel any more.
+        let dispatcher = Dispatcher::start(ecalls.clone(), packets);
+        let _dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
+        let router = api::router(requests.clone(), ecalls, timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let outcome = runtime.block_on(async {

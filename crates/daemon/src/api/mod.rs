@@ -1,9 +1,11 @@
-//! The local API: HTTP on `qfabric.sock`, rings on `ring.sock`, one thread for both.
+//! The local API: HTTP on `qfabric.sock`, rings on `ring.sock`, one thread for both (`ecalls.sock` is the
+//! dispatcher's).
 //!
 //! Nothing here decides: a request is bounded, read, its credentials looked up, and handed to the control
 //! thread.
 
 mod accept;
+pub(crate) mod ecalls;
 mod leases;
 pub(crate) mod routes;
 mod server;

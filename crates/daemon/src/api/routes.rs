@@ -15,8 +15,10 @@ use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
+use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::control::{Command, Requests};
+use crate::ecalls::Ecalls;
 use crate::{metrics, openapi, problem};
 
 /// Longest body read: a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints fits.
@@ -25,7 +27,8 @@ const BODY_LIMIT: usize = 256 << 10;
 #[derive(Clone)]
 pub(crate) struct Context {
     requests: Requests,
-    timeout: Duration,
+    pub(super) ecalls: Arc<Ecalls>,
+    pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
 
@@ -44,11 +47,11 @@ impl IntoResponse for Refused {
     }
 }
 
-type Answer<T> = Result<T, Refused>;
+pub(super) type Answer<T> = Result<T, Refused>;
 
 /// The whole API.
-pub(crate) fn router(requests: Requests, timeout: Duration) -> Router {
-    let context = Context { requests, timeout, openapi: openapi::document().into() };
+pub(crate) fn router(requests: Requests, ecalls: Arc<Ecalls>, timeout: Duration) -> Router {
+    let context = Context { requests, ecalls, timeout, openapi: openapi::document().into() };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -56,6 +59,7 @@ pub(crate) fn router(requests: Requests, timeout: Duration) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
+        .merge(ecalls::routes())
         .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Refused(problem::no_such_method(method.as_str(), uri.path()))
@@ -162,7 +166,8 @@ pub(crate) async fn leave(
 ))]
 pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(*report)).into_response())
+    let ecalls = context.ecalls.report();
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(*report, ecalls)).into_response())
 }
 
 /// This description
@@ -171,7 +176,7 @@ pub(crate) async fn describe(State(context): State<Context>) -> Response {
     ([(CONTENT_TYPE, "application/json")], context.openapi.to_string()).into_response()
 }
 
-async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
+pub(super) async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
     let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| problem::too_large(BODY_LIMIT))?;
     let what = |error: serde_json::Error| problem::invalid(format!("the body is not understood: {error}"));
     Ok(serde_json::from_slice(&bytes).map_err(what)?)

@@ -1,4 +1,4 @@
-//! The two sockets: made with the mode and group configured, removed when the service ends.
+//! The three sockets: made with the mode and group configured, removed when the service ends.
 
 use std::fs;
 use std::io;
@@ -17,34 +17,40 @@ const BACKLOG: i32 = 128;
 pub(crate) struct Sockets {
     pub http: Option<UnixListener>,
     pub rings: Option<OwnedFd>,
+    pub ecalls: Option<OwnedFd>,
     pub http_path: PathBuf,
     rings_path: PathBuf,
+    ecalls_path: PathBuf,
 }
 
 impl Drop for Sockets {
     fn drop(&mut self) {
-        for path in [&self.http_path, &self.rings_path] {
+        for path in [&self.http_path, &self.rings_path, &self.ecalls_path] {
             // Gone already: that was the aim.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Binds both sockets in `directory`, which this service holds the lock of: what is there is left over.
+/// Binds the sockets in `directory`, which this service holds the lock of: what is there is left over.
 pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonError> {
     let group = config.api.group.as_deref().map(find_group).transpose()?;
-    let (http_path, rings_path) = (directory.join("qfabric.sock"), directory.join("ring.sock"));
-    let rings = prepared(&rings_path, config.api.mode, group, || {
-        let socket = qfabric_shm::fds::listen(&rings_path, BACKLOG)?;
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(socket)
-    })?;
+    let [http_path, rings_path, ecalls_path] =
+        ["qfabric.sock", "ring.sock", "ecalls.sock"].map(|name| directory.join(name));
+    let packets = |path: &Path| {
+        prepared(path, config.api.mode, group, || {
+            let socket = qfabric_shm::fds::listen(path, BACKLOG)?;
+            rustix::io::ioctl_fionbio(&socket, true)?;
+            Ok(socket)
+        })
+    };
+    let (rings, ecalls) = (packets(&rings_path)?, packets(&ecalls_path)?);
     let http = prepared(&http_path, config.api.mode, group, || {
         let listener = UnixListener::bind(&http_path)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     })?;
-    Ok(Sockets { http: Some(http), rings: Some(rings), http_path, rings_path })
+    Ok(Sockets { http: Some(http), rings: Some(rings), ecalls: Some(ecalls), http_path, rings_path, ecalls_path })
 }
 
 fn prepared<T>(
@@ -91,7 +97,7 @@ mod tests {
         fs::write(dir.path().join("qfabric.sock"), "left over").unwrap();
         let config = Config { api: crate::config::Api { mode: 0o640, ..Default::default() }, ..Config::default() };
         let sockets = bind(&config, dir.path()).unwrap();
-        for name in ["qfabric.sock", "ring.sock"] {
+        for name in ["qfabric.sock", "ring.sock", "ecalls.sock"] {
             let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o640, "{name}");
         }

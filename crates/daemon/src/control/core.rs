@@ -9,7 +9,9 @@ use qfabric_types::api::Problem;
 use qfabric_types::{AppId, Instant, Setting, ThreadId};
 
 use super::counters::Counters;
+use super::misses::MissWatch;
 use super::notes::{Note, Notes};
+use crate::ecalls::Misses;
 
 /// Outputs taken after one input. A host that says more than this is broken; what is left is taken after the
 /// next input.
@@ -26,6 +28,7 @@ pub(crate) struct Core {
     mechanism: Box<dyn Mechanism + Send>,
     pub notes: Notes,
     pub counters: Counters,
+    pub misses: MissWatch,
     /// Applications that have no thread left.
     pub empty: Vec<AppId>,
     /// Applications a setting was carried out for since this was last emptied.
@@ -36,12 +39,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes) -> Self {
+    pub fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes, misses: Misses) -> Self {
         Core {
             host,
             mechanism,
             notes,
             counters: Counters::default(),
+            misses: MissWatch::new(misses),
             empty: Vec::with_capacity(REMEMBERED),
             changed: Vec::with_capacity(REMEMBERED),
             failures: Vec::new(),
@@ -73,6 +77,13 @@ impl Core {
     pub fn tend(&mut self) {
         for thread in self.mechanism.tend() {
             self.notes.tell(Note::Rescued { thread });
+        }
+    }
+
+    /// Looks whether the last job of an application was late, for those who subscribed to that.
+    pub fn look_for_miss(&mut self, app: AppId, pid: i32, now: Instant) {
+        if self.misses.is_on() {
+            self.misses.look(&self.host, app, pid, now);
         }
     }
 

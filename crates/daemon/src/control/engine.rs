@@ -135,10 +135,18 @@ impl Engine {
             self.core.handle(Input::Tick, now);
             self.serve_rings(now);
         }
+        self.look_for_misses(now);
         self.leave_empty(now);
         if now >= self.tend_at {
             self.core.tend();
             self.tend_at = now + TEND_EVERY;
+        }
+    }
+
+    /// Jobs that did not come through a ring.
+    fn look_for_misses(&mut self, now: Instant) {
+        if self.core.misses.is_on() {
+            self.apps.by_id.iter().for_each(|(id, app)| self.core.look_for_miss(*id, app.pid, now));
         }
     }
 
@@ -271,6 +279,7 @@ impl Engine {
             let now = if taken > 0 { clock::now() } else { now };
             for event in batch.drain(..) {
                 core.handle(Input::Job { app: *id, event }, now);
+                core.look_for_miss(*id, app.pid, now);
             }
             if taken > 0 || ring.needs_promise(now) {
                 again |= show(*id, ring, core, taken, now) == Round::Again;

@@ -24,6 +24,7 @@ use super::engine::{Bounds, Engine};
 use super::notes::{Note, Notes};
 use super::sources::wake_descriptor;
 use crate::config::{Config, InvalidConfig};
+use crate::ecalls::Misses;
 
 /// The calling thread, as the kernel's interface says it.
 const SELF: ThreadId = ThreadId(0);
@@ -64,7 +65,7 @@ pub(crate) enum StartError {
 }
 
 /// Starts the thread and waits until it is ready.
-pub(crate) fn start(config: &Config, journal: Journal) -> Result<Control, StartError> {
+pub(crate) fn start(config: &Config, journal: Journal, misses: Misses) -> Result<Control, StartError> {
     let wake = Arc::new(wake_descriptor()?);
     let (requests, commands) = requests(wake.clone());
     let (notes, receiver) = Notes::new();
@@ -72,7 +73,7 @@ pub(crate) fn start(config: &Config, journal: Journal) -> Result<Control, StartE
     let (tell_ready, ready) = sync_channel(1);
     let config = config.clone();
     let thread = std::thread::Builder::new().name("qf-control".to_owned()).spawn(move || {
-        let parts = Parts { config, journal, notes, commands, wake };
+        let parts = Parts { config, journal, notes, commands, wake, misses };
         live(parts, &tell_ready);
         // Nobody waits for the end of a service that is being dropped.
         let _ = tell_end.send(());
@@ -87,6 +88,7 @@ struct Parts {
     notes: Notes,
     commands: Receiver<Command>,
     wake: Arc<OwnedFd>,
+    misses: Misses,
 }
 
 fn live(parts: Parts, tell: &SyncSender<Result<Ready, StartError>>) {
@@ -102,7 +104,7 @@ fn live(parts: Parts, tell: &SyncSender<Result<Ready, StartError>>) {
 }
 
 fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
-    let Parts { config, journal, notes, commands, wake } = parts;
+    let Parts { config, journal, notes, commands, wake, misses } = parts;
     let policy = reserve_for_ourselves(config.control_reservation()?);
     memory::prefault_stack();
     let capacity = match config.limits.capacity {
@@ -120,7 +122,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     });
     let observer = observe::open();
     let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy };
-    let core = Core::new(host, Box::new(mechanism), notes);
+    let core = Core::new(host, Box::new(mechanism), notes, misses);
     Ok((Engine::new(core, observer, Bounds::of(&config), commands, &wake)?, ready))
 }
 

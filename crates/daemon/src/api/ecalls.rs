@@ -1,0 +1,268 @@
+//! The paths of ECalls. Whatever compiles, installs or waits does so in a worker thread, so that the API's own
+//! thread goes on serving.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{
+    AttributeChange, CallAnswer, CallRequest, EventRequest, HandlerInfo, HandlerRequest, Raised, ServiceInfo,
+    ServiceRequest, SubscriptionInfo, SubscriptionRequest,
+};
+
+use super::routes::{Answer, Context, read};
+use crate::auth::Peer;
+use crate::problem;
+
+pub(super) fn routes() -> Router<Context> {
+    Router::new()
+        .route("/v1/services", get(services).post(register))
+        .route("/v1/services/{name}", get(service).delete(unregister))
+        .route("/v1/services/{name}/events", post(raise))
+        .route("/v1/services/{name}/call", post(call))
+        .route("/v1/handlers", get(handlers))
+        .route("/v1/handlers/{name}", get(handler).put(put_handler).delete(remove_handler))
+        .route("/v1/subscriptions", get(subscriptions).post(subscribe))
+        .route("/v1/subscriptions/{id}", get(subscription).patch(set_attributes).delete(unsubscribe))
+}
+
+/// Runs `act` where it may take its time.
+async fn aside<T: Send + 'static>(act: impl FnOnce() -> Result<T, Problem> + Send + 'static) -> Result<T, Problem> {
+    let failed = |_| Err(problem::internal("the request was not answered".to_owned()));
+    tokio::task::spawn_blocking(act).await.unwrap_or_else(failed)
+}
+
+/// Services one can subscribe to
+#[utoipa::path(get, path = "/v1/services", responses(
+    (status = 200, description = "All services, available or not", body = Vec<ServiceInfo>),
+))]
+pub(crate) async fn services(State(context): State<Context>) -> Answer<Json<Vec<ServiceInfo>>> {
+    Ok(Json(aside(move || Ok(context.ecalls.services())).await?))
+}
+
+/// One service
+#[utoipa::path(get, path = "/v1/services/{name}", params(("name" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The service", body = ServiceInfo),
+    (status = 404, description = "There is none of this name", body = Problem),
+))]
+pub(crate) async fn service(State(context): State<Context>, Path(name): Path<String>) -> Answer<Json<ServiceInfo>> {
+    Ok(Json(aside(move || context.ecalls.service(&name)).await?))
+}
+
+/// Announce a service, for as long as its connection lasts
+#[utoipa::path(post, path = "/v1/services", request_body = ServiceRequest, responses(
+    (status = 201, description = "Registered", body = ServiceInfo),
+    (status = 404, description = "No such connection to ecalls.sock", body = Problem),
+    (status = 409, description = "The name is taken", body = Problem),
+    (status = 422, description = "The format is not understood", body = Problem),
+    (status = 429, description = "Too many services", body = Problem),
+))]
+pub(crate) async fn register(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Answer<Response> {
+    let request: ServiceRequest = read(body).await?;
+    let info = aside(move || context.ecalls.register(peer, request)).await?;
+    Ok((StatusCode::CREATED, Json(info)).into_response())
+}
+
+/// End a service; its subscribers are told
+#[utoipa::path(delete, path = "/v1/services/{name}", params(("name" = String, Path, description = "Its name")), responses(
+    (status = 204, description = "It has ended"),
+    (status = 403, description = "Another user's service", body = Problem),
+    (status = 404, description = "There is none of this name", body = Problem),
+))]
+pub(crate) async fn unregister(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    aside(move || context.ecalls.unregister(peer, &name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Raise an event of a service of this user
+#[utoipa::path(post, path = "/v1/services/{name}/events", request_body = EventRequest,
+    params(("name" = String, Path, description = "The service's name")), responses(
+    (status = 200, description = "For how many subscriptions it was queued, or dropped", body = Raised),
+    (status = 403, description = "Another user's service, or the kernel's", body = Problem),
+    (status = 404, description = "There is none of this name", body = Problem),
+    (status = 422, description = "The data does not have the service's format", body = Problem),
+))]
+pub(crate) async fn raise(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Answer<Json<Raised>> {
+    let request: EventRequest = read(body).await?;
+    Ok(Json(context.ecalls.raise_by_name(peer, &name, &request)?))
+}
+
+/// Ask a service's owner, and wait for its answer
+#[utoipa::path(post, path = "/v1/services/{name}/call", request_body = CallRequest,
+    params(("name" = String, Path, description = "The service's name")), responses(
+    (status = 200, description = "What it answered", body = CallAnswer),
+    (status = 403, description = "Another user's service", body = Problem),
+    (status = 404, description = "There is none of this name", body = Problem),
+    (status = 409, description = "It did not answer in time, or has gone", body = Problem),
+))]
+pub(crate) async fn call(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Answer<Json<CallAnswer>> {
+    let request: CallRequest = read(body).await?;
+    let (ms, most) = (request.timeout_ms, context.timeout.as_millis() as u64);
+    if ms >= most {
+        return Err(problem::invalid(format!("timeout_ms is {ms}; calls are given up after {most} ms in all")).into());
+    }
+    Ok(Json(context.ecalls.call(peer, &name, &request.data, Duration::from_millis(ms)).await?))
+}
+
+/// Named handlers
+#[utoipa::path(get, path = "/v1/handlers", responses(
+    (status = 200, description = "Those that the caller may use", body = Vec<HandlerInfo>),
+))]
+pub(crate) async fn handlers(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+) -> Answer<Json<Vec<HandlerInfo>>> {
+    Ok(Json(context.ecalls.handlers(peer)))
+}
+
+/// One named handler
+#[utoipa::path(get, path = "/v1/handlers/{name}", params(("name" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The handler", body = HandlerInfo),
+    (status = 404, description = "There is none of this name for the caller", body = Problem),
+))]
+pub(crate) async fn handler(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+) -> Answer<Json<HandlerInfo>> {
+    Ok(Json(context.ecalls.handler(peer, &name)?))
+}
+
+/// Give a handler a name
+#[utoipa::path(put, path = "/v1/handlers/{name}", request_body = HandlerRequest,
+    params(("name" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "It has that name now", body = HandlerInfo),
+    (status = 409, description = "The name is another user's", body = Problem),
+    (status = 422, description = "The code does not parse", body = Problem),
+    (status = 429, description = "Too many handlers", body = Problem),
+))]
+pub(crate) async fn put_handler(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Answer<Json<HandlerInfo>> {
+    let request: HandlerRequest = read(body).await?;
+    Ok(Json(aside(move || context.ecalls.put_handler(peer, &name, request)).await?))
+}
+
+/// Take a handler's name away
+#[utoipa::path(delete, path = "/v1/handlers/{name}", params(("name" = String, Path, description = "Its name")), responses(
+    (status = 204, description = "It is gone; subscriptions that use it go on"),
+    (status = 404, description = "There is none of this name for the caller", body = Problem),
+))]
+pub(crate) async fn remove_handler(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    context.ecalls.remove_handler(peer, &name)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Subscribe
+#[utoipa::path(post, path = "/v1/subscriptions", request_body = SubscriptionRequest, responses(
+    (status = 201, description = "Installed", body = SubscriptionInfo),
+    (status = 403, description = "Not for this user, or another user's process", body = Problem),
+    (status = 404, description = "No such service, handler or connection", body = Problem),
+    (status = 409, description = "The service cannot be had here", body = Problem),
+    (status = 422, description = "The code does not compile, or the parts do not fit together", body = Problem),
+    (status = 429, description = "A limit of the section [ecalls] is reached", body = Problem),
+))]
+pub(crate) async fn subscribe(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Answer<Response> {
+    let request: SubscriptionRequest = read(body).await?;
+    let info = aside(move || context.ecalls.subscribe(peer, request)).await?;
+    Ok((StatusCode::CREATED, Json(info)).into_response())
+}
+
+/// Subscriptions of this user
+#[utoipa::path(get, path = "/v1/subscriptions", responses(
+    (status = 200, description = "All of them for root", body = Vec<SubscriptionInfo>),
+))]
+pub(crate) async fn subscriptions(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+) -> Answer<Json<Vec<SubscriptionInfo>>> {
+    Ok(Json(aside(move || Ok(context.ecalls.subscriptions(peer))).await?))
+}
+
+/// One subscription
+#[utoipa::path(get, path = "/v1/subscriptions/{id}", params(("id" = u64, Path, description = "Its number")), responses(
+    (status = 200, description = "The subscription", body = SubscriptionInfo),
+    (status = 403, description = "Another user's", body = Problem),
+    (status = 404, description = "There is none of this number", body = Problem),
+))]
+pub(crate) async fn subscription(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<Json<SubscriptionInfo>> {
+    let id = number(&id)?;
+    Ok(Json(aside(move || context.ecalls.subscription(peer, id)).await?))
+}
+
+/// Change attributes of a subscription
+#[utoipa::path(patch, path = "/v1/subscriptions/{id}", request_body = AttributeChange,
+    params(("id" = u64, Path, description = "Its number")), responses(
+    (status = 200, description = "Changed", body = SubscriptionInfo),
+    (status = 403, description = "Another user's", body = Problem),
+    (status = 404, description = "There is none of this number", body = Problem),
+    (status = 422, description = "No handler uses an attribute of this name", body = Problem),
+))]
+pub(crate) async fn set_attributes(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Answer<Json<SubscriptionInfo>> {
+    let (id, change): (_, AttributeChange) = (number(&id)?, read(body).await?);
+    Ok(Json(context.ecalls.set_attributes(peer, id, &change.attributes)?))
+}
+
+/// End a subscription
+#[utoipa::path(delete, path = "/v1/subscriptions/{id}", params(("id" = u64, Path, description = "Its number")), responses(
+    (status = 204, description = "It has ended, and nothing of it is left in the kernel"),
+    (status = 403, description = "Another user's", body = Problem),
+    (status = 404, description = "There is none of this number", body = Problem),
+))]
+pub(crate) async fn unsubscribe(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<StatusCode> {
+    let id = number(&id)?;
+    aside(move || context.ecalls.unsubscribe(peer, id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn number(id: &str) -> Result<u64, Problem> {
+    let shown: String = id.chars().take(40).collect();
+    id.parse().map_err(|_| problem::invalid(format!("{shown:?} is not the number of a subscription")))
+}

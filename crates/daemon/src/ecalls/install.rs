@@ -1,0 +1,486 @@
+//! From a request to a subscription that works. All or nothing: whatever was made on the way goes when an error is
+//! returned, and the registry is changed in the last step only.
+//!
+//! ```text
+//! who, what ─> may they? ─> order ─> compile ─> memory ─> stages in the daemon ─> hook in the kernel ─> books
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use qfabric_ecode::{Environment, Limits, Program};
+use qfabric_linux::ecalls::{Install, Installed, Step as KernelStep};
+use qfabric_types::api::ecalls::{
+    MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
+};
+use qfabric_types::api::{Covers, Problem};
+use qfabric_types::format::Format;
+use qfabric_types::memory::{ATTRIBUTES, Geometry};
+use qfabric_types::{Nanos, Owner};
+
+use super::handler::Handler;
+use super::memory::{Down, Up};
+use super::plan::Plan;
+use super::pool::Backlog;
+use super::raise::place;
+use super::registry::{GroupHook, Tail};
+use super::subscription::{Stage, Subscription, Tally};
+use super::{Ecalls, KernelSide, Source, lock, misses, problems};
+use crate::auth::{self, Peer, Target};
+use crate::problem;
+
+/// Events a call of a handler may emit.
+const EMISSIONS: u32 = 16;
+
+/// A subscription in the making.
+struct Draft {
+    peer: Peer,
+    request: SubscriptionRequest,
+    service: ServiceInfo,
+    owner: Owner,
+    target: Option<Target>,
+    plan: Plan,
+    limits: Limits,
+    /// Of each handler, in the order of the chain.
+    programs: Vec<Program>,
+    /// The session's attributes, with those of these handlers.
+    attributes: Vec<String>,
+    down: Arc<Down>,
+    /// What the memory holds; without memory what the last step gets.
+    format: Format,
+    geometry: Option<Geometry>,
+}
+
+impl Ecalls {
+    /// Subscribes.
+    pub fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
+        let started = Instant::now();
+        let service = self.service(&request.service)?;
+        let _one_at_a_time = lock(&self.setup);
+        let draft = self.draft(peer, request, service)?;
+        let (id, up) = (self.registry().number(), draft.make_memory()?);
+        let stages = draft.stages(&up)?;
+        let installed = match draft.is_at_hook() {
+            true => Some(self.hook(&draft, id, up.as_ref())?),
+            false => None,
+        };
+        let of_group = self.hook_of_group(&draft)?;
+        let took = started.elapsed().as_micros() as u64;
+        let subscription = Arc::new(draft.finish(id, up, stages, installed, self.config.queue_per_subscription, took));
+        self.commit(subscription, of_group)
+    }
+
+    fn draft(&self, peer: Peer, mut request: SubscriptionRequest, service: ServiceInfo) -> Result<Draft, Problem> {
+        let granted = self.check_service(peer, &service)?;
+        let target = who_is_told(peer, &mut request)?;
+        narrow(peer, &mut request, &service, granted)?;
+        let at_hook = service.origin == Origin::Kernel && request.group.is_none();
+        let plan = Plan::of(&request, at_hook).map_err(problems::chain)?;
+        check_signal_target(&plan, target.as_ref())?;
+        self.registry().check_room_for_subscription(peer.owner, &self.config)?;
+        let (down, known) = self.session_of(peer, &request)?;
+        let limits = self.limits(&request)?;
+        let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
+        let format = delivered(&service.format, &plan, &programs);
+        let geometry = geometry(request.memory_up.as_ref(), &format)?;
+        let bytes = geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
+        self.registry().check_room_for_memory(peer.owner, bytes, &self.config)?;
+        check_fault_policy(&request, &programs)?;
+        numbered(&attributes, &request.attributes)?;
+        let owner = peer.owner;
+        Ok(Draft { peer, request, service, owner, target, plan, limits, programs, attributes, down, format, geometry })
+    }
+
+    /// Whether `peer` may use the service at all; `true`: all of it, not only what concerns its own processes.
+    fn check_service(&self, peer: Peer, service: &ServiceInfo) -> Result<bool, Problem> {
+        if let Some(why) = &service.unavailable {
+            let (what, remedy) = why.split_once("; ").unwrap_or((why, "see qfabric doctor"));
+            return Err(problems::unavailable(&service.name, what, remedy));
+        }
+        let granted = self.config.grants(peer.owner, &service.name);
+        let Some(owner) = service.owner else { return Ok(granted) };
+        let open = self.registry().services.get(&service.id).and_then(|s| s.owner).is_some_and(|owner| owner.open);
+        match granted || open || peer.may_touch(owner) {
+            true => Ok(true),
+            false => Err(problems::not_your_service(&service.name, owner.uid, peer.owner.uid)),
+        }
+    }
+
+    fn limits(&self, request: &SubscriptionRequest) -> Result<Limits, Problem> {
+        let most = self.config.max_fuel;
+        match request.fuel.unwrap_or(most) {
+            fuel if (1..=most).contains(&fuel) => Ok(Limits { fuel, emissions: EMISSIONS }),
+            fuel => Err(problems::limit(&format!("{fuel} turns of loops in one call"), most, "ecalls.max_fuel")),
+        }
+    }
+
+    /// The memory_down of the connection, with the attributes that have their numbers; or one of its own.
+    fn session_of(&self, peer: Peer, request: &SubscriptionRequest) -> Result<(Arc<Down>, Vec<String>), Problem> {
+        let Some(lease) = request.lease else {
+            let made = Down::new(self.kernel().is_ok());
+            let failed = |error: io::Error| problem::internal(format!("cannot make memory_down: {error}"));
+            return Ok((Arc::new(made.map_err(failed)?), Vec::new()));
+        };
+        let known = self.registry().lease(lease, peer)?.attributes.clone();
+        Ok((self.down_of(lease)?, known))
+    }
+
+    /// The programs of the chain's handlers; each gets what the one before makes.
+    fn compile(
+        &self,
+        peer: Peer,
+        request: &SubscriptionRequest,
+        service: &ServiceInfo,
+        plan: &Plan,
+        mut attributes: Vec<String>,
+    ) -> Result<(Vec<Program>, Vec<String>), Problem> {
+        let (mut input, mut programs) = (service.format.clone(), Vec::new());
+        for step in plan.in_kernel.iter().chain(&plan.in_daemon) {
+            let code = match step {
+                Step::KHandler => {
+                    let name = request.k_handler.as_deref().unwrap_or_default();
+                    self.registry().handler(name, peer)?.info.code.clone()
+                }
+                Step::KCode => request.k_code.clone().unwrap_or_default(),
+                _ => continue,
+            };
+            let environment =
+                Environment { input: Some(input.clone()), attributes: attributes.clone(), ..Environment::default() };
+            let program = qfabric_ecode::compile(&code, &environment);
+            let program = program.map_err(|diagnostics| problems::code(step.name(), &diagnostics))?;
+            attributes.clone_from(&program.attributes);
+            input = program.output.clone().unwrap_or(input);
+            programs.push(program);
+        }
+        match attributes.len() <= ATTRIBUTES {
+            true => Ok((programs, attributes)),
+            false => Err(problems::limit(
+                &format!("the handlers of this connection use {} attributes", attributes.len()),
+                ATTRIBUTES,
+                "nothing: use another connection",
+            )),
+        }
+    }
+
+    /// Puts the chain's beginning at the hook.
+    fn hook(&self, draft: &Draft, id: u64, up: Option<&Up>) -> Result<Installed, Problem> {
+        let side = self.kernel_side(&draft.service.name)?;
+        let mut programs = draft.programs.iter();
+        let mut steps = Vec::new();
+        for step in &draft.plan.in_kernel {
+            steps.push(match step {
+                Step::MemoryUp => memory_step(draft, up)?,
+                _ => KernelStep::Handler(programs.next().expect("a program for every handler")),
+            });
+        }
+        if !draft.plan.in_daemon.is_empty() {
+            steps.push(KernelStep::Tail { ring: &side.ring, id });
+        }
+        install(side, draft, &steps)
+    }
+
+    /// A group's members share one hook, which only hands events over.
+    fn hook_of_group(&self, draft: &Draft) -> Result<Option<GroupHook>, Problem> {
+        let name = draft.request.group.as_ref().filter(|_| draft.service.origin == Origin::Kernel);
+        let Some(name) = name else { return Ok(None) };
+        let (options, only_pid) = (&draft.request.options, draft.request.only_pid);
+        {
+            let registry = self.registry();
+            let groups = registry.services.get(&draft.service.id).map(|service| &service.groups);
+            let hook = groups.and_then(|groups| groups.get(name)).and_then(|group| group.hook.as_ref());
+            if let Some(hook) = hook {
+                return match (&hook.options, hook.only_pid) == (options, only_pid) {
+                    true => Ok(None),
+                    false => Err(problems::chain(format!(
+                        "group {name} has other options; give all its members the same options and filter"
+                    ))),
+                };
+            }
+        }
+        let side = self.kernel_side(&draft.service.name)?;
+        let tail = self.registry().number();
+        let installed = install(side, draft, &[KernelStep::Tail { ring: &side.ring, id: tail }])?;
+        Ok(Some(GroupHook { installed, options: options.clone(), only_pid, tail }))
+    }
+
+    fn kernel_side(&self, service: &str) -> Result<&KernelSide, Problem> {
+        self.kernel().map_err(|why| problems::unavailable(service, &why.what, &why.remedy))
+    }
+
+    /// Onto the books; from here on events reach it.
+    fn commit(&self, subscription: Arc<Subscription>, hook: Option<GroupHook>) -> Result<SubscriptionInfo, Problem> {
+        let id = subscription.id;
+        if let Some(target) = &subscription.target {
+            let failed = |error: io::Error| problem::internal(format!("cannot watch the process: {error}"));
+            self.watch(target, Source::Process(id)).map_err(failed)?;
+        }
+        let mut registry = self.registry();
+        if let Some(lease) = subscription.lease {
+            let lease = registry.leases.get_mut(&lease).ok_or_else(|| problems::no_such_lease(lease))?;
+            lease.attributes.clone_from(&subscription.attributes);
+        }
+        let service = registry.services.get_mut(&subscription.service);
+        let service = service.ok_or_else(|| problems::no_such_service(&subscription.service_name))?;
+        service.subscriptions.push(subscription.clone());
+        let tail = hook.as_ref().map(|hook| hook.tail);
+        if let Some(name) = &subscription.group {
+            let group = service.groups.entry(name.clone()).or_default();
+            group.hook = hook.or(group.hook.take());
+        }
+        registry.subscriptions.insert(id, subscription.clone());
+        registry.tails.insert(id, Tail::Subscription(id));
+        if let (Some(tail), Some(group)) = (tail, &subscription.group) {
+            registry.tails.insert(tail, Tail::Group(subscription.service, group.clone()));
+        }
+        self.misses.want(registry.has_subscriber(misses::SERVICE));
+        drop(registry);
+        // The dispatcher judges faults from now on.
+        self.nudge();
+        Ok(subscription.info())
+    }
+}
+
+impl Draft {
+    /// Whether some of the chain runs in the kernel, or its events come from there.
+    fn is_at_hook(&self) -> bool {
+        self.service.origin == Origin::Kernel && self.request.group.is_none()
+    }
+
+    fn make_memory(&self) -> Result<Option<Up>, Problem> {
+        let by_kernel = self.plan.in_kernel.contains(&Step::MemoryUp);
+        let failed = |error: io::Error| problem::internal(format!("cannot make memory_up: {error}"));
+        self.geometry.map(|geometry| Up::new(geometry, by_kernel)).transpose().map_err(failed)
+    }
+
+    /// The steps that the daemon carries out.
+    fn stages(&self, up: &Option<Up>) -> Result<Vec<Stage>, Problem> {
+        debug_assert_eq!(up.is_some(), self.request.memory_up.is_some());
+        let in_kernel = self.plan.in_kernel.iter().filter(|step| is_handler(**step)).count();
+        let mut programs = self.programs.iter().skip(in_kernel);
+        let mut format = self.format_behind(in_kernel);
+        let mut stages = Vec::new();
+        for step in &self.plan.in_daemon {
+            stages.push(match step {
+                Step::KThread => Stage::Thread,
+                Step::MemoryUp => Stage::Memory(self.position(&format)?),
+                Step::Signal => self.signal(&format)?,
+                Step::KHandler | Step::KCode => {
+                    let program = programs.next().expect("a program for every handler");
+                    format = program.output.clone().unwrap_or(format);
+                    let handler = Handler::new(program, self.limits, self.down.clone());
+                    Stage::Handler(Mutex::new(handler.map_err(problem::internal)?))
+                }
+            });
+        }
+        Ok(stages)
+    }
+
+    /// What events look like behind the first `handlers` handlers.
+    fn format_behind(&self, handlers: usize) -> Format {
+        let outputs = self.programs.iter().take(handlers).filter_map(|program| program.output.as_ref());
+        outputs.last().unwrap_or(&self.service.format).clone()
+    }
+
+    fn signal(&self, format: &Format) -> Result<Stage, Problem> {
+        let number = self.request.signal.unwrap_or_default();
+        let named = match &self.request.signal_value {
+            Some(field) => Some(place(format, field).ok_or_else(|| no_such_field(format, field))?),
+            None => format.fields.first().and_then(|field| place(format, &field.name)),
+        };
+        Ok(Stage::Signal { number, value: named })
+    }
+
+    fn position(&self, format: &Format) -> Result<Option<super::subscription::Place>, Problem> {
+        let field = self.request.memory_up.as_ref().and_then(|memory| memory.position.as_ref());
+        field.map(|field| place(format, field).ok_or_else(|| no_such_field(format, field))).transpose()
+    }
+
+    fn finish(
+        self,
+        id: u64,
+        up: Option<Up>,
+        stages: Vec<Stage>,
+        installed: Option<Installed>,
+        backlog: usize,
+        installed_in_us: u64,
+    ) -> Subscription {
+        let Draft { request, service, owner, target, plan, attributes, down, format, geometry, .. } = self;
+        for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
+            down.words().set_attribute(number, value);
+        }
+        Subscription {
+            id,
+            service: service.id,
+            service_name: service.name,
+            owner,
+            lease: request.lease,
+            process_id: request.process_id,
+            only_pid: request.only_pid,
+            group: request.group,
+            plan,
+            deadline: deadline(request.deadline_us),
+            format,
+            memory: request.memory_up,
+            memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
+            attributes,
+            down,
+            up,
+            stages,
+            target: target.map(|target| target.watch),
+            on_fault: request.on_fault,
+            installed_in_us,
+            installed: installed.into(),
+            state: State::Active.into(),
+            waiting: AtomicUsize::new(0),
+            backlog: Backlog::new(backlog).into(),
+            tally: Tally::default(),
+            faults: Default::default(),
+        }
+    }
+}
+
+fn deadline(us: u64) -> Option<Nanos> {
+    (us > 0).then(|| Nanos::from_micros(us))
+}
+
+fn is_handler(step: Step) -> bool {
+    matches!(step, Step::KHandler | Step::KCode)
+}
+
+fn install(side: &KernelSide, draft: &Draft, steps: &[KernelStep<'_>]) -> Result<Installed, Problem> {
+    let request = Install {
+        service: &draft.service.name,
+        options: &draft.request.options,
+        only_pid: draft.request.only_pid,
+        steps,
+        limits: draft.limits,
+        down: draft.down.map(),
+        deadline: deadline(draft.request.deadline_us),
+        fault_passes: draft.request.on_fault == OnFault::Pass,
+    };
+    side.kernel.install(&request).map_err(|error| problems::install(&error))
+}
+
+fn memory_step<'a>(draft: &'a Draft, up: Option<&'a Up>) -> Result<KernelStep<'a>, Problem> {
+    let none = || problem::internal("memory_up for the kernel was not made".to_owned());
+    let memory = up.and_then(Up::map).ok_or_else(none)?;
+    let position = draft.request.memory_up.as_ref().and_then(|memory| memory.position.as_deref());
+    Ok(KernelStep::Memory { memory, position })
+}
+
+/// The process that is told, alive and the caller's. A subscription without a lease is about the process it filters
+/// for; without either it is nobody's, which only root may have.
+fn who_is_told(peer: Peer, request: &mut SubscriptionRequest) -> Result<Option<Target>, Problem> {
+    if request.process_id == 0 {
+        request.process_id = match request.lease {
+            Some(_) => peer.pid,
+            None => request.only_pid.unwrap_or(0),
+        };
+    }
+    match (request.process_id, peer.owner.uid) {
+        (0, 0) => Ok(None),
+        (0, _) => Err(problems::chain("no process is named; name one of yours as process_id or only_pid".to_owned())),
+        (pid, _) => auth::target(peer, pid, Covers::Program).map(Some),
+    }
+}
+
+/// Who is not granted the whole service gets what concerns a process of its own: the one that is told, if it names
+/// no other.
+fn narrow(peer: Peer, request: &mut SubscriptionRequest, service: &ServiceInfo, granted: bool) -> Result<(), Problem> {
+    if !granted && !service.concerns_process {
+        return Err(problems::not_granted(&service.name, peer.owner.uid));
+    }
+    if !granted && request.only_pid.is_none() {
+        request.only_pid = Some(request.process_id);
+    }
+    let Some(pid) = request.only_pid else { return Ok(()) };
+    if !service.concerns_process {
+        let why = format!("events of {} concern no process; leave only_pid out", service.name);
+        return Err(problems::chain(why));
+    }
+    auth::target(peer, pid, Covers::Program).map(drop)
+}
+
+fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {
+    match plan.in_daemon.contains(&Step::Signal) && target.is_none() {
+        true => Err(problems::chain("nobody is named to get the signal; give process_id".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// What events look like where they are written into memory; without memory, at the end.
+fn delivered(input: &Format, plan: &Plan, programs: &[Program]) -> Format {
+    let mut format = input.clone();
+    let mut programs = programs.iter();
+    for step in plan.in_kernel.iter().chain(&plan.in_daemon) {
+        match step {
+            Step::MemoryUp => return format,
+            Step::KHandler | Step::KCode => {
+                format = programs.next().and_then(|program| program.output.clone()).unwrap_or(format);
+            }
+            _ => {}
+        }
+    }
+    format
+}
+
+fn geometry(memory: Option<&MemoryUp>, format: &Format) -> Result<Option<Geometry>, Problem> {
+    let Some(memory) = memory else { return Ok(None) };
+    let made = Geometry::new(memory.layout, memory.slots, format.size);
+    made.map(Some).map_err(|error| problems::chain(error.to_string()))
+}
+
+/// An event that a handler faulted on can go on as it came only where the next step expects it so.
+fn check_fault_policy(request: &SubscriptionRequest, programs: &[Program]) -> Result<(), Problem> {
+    let changes = programs.iter().any(|program| program.output.as_ref().is_some_and(|output| *output != program.input));
+    match request.on_fault == OnFault::Pass && changes {
+        true => {
+            Err(problems::chain("on_fault is pass, but a handler makes events of another format; use block".to_owned()))
+        }
+        false => Ok(()),
+    }
+}
+
+fn no_such_field(format: &Format, field: &str) -> Problem {
+    let known: Vec<_> = format.fields.iter().map(|field| field.name.as_str()).collect();
+    problems::chain(format!("struct {} has no number {field}; it has {}", format.name, known.join(", ")))
+}
+
+/// Values of attributes by their numbers; a name that is not used is refused.
+pub(super) fn numbered<'a>(
+    names: &[String],
+    values: impl IntoIterator<Item = (&'a String, &'a i64)>,
+) -> Result<BTreeMap<usize, i64>, Problem> {
+    let number = |(name, value): (&String, &i64)| {
+        let found = names.iter().position(|known| known == name);
+        found
+            .map(|number| (number, *value))
+            .ok_or_else(|| problems::chain(format!("no handler uses attribute {name}; they use: {}", names.join(", "))))
+    };
+    values.into_iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_numbered_by_their_names_and_unknown_ones_refused() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let values = BTreeMap::from([("b".to_owned(), 7)]);
+        assert_eq!(numbered(&names, &values).unwrap(), BTreeMap::from([(1, 7)]));
+        let unknown = BTreeMap::from([("c".to_owned(), 7)]);
+        assert!(numbered(&names, &unknown).unwrap_err().next_step.contains("a, b"));
+    }
+
+    #[test]
+    fn whoever_names_no_process_is_told_which_to_name() {
+        let peer = |uid| Peer { pid: std::process::id() as i32, owner: Owner { uid, gid: uid } };
+        let mut request = SubscriptionRequest::default();
+        assert!(who_is_told(peer(0), &mut request).unwrap().is_none());
+        assert_eq!(who_is_told(peer(5), &mut request).unwrap_err().code, "chain");
+    }
+}

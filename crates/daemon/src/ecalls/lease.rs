@@ -1,0 +1,237 @@
+//! `ecalls.sock`: connections, and what comes through them. Everything that arrives is hostile: bounded, checked,
+//! and answered or counted.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use qfabric_linux::ecalls::{SocketModule, bind_socket_as};
+use qfabric_shm::fds;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
+use qfabric_types::ecalls_wire::{FromClient, FromDaemon, Given, Raise, VERSION};
+use rustix::net::{SocketFlags, accept_with};
+
+use super::memory::Down;
+use super::raise::Event;
+use super::registry::Lease;
+use super::subscription::{Subscription, count};
+use super::{Ecalls, Source, problems};
+use crate::auth::Peer;
+use crate::problem;
+
+/// Messages read from one connection per turn.
+const MESSAGES_PER_TURN: usize = 64;
+/// Connections accepted per turn.
+const ACCEPTED_PER_TURN: usize = 16;
+
+impl Ecalls {
+    /// Takes in who is waiting.
+    pub(super) fn accept(&self, listener: &OwnedFd) {
+        for _ in 0..ACCEPTED_PER_TURN {
+            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => self.take_in(socket),
+                Err(rustix::io::Errno::WOULDBLOCK) => return,
+                Err(error) => return tracing::warn!(%error, "cannot accept a connection for ECalls"),
+            }
+        }
+    }
+
+    fn take_in(&self, socket: OwnedFd) {
+        let Ok(peer) = Peer::of(&socket) else { return };
+        let socket = Arc::new(socket);
+        let mut registry = self.registry();
+        let own = registry.leases.values().filter(|lease| lease.peer.owner.uid == peer.owner.uid).count();
+        let full = registry.leases.len() >= self.config.max_leases
+            || (peer.owner.uid != 0 && own >= self.config.max_leases_per_user);
+        if full {
+            let problem =
+                problems::limit("too many connections for ECalls", self.config.max_leases, "ecalls.max_leases");
+            return send(&socket, &FromDaemon::Refused(&told(&problem)), &[]);
+        }
+        let id = registry.number();
+        let lease = Lease { peer, socket: socket.clone(), down: None, attributes: Vec::new(), sockets: None };
+        registry.leases.insert(id, lease);
+        drop(registry);
+        if self.watch(&*socket, Source::Lease(id)).is_err() {
+            self.end_lease(id);
+        }
+    }
+
+    /// Reads what a connection has to say.
+    pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8]) {
+        let found = self.registry().leases.get(&id).map(|lease| (lease.socket.clone(), lease.peer));
+        let Some((socket, peer)) = found else { return };
+        for _ in 0..MESSAGES_PER_TURN {
+            match fds::recv_now(&*socket, buffer) {
+                Ok(got) if got.length > 0 => match FromClient::decode(&buffer[..got.length]) {
+                    Some(message) => self.obey(id, peer, &socket, &message, &got.fds),
+                    None => count(&self.totals.nonsense),
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Longer than any message: it is gone, the connection is still good.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => count(&self.totals.nonsense),
+                Ok(_) | Err(_) => return self.end_lease(id),
+            }
+        }
+    }
+
+    fn obey(&self, id: LeaseId, peer: Peer, socket: &OwnedFd, message: &FromClient<'_>, came: &[OwnedFd]) {
+        let answer = match message {
+            FromClient::Raise(raise) => return self.raised(peer, raise),
+            FromClient::Reply { call, data } => return self.replied(id, *call, data),
+            FromClient::Hello { version } => return welcome(socket, id, *version),
+            FromClient::Take(subscription) => self.give_memory(socket, peer, *subscription),
+            FromClient::TakeDown => self.give_down(socket, id),
+            FromClient::TakeSockets => self.give_sockets(socket, id),
+            FromClient::Bind(slot) => self.bind(socket, id, *slot, came),
+        };
+        if let Err(problem) = answer {
+            send(socket, &FromDaemon::Refused(&told(&problem)), &[]);
+        }
+    }
+
+    fn raised(&self, peer: Peer, raise: &Raise<'_>) {
+        let event = Event::now(raise.pid, raise.data, raise.deadline_us, raise.cpu);
+        if self.raise_by_lease(peer, raise.service, &event).is_none() {
+            count(&self.totals.nonsense);
+        }
+    }
+
+    /// Only the service's own connection may answer for it.
+    fn replied(&self, id: LeaseId, call: u64, data: &[u8]) {
+        let mut registry = self.registry();
+        let Some(service) = registry.calls.get(&call).map(|call| call.service) else { return };
+        let owner = registry.services.get(&service).and_then(|service| service.owner);
+        if owner.is_some_and(|owner| owner.lease == id)
+            && let Some(call) = registry.calls.remove(&call)
+        {
+            // Nobody waits any more where the caller has given up.
+            let _ = call.answer.send(data.to_vec());
+        }
+    }
+
+    fn give_memory(&self, socket: &OwnedFd, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
+        let subscription = self.registry().subscription(id, peer)?.clone();
+        let none = || problems::chain(format!("subscription {id} has no memory_up; subscribe with one"));
+        let up = subscription.up.as_ref().ok_or_else(none)?;
+        let given = FromDaemon::Given(Given(Given::UP | Given::WAKE));
+        up.with_fds(|fds| send(socket, &given, &fds));
+        Ok(())
+    }
+
+    fn give_down(&self, socket: &OwnedFd, id: LeaseId) -> Result<(), Problem> {
+        let down = self.down_of(id)?;
+        send(socket, &FromDaemon::Given(Given(Given::DOWN)), &[down.fd()]);
+        Ok(())
+    }
+
+    /// The session's memory_down, made at its first use.
+    pub(super) fn down_of(&self, id: LeaseId) -> Result<Arc<Down>, Problem> {
+        let for_kernel = self.kernel().is_ok();
+        let mut registry = self.registry();
+        let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
+        if let Some(down) = &lease.down {
+            return Ok(down.clone());
+        }
+        let made = Down::new(for_kernel);
+        let down = Arc::new(made.map_err(|error| problem::internal(format!("cannot make memory_down: {error}")))?);
+        lease.down = Some(down.clone());
+        Ok(down)
+    }
+
+    fn give_sockets(&self, socket: &OwnedFd, id: LeaseId) -> Result<(), Problem> {
+        let module = self.module_of(id)?;
+        let given = FromDaemon::Given(Given(Given::WAKE | Given::SOCKETS | Given::BIND));
+        send(socket, &given, &[module.wake_fd(), module.page_fd(), module.bind_fd()]);
+        Ok(())
+    }
+
+    fn module_of(&self, id: LeaseId) -> Result<Arc<SocketModule>, Problem> {
+        let side = self.kernel().map_err(|why| problems::unavailable("sock.ready", &why.what, &why.remedy))?;
+        if let Some(module) = self.registry().leases.get(&id).and_then(|lease| lease.sockets.clone()) {
+            return Ok(module);
+        }
+        let module = SocketModule::open(&side.kernel).map_err(|error| problems::install(&error))?;
+        let module = Arc::new(module);
+        let mut registry = self.registry();
+        let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
+        lease.sockets = Some(module.clone());
+        Ok(module)
+    }
+
+    fn bind(&self, socket: &OwnedFd, id: LeaseId, slot: u32, came: &[OwnedFd]) -> Result<(), Problem> {
+        let module = self.module_of(id)?;
+        let [bound] = came else {
+            return Err(problems::chain("no socket came along; send exactly one".to_owned()));
+        };
+        let refused = |error: io::Error| problems::chain(format!("the socket cannot be bound: {error}; send a socket"));
+        bind_socket_as(module.bind_fd(), bound.as_fd(), slot).map_err(refused)?;
+        send(socket, &FromDaemon::Given(Given(0)), &[]);
+        Ok(())
+    }
+
+    /// The connection has ended, and with it everything that was asked for under it.
+    pub(super) fn end_lease(&self, id: LeaseId) {
+        let mut registry = self.registry();
+        let Some(lease) = registry.leases.remove(&id) else { return };
+        let own = |owner: Option<super::ServiceOwner>| owner.is_some_and(|owner| owner.lease == id);
+        let services: Vec<_> = registry.services.iter().filter(|(_, s)| own(s.owner)).map(|(id, _)| *id).collect();
+        let held = |s: &&Arc<Subscription>| s.lease == Some(id);
+        let subscriptions: Vec<_> = registry.subscriptions.values().filter(held).map(|s| s.id).collect();
+        registry.handlers.retain(|_, handler| handler.lease != Some(id));
+        registry.calls.retain(|_, call| !services.contains(&call.service));
+        drop(registry);
+        self.forget(&*lease.socket);
+        services.into_iter().for_each(|id| self.end_service(id));
+        subscriptions.into_iter().for_each(|id| self.end_subscription(id));
+    }
+
+    /// A process that a subscription is about has ended.
+    pub(super) fn process_ended(&self, id: SubscriptionId) {
+        let found = self.registry().subscriptions.get(&id).cloned();
+        if let Some(subscription) = found {
+            self.tell_ended(&subscription, "its process has ended");
+            self.end_subscription(id);
+        }
+    }
+
+    pub(super) fn tell_ended(&self, subscription: &Subscription, why: &str) {
+        self.tell(subscription.lease, &FromDaemon::Ended { subscription: subscription.id, why });
+    }
+
+    pub(super) fn tell_taken_out(&self, subscription: &Subscription, why: &str) {
+        self.tell(subscription.lease, &FromDaemon::TakenOut { subscription: subscription.id, why });
+    }
+
+    /// Tells a connection, if there is one; whether it could be told.
+    pub(super) fn tell(&self, lease: Option<LeaseId>, message: &FromDaemon<'_>) -> bool {
+        let find = |id| self.registry().leases.get(&id).map(|lease| lease.socket.clone());
+        let Some(socket) = lease.and_then(find) else { return false };
+        send(&socket, message, &[]);
+        true
+    }
+}
+
+fn welcome(socket: &OwnedFd, id: LeaseId, version: u8) {
+    match version {
+        VERSION => send(socket, &FromDaemon::Welcome(id), &[]),
+        other => {
+            let why = format!("the client speaks version {other}, this daemon {VERSION}; install the same of both");
+            send(socket, &FromDaemon::Refused(&why), &[]);
+        }
+    }
+}
+
+/// A client that does not read what it is told misses it: the socket never makes us wait.
+fn send(socket: &OwnedFd, message: &FromDaemon<'_>, with: &[BorrowedFd<'_>]) {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    if let Err(error) = fds::send(socket, &bytes, with) {
+        tracing::debug!(%error, "a client of ECalls was not told");
+    }
+}
+
+fn told(problem: &Problem) -> String {
+    format!("{}; {}", problem.message, problem.next_step)
+}

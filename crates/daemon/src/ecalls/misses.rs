@@ -1,0 +1,147 @@
+//! `sched.deadline_miss`: from the control thread, which never waits, to the dispatcher.
+//!
+//! While nobody is subscribed a miss costs one look at a flag. Otherwise it goes into a bounded list; the lock is
+//! only tried, so that the control thread never waits for it, and what is not written is counted.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use qfabric_types::AppId;
+
+use crate::control::wake;
+
+/// Misses that wait. A dispatcher that is this far behind has other worries.
+const WAITING: usize = 1_024;
+
+/// The service's name.
+pub(crate) const SERVICE: &str = "sched.deadline_miss";
+
+/// The event's format, as C.
+pub(crate) const FORMAT: &str = "\
+struct deadline_miss {
+    unsigned long app;
+    long pid;
+    unsigned long job;
+    long error_ns;
+    unsigned long budget_ns;
+    unsigned long period_ns;
+};";
+
+/// A job that ended after its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Miss {
+    pub app: AppId,
+    pub pid: i32,
+    /// Its number among the application's jobs.
+    pub job: u64,
+    /// Its scheduling error.
+    pub error_ns: i64,
+    pub budget_ns: u64,
+    pub period_ns: u64,
+}
+
+impl Miss {
+    /// The bytes of [`FORMAT`].
+    pub fn bytes(&self) -> [u8; 48] {
+        let words =
+            [self.app.0, i64::from(self.pid) as u64, self.job, self.error_ns as u64, self.budget_ns, self.period_ns];
+        let mut bytes = [0; 48];
+        for (part, word) in bytes.chunks_mut(8).zip(words) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// The way of misses. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Misses(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// The dispatcher's.
+    wake: Arc<OwnedFd>,
+    wanted: AtomicBool,
+    list: Mutex<Vec<(Miss, u64)>>,
+    dropped: AtomicU64,
+}
+
+impl Misses {
+    /// An empty list, whose reader is woken through `wake`.
+    pub fn new(wake: Arc<OwnedFd>) -> Misses {
+        let (wanted, list, dropped) = (AtomicBool::new(false), Mutex::default(), AtomicU64::new(0));
+        Misses(Arc::new(Shared { wake, wanted, list, dropped }))
+    }
+
+    /// Whether somebody is subscribed.
+    pub fn wanted(&self) -> bool {
+        self.0.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Somebody is subscribed from now on, or nobody.
+    pub fn want(&self, wanted: bool) {
+        self.0.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Leaves a miss that was seen at `now_ns`. Never waits.
+    pub fn tell(&self, miss: Miss, now_ns: u64) {
+        let told = match self.0.list.try_lock() {
+            Ok(mut list) if list.len() < WAITING => {
+                list.push((miss, now_ns));
+                true
+            }
+            _ => false,
+        };
+        match told {
+            true => wake(&*self.0.wake),
+            false => {
+                self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes what was left, with the moments.
+    pub fn take(&self) -> Vec<(Miss, u64)> {
+        std::mem::take(&mut *super::lock(&self.0.list))
+    }
+
+    /// Misses that were not written down.
+    pub fn dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Misses {
+        Misses::new(Arc::new(crate::control::wake_descriptor().unwrap()))
+    }
+
+    const MISS: Miss = Miss { app: AppId(1), pid: -2, job: 3, error_ns: -4, budget_ns: 5, period_ns: 6 };
+
+    #[test]
+    fn misses_beyond_the_bound_are_counted() {
+        let misses = empty();
+        for _ in 0..WAITING + 3 {
+            misses.tell(MISS, 9);
+        }
+        assert_eq!((misses.dropped(), misses.take().len(), misses.take().len()), (3, WAITING, 0));
+    }
+
+    #[test]
+    fn a_list_that_is_being_read_costs_the_control_thread_nothing() {
+        let misses = empty();
+        let _reading = misses.0.list.lock().unwrap();
+        misses.tell(MISS, 9);
+        assert_eq!(misses.dropped(), 1);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let bytes = MISS.bytes();
+        assert_eq!((bytes.len(), bytes[0], bytes[8], bytes[12]), (48, 1, 0xfe, 0xff));
+    }
+}

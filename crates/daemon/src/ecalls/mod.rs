@@ -1,0 +1,314 @@
+//! ECalls: services, subscriptions, and the thread that carries events to those they are for.
+//!
+//! ```text
+//!   hooks in the kernel ── ring ──┐
+//!   processes ── ecalls.sock ─────┤                 ┌─ handler by the JIT (verdict 0 ends the chain)
+//!   HTTP, command line ───────────┼─> queue (EDF) ──┼─ shared memory, and waking its reader
+//!   control thread (misses) ──────┘  late: dropped  ├─ real-time signal
+//!                                                   └─ handler thread (pool), from there on the same
+//! ```
+//! | file | holds |
+//! |---|---|
+//! | `policy` | limits, and who may what |
+//! | `registry` | who is there |
+//! | `plan`, `install` | from a request to a subscription that works: all or nothing |
+//! | `subscription`, `handler`, `memory`, `pool` | a chain at work |
+//! | `raise`, `dispatcher` | events: into the queue, out of the queue |
+//! | `lease` | what comes through `ecalls.sock`; hostile |
+//! | `misses` | `sched.deadline_miss`, out of the control thread without a wait |
+//!
+//! Installing happens in the API's worker threads, one at a time; it compiles and talks to the kernel without the
+//! registry's lock. The lock is held for look-ups only, never while a handler runs.
+
+mod call;
+mod dispatcher;
+mod files;
+mod handler;
+mod install;
+mod lease;
+mod memory;
+mod misses;
+mod plan;
+mod policy;
+mod pool;
+mod problems;
+mod raise;
+mod registry;
+mod services;
+mod subscription;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use qfabric_linux::ecalls::{EventRing, Kernel, Unsupported};
+use qfabric_sched::EventQueue;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::auth::Peer;
+use crate::control::{wake, wake_descriptor};
+use files::ServiceFiles;
+use pool::Pool;
+use raise::Queued;
+use registry::Registry;
+
+pub(crate) use dispatcher::Dispatcher;
+pub(crate) use misses::{Miss, Misses};
+pub use policy::EcallsConfig;
+pub(crate) use registry::ServiceOwner;
+
+/// Bytes of the ring through which events leave the kernel: some thousand events.
+const RING_BYTES: u32 = 1 << 20;
+
+/// Everything about ECalls, shared by the API's threads and the dispatcher.
+pub(crate) struct Ecalls {
+    config: EcallsConfig,
+    kernel: OnceLock<Result<KernelSide, Unsupported>>,
+    registry: Mutex<Registry>,
+    queue: Mutex<EventQueue<Queued>>,
+    /// One installation at a time: the attributes of a session get their numbers in order.
+    setup: Mutex<()>,
+    pool: Pool,
+    files: ServiceFiles,
+    misses: Misses,
+    /// What the dispatcher waits for.
+    epoll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    stopping: AtomicBool,
+    totals: Totals,
+}
+
+/// The kernel, and the ring through which its events come.
+pub(crate) struct KernelSide {
+    pub kernel: Kernel,
+    pub ring: EventRing,
+}
+
+/// What is counted over all subscriptions, also those that are gone.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub raised: AtomicU64,
+    pub delivered: AtomicU64,
+    pub late: AtomicU64,
+    pub dropped_queue: AtomicU64,
+    pub nonsense: AtomicU64,
+    pub taken_out: AtomicU64,
+    pub cpu: AtomicU64,
+}
+
+/// What metrics show.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct EcallsReport {
+    pub subscriptions: Vec<SubscriptionInfo>,
+    pub services: u64,
+    pub leases: u64,
+    pub threads: u64,
+    pub waiting: u64,
+    pub raised: u64,
+    pub delivered: u64,
+    pub late: u64,
+    pub dropped_queue: u64,
+    pub nonsense: u64,
+    pub taken_out: u64,
+    pub misses_dropped: u64,
+    pub cpu: u64,
+}
+
+/// Something the dispatcher waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Wake,
+    Listener,
+    Ring,
+    Lease(u64),
+    /// The end of a process that a subscription is about.
+    Process(SubscriptionId),
+}
+
+impl Source {
+    fn token(self) -> u64 {
+        let (kind, number) = match self {
+            Source::Wake => (0, 0),
+            Source::Listener => (1, 0),
+            Source::Ring => (2, 0),
+            Source::Lease(id) => (3, id),
+            Source::Process(id) => (4, id),
+        };
+        kind << 56 | number
+    }
+
+    fn of(token: u64) -> Source {
+        let number = token & ((1 << 56) - 1);
+        match token >> 56 {
+            1 => Source::Listener,
+            2 => Source::Ring,
+            3 => Source::Lease(number),
+            4 => Source::Process(number),
+            _ => Source::Wake,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ecalls {
+    /// Nothing is in the kernel yet: it is opened when somebody first asks for it.
+    pub fn new(config: EcallsConfig, directory: &Path) -> io::Result<Arc<Ecalls>> {
+        let (epoll, wake) = (epoll::create(CreateFlags::CLOEXEC)?, Arc::new(wake_descriptor()?));
+        let ecalls = Ecalls {
+            kernel: OnceLock::new(),
+            registry: Mutex::default(),
+            queue: EventQueue::new(config.queue).into(),
+            setup: Mutex::new(()),
+            pool: Pool::new(config.handler_threads, config.max_subscriptions),
+            files: ServiceFiles::new(directory),
+            misses: Misses::new(wake.clone()),
+            epoll,
+            wake,
+            stopping: AtomicBool::new(false),
+            totals: Totals::default(),
+            config,
+        };
+        ecalls.watch(&*ecalls.wake, Source::Wake)?;
+        ecalls.add_own_services();
+        Ok(Arc::new(ecalls))
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+
+    fn watch(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.token()), EventFlags::IN | EventFlags::RDHUP)?)
+    }
+
+    fn forget(&self, fd: impl AsFd) {
+        // Not watched, or closed: then there is nothing to forget.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Wakes the dispatcher.
+    fn nudge(&self) {
+        wake(&*self.wake);
+    }
+
+    /// The kernel, opened at the first call; its services are known from then on.
+    fn kernel(&self) -> Result<&KernelSide, &Unsupported> {
+        let opened = self.kernel.get_or_init(|| {
+            let kernel = Kernel::open()?;
+            let broken = |error: io::Error| Unsupported {
+                what: format!("the ring for events cannot be made: {error}"),
+                remedy: "see qfabric doctor".to_owned(),
+            };
+            let ring = EventRing::new(RING_BYTES).map_err(broken)?;
+            self.watch(ring.fd(), Source::Ring).map_err(broken)?;
+            self.add_kernel_services(&kernel);
+            Ok(KernelSide { kernel, ring })
+        });
+        opened.as_ref()
+    }
+
+    /// Where the control thread leaves its misses.
+    pub fn misses(&self) -> Misses {
+        self.misses.clone()
+    }
+
+    /// The subscriptions of a user; all of them for root.
+    pub fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
+        let registry = self.registry();
+        let own = registry.subscriptions.values().filter(|s| peer.may_touch(s.owner));
+        own.map(|subscription| subscription.info()).collect()
+    }
+
+    /// One subscription.
+    pub fn subscription(&self, peer: Peer, id: SubscriptionId) -> Result<SubscriptionInfo, Problem> {
+        Ok(self.registry().subscription(id, peer)?.info())
+    }
+
+    /// Changes attributes of a subscription's session.
+    pub fn set_attributes<'a>(
+        &self,
+        peer: Peer,
+        id: SubscriptionId,
+        values: impl IntoIterator<Item = (&'a String, &'a i64)>,
+    ) -> Result<SubscriptionInfo, Problem> {
+        let subscription = self.registry().subscription(id, peer)?.clone();
+        let numbered = install::numbered(&subscription.attributes, values)?;
+        for (number, value) in numbered {
+            subscription.down.words().set_attribute(number, value);
+        }
+        Ok(subscription.info())
+    }
+
+    /// Ends a subscription.
+    pub fn unsubscribe(&self, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
+        self.registry().subscription(id, peer)?;
+        self.end_subscription(id);
+        Ok(())
+    }
+
+    /// Takes it off the books; its kernel part and its memory go outside of the lock.
+    fn end_subscription(&self, id: SubscriptionId) {
+        let mut registry = self.registry();
+        let removed = registry.remove_subscription(id);
+        self.misses.want(registry.has_subscriber(misses::SERVICE));
+        drop(registry);
+        if let Some(subscription) = removed {
+            subscription.take_out("it has ended");
+            if let Some(target) = &subscription.target {
+                self.forget(target);
+            }
+        }
+    }
+
+    /// What metrics show.
+    pub fn report(&self) -> EcallsReport {
+        let root = Peer { pid: 0, owner: qfabric_types::Owner { uid: 0, gid: 0 } };
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let subscriptions = self.subscriptions(root);
+        let registry = self.registry();
+        EcallsReport {
+            subscriptions,
+            services: registry.services.len() as u64,
+            leases: registry.leases.len() as u64,
+            threads: self.pool.threads() as u64,
+            waiting: lock(&self.queue).len() as u64,
+            raised: of(&self.totals.raised),
+            delivered: of(&self.totals.delivered),
+            late: of(&self.totals.late),
+            dropped_queue: of(&self.totals.dropped_queue),
+            nonsense: of(&self.totals.nonsense),
+            taken_out: of(&self.totals.taken_out),
+            misses_dropped: self.misses.dropped(),
+            cpu: of(&self.totals.cpu),
+        }
+    }
+
+    /// Ends the dispatcher, the handler threads and everything that was installed.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.nudge();
+        self.pool.stop();
+        let registry = std::mem::take(&mut *self.registry());
+        drop(registry);
+        self.files.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_survives_its_token() {
+        for source in [Source::Wake, Source::Listener, Source::Ring, Source::Lease(7), Source::Process(1 << 40)] {
+            assert_eq!(Source::of(source.token()), source);
+        }
+    }
+}

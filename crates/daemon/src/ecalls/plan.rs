@@ -1,0 +1,154 @@
+//! From what is asked for to what is done where: the order of a chain, and where it leaves the kernel.
+//!
+//! ```text
+//! kernel service:  [k_handler] [k_code] [memory_up] ─ … │ k_thread or signal, and all behind it
+//!                  at the hook, in the kernel           │ in the daemon
+//! other services, and groups:                           │ everything
+//! ```
+
+use qfabric_types::api::ecalls::{Step, SubscriptionRequest};
+
+/// Signals below are the C library's own.
+const SIGNALS: std::ops::RangeInclusive<i32> = 34..=64;
+
+/// The steps of a chain in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub in_kernel: Vec<Step>,
+    pub in_daemon: Vec<Step>,
+}
+
+impl Plan {
+    /// Of a request. `at_hook`: the chain begins in the kernel.
+    pub fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, String> {
+        check_signal(request.signal)?;
+        let order = order(request)?;
+        let leaves = |step: &Step| matches!(step, Step::KThread | Step::Signal);
+        let cut = if at_hook { order.iter().position(leaves).unwrap_or(order.len()) } else { 0 };
+        Ok(Plan { in_kernel: order[..cut].to_vec(), in_daemon: order[cut..].to_vec() })
+    }
+}
+
+fn check_signal(signal: Option<i32>) -> Result<(), String> {
+    match signal {
+        Some(signal @ (32 | 33)) => Err(format!("signal {signal} is the C library's own; use 34 (SIGRTMIN) to 64")),
+        Some(signal) if !SIGNALS.contains(&signal) => {
+            Err(format!("signal {signal} is no real-time signal; use 34 (SIGRTMIN) to 64"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the request's other members name this step.
+fn is_named(request: &SubscriptionRequest, step: Step) -> bool {
+    match step {
+        Step::KHandler => request.k_handler.is_some(),
+        Step::KCode => request.k_code.is_some(),
+        Step::KThread => request.k_thread,
+        Step::MemoryUp => request.memory_up.is_some(),
+        Step::Signal => request.signal.is_some(),
+    }
+}
+
+fn is_handler(step: Step) -> bool {
+    matches!(step, Step::KHandler | Step::KCode)
+}
+
+fn order(request: &SubscriptionRequest) -> Result<Vec<Step>, String> {
+    let mut order = match request.order.is_empty() {
+        true => Step::ALL.into_iter().filter(|step| is_named(request, *step)).collect(),
+        false => request.order.clone(),
+    };
+    if request.k_thread && !order.contains(&Step::KThread) {
+        let first = order.iter().position(|step| is_handler(*step)).unwrap_or(order.len());
+        order.insert(first, Step::KThread);
+    }
+    complete(request, &order)?;
+    runs_something(&order)?;
+    Ok(order)
+}
+
+/// Every step that is named is in the order once, and no other.
+fn complete(request: &SubscriptionRequest, order: &[Step]) -> Result<(), String> {
+    for step in Step::ALL {
+        let (count, name) = (order.iter().filter(|named| **named == step).count(), step.name());
+        match (count, is_named(request, step) || step == Step::KThread) {
+            (0, true) if step != Step::KThread => return Err(format!("{name} is given, but not in the order; add it")),
+            (1.., false) => {
+                return Err(format!("the order names {name}, which is not given; give it, or leave it out"));
+            }
+            (2.., _) => return Err(format!("the order names {name} {count} times; name it once")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn runs_something(order: &[Step]) -> Result<(), String> {
+    let thread = order.iter().position(|step| *step == Step::KThread);
+    match thread {
+        Some(at) if !order[at..].iter().any(|step| is_handler(*step)) => {
+            Err("k_thread has no handler behind it to run; give k_code or k_handler, or leave it out".to_owned())
+        }
+        _ if order.is_empty() => {
+            Err("the subscription does nothing; give k_code, k_handler, memory_up or signal".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Step::{KCode, KHandler, KThread, MemoryUp, Signal};
+
+    fn request(order: &[Step]) -> SubscriptionRequest {
+        SubscriptionRequest {
+            k_handler: Some("h".into()),
+            k_code: Some("c".into()),
+            memory_up: Some(Default::default()),
+            signal: Some(40),
+            order: order.to_vec(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_chain_leaves_the_kernel_at_its_first_signal_or_thread() {
+        let plan = Plan::of(&request(&[KHandler, MemoryUp, Signal, KCode]), true).unwrap();
+        assert_eq!((plan.in_kernel, plan.in_daemon), (vec![KHandler, MemoryUp], vec![Signal, KCode]));
+        let plan = Plan::of(&request(&[KHandler, KThread, KCode, MemoryUp, Signal]), true).unwrap();
+        assert_eq!((plan.in_kernel, plan.in_daemon), (vec![KHandler], vec![KThread, KCode, MemoryUp, Signal]));
+    }
+
+    #[test]
+    fn chains_of_user_services_run_in_the_daemon() {
+        let plan = Plan::of(&request(&[]), false).unwrap();
+        assert_eq!((plan.in_kernel, plan.in_daemon), (vec![], vec![KHandler, KCode, MemoryUp, Signal]));
+    }
+
+    #[test]
+    fn the_flag_puts_the_first_handler_into_a_thread() {
+        let request = SubscriptionRequest { k_thread: true, ..request(&[Signal, KCode, KHandler, MemoryUp]) };
+        let plan = Plan::of(&request, true).unwrap();
+        assert_eq!(plan.in_daemon, [Signal, KThread, KCode, KHandler, MemoryUp]);
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_named() {
+        let only = |change: fn(&mut SubscriptionRequest)| {
+            let mut request = SubscriptionRequest::default();
+            change(&mut request);
+            Plan::of(&request, true).unwrap_err()
+        };
+        assert!(only(|_| ()).contains("does nothing"));
+        assert!(only(|r| r.signal = Some(33)).contains("C library"));
+        assert!(only(|r| r.signal = Some(9)).contains("34 (SIGRTMIN) to 64"));
+        assert!(only(|r| (r.signal, r.k_thread) = (Some(40), true)).contains("no handler"));
+        let refusal = |order: &[Step]| Plan::of(&request(order), true).unwrap_err();
+        assert!(refusal(&[KHandler, KCode, MemoryUp]).contains("signal is given"));
+        assert!(refusal(&[KHandler, KCode, MemoryUp, Signal, Signal]).contains("signal 2 times"));
+        let plain = SubscriptionRequest { signal: Some(40), order: vec![Signal, KCode], ..Default::default() };
+        assert!(Plan::of(&plain, true).unwrap_err().contains("names k_code"));
+    }
+}

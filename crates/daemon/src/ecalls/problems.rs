@@ -1,0 +1,108 @@
+//! ECalls' refusals.
+
+use qfabric_ecode::Diagnostics;
+use qfabric_linux::ecalls::InstallError;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::SubscriptionId;
+
+use crate::problem::new;
+
+pub(crate) fn no_such_service(name: &str) -> Problem {
+    let shown: String = name.chars().take(64).collect();
+    new("no_such_service", format!("there is no service {shown:?}"), "list them with `qfabric services`")
+}
+
+pub(crate) fn unavailable(service: &str, what: &str, remedy: &str) -> Problem {
+    new("unavailable", format!("service {service} cannot be had here: {what}"), remedy)
+}
+
+pub(crate) fn service_exists(name: &str) -> Problem {
+    let message = format!("there is a service {name} already");
+    new("service_exists", message, "choose another name, such as one that begins with your program's")
+}
+
+pub(crate) fn bad_name(name: &str) -> Problem {
+    let shown: String = name.chars().take(80).collect();
+    let message = format!("{shown:?} is no name: 3 to 64 letters, digits, '.', '_' and '-' with a dot inside");
+    new("invalid", message, "choose a name such as player.frame")
+}
+
+pub(crate) fn not_granted(service: &str, uid: u32) -> Problem {
+    let message = format!("service {service} concerns the whole host, you are user {uid}");
+    new("not_granted", message, format!("ask the administrator for {service} under [ecalls.users], or ask as root"))
+}
+
+pub(crate) fn not_your_service(service: &str, theirs: u32, yours: u32) -> Problem {
+    let message = format!("service {service} is user {theirs}'s and not open to others, you are user {yours}");
+    new("not_yours", message, "have it registered as open, or ask as that user or root")
+}
+
+pub(crate) fn not_your_subscription(id: SubscriptionId, theirs: u32, yours: u32) -> Problem {
+    let message = format!("subscription {id} belongs to user {theirs}, you are user {yours}");
+    new("not_yours", message, "change your own subscriptions, or ask as root")
+}
+
+pub(crate) fn no_such_subscription(id: SubscriptionId) -> Problem {
+    new("no_such_subscription", format!("there is no subscription {id}"), "list them with `qfabric ecode ls`")
+}
+
+pub(crate) fn no_such_handler(name: &str) -> Problem {
+    let shown: String = name.chars().take(64).collect();
+    new("no_such_handler", format!("there is no handler {shown:?} for you"), "list them with GET /v1/handlers")
+}
+
+pub(crate) fn no_such_lease(lease: u64) -> Problem {
+    let message = format!("connection {lease} is none of this user's");
+    new("no_such_lease", message, "connect to ecalls.sock first, and name the number it tells")
+}
+
+pub(crate) fn limit(what: &str, limit: impl std::fmt::Display, key: &str) -> Problem {
+    new("ecalls_limit", format!("{what}, {limit} is the limit"), format!("end what is not needed, or raise {key}"))
+}
+
+/// What is asked for does not fit together; the text says what to do.
+pub(crate) fn chain(why: String) -> Problem {
+    let (message, next_step) = why.split_once("; ").unwrap_or((&why, "see the guide's page on ECalls"));
+    new("chain", message.to_owned(), next_step)
+}
+
+/// The code does not compile.
+pub(crate) fn code(what: &str, diagnostics: &Diagnostics) -> Problem {
+    let message: String = format!("{what}: {diagnostics}").chars().take(4_000).collect();
+    new("code", message, "try it with `qfabric ecode check`")
+}
+
+pub(crate) fn no_answer(service: &str, why: &str) -> Problem {
+    new("no_answer", format!("service {service} did not answer: {why}"), "see whether its process is alive and listens")
+}
+
+pub(crate) fn install(error: &InstallError) -> Problem {
+    match error {
+        InstallError::Unavailable { service, why } => unavailable(service, &why.what, &why.remedy),
+        InstallError::Refused { .. } | InstallError::System { .. } => {
+            new("internal", error.to_string(), "see the service's log")
+        }
+        _ => chain(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_a_way_out_and_a_status() {
+        for problem in [
+            no_such_service(&"é".repeat(300)),
+            service_exists("a.b"),
+            bad_name("x"),
+            not_granted("net.rx", 5),
+            limit("64 subscriptions of user 5", 64, "ecalls.max_subscriptions_per_user"),
+            chain("memory_up of 3 slots; take a power of two".into()),
+            no_answer("a.b", "no answer within 5 ms"),
+        ] {
+            assert!(!problem.next_step.is_empty() && problem.message.len() < 400, "{problem:?}");
+            assert!(crate::problem::status(&problem).is_client_error(), "{problem:?}");
+        }
+    }
+}

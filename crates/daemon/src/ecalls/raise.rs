@@ -1,0 +1,175 @@
+//! Raising events: who is told, and into the queue with it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use qfabric_linux::clock;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{EventData, EventRequest, Raised, ServiceId};
+use qfabric_types::event_json;
+use qfabric_types::format::Format;
+use qfabric_types::memory::Stamp;
+
+use super::registry::{Registry, Service, Tail};
+use super::subscription::{Place, Subscription, count};
+use super::{Ecalls, lock, problems};
+use crate::auth::Peer;
+
+/// An event on its way to one subscription.
+#[derive(Clone)]
+pub(crate) struct Queued {
+    pub to: Arc<Subscription>,
+    pub data: Arc<[u8]>,
+    pub stamp: Stamp,
+}
+
+/// An event as it is raised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event<'a> {
+    /// −1: all.
+    pub pid: i32,
+    pub data: &'a [u8],
+    pub stamp: Stamp,
+    pub cpu: bool,
+}
+
+impl<'a> Event<'a> {
+    /// One that happens now.
+    pub fn now(pid: i32, data: &'a [u8], deadline_us: u64, cpu: bool) -> Event<'a> {
+        let time_ns = clock::now().get();
+        let deadline_ns = match deadline_us {
+            0 => 0,
+            us => time_ns.saturating_add(us.saturating_mul(1_000)),
+        };
+        Event { pid, data, stamp: Stamp { time_ns, deadline_ns }, cpu }
+    }
+}
+
+/// The number in `field` of events of this format.
+pub(crate) fn place(format: &Format, field: &str) -> Option<Place> {
+    let found = format.field(field).filter(|field| field.dims.is_empty())?;
+    match found.kind {
+        qfabric_types::format::Kind::Scalar(ty) => Some(Place { offset: found.offset as usize, ty }),
+        qfabric_types::format::Kind::Struct(_) => None,
+    }
+}
+
+/// The process an event concerns.
+fn concerns(service: &Service, data: &[u8]) -> Option<i32> {
+    service.concerns_process.then(|| place(&service.format, "pid")).flatten().map(|place| place.of(data) as i32)
+}
+
+impl Ecalls {
+    /// Raises an event that `peer` brings over HTTP.
+    pub fn raise_by_name(&self, peer: Peer, name: &str, request: &EventRequest) -> Result<Raised, Problem> {
+        let mut registry = self.registry();
+        let (id, service) = registry.service(name)?;
+        check_owner(service, name, peer)?;
+        let data = data(&service.format, &request.data)?;
+        let raised = self.raise(&mut registry, id, &Event::now(request.pid, &data, request.deadline_us, request.cpu));
+        Ok(raised.unwrap_or_default())
+    }
+
+    /// Raises an event of a service that `peer`'s connection brings.
+    pub(super) fn raise_by_lease(&self, peer: Peer, id: ServiceId, event: &Event<'_>) -> Option<Raised> {
+        let mut registry = self.registry();
+        let service = registry.services.get(&id)?;
+        let fits = event.data.len() == service.format.size as usize;
+        let own = service.owner.is_some_and(|owner| peer.may_touch(owner.peer.owner));
+        if fits && own { self.raise(&mut registry, id, event) } else { None }
+    }
+
+    /// Raises an event of the daemon itself.
+    pub(super) fn raise_own(&self, name: &str, event: &Event<'_>) {
+        let mut registry = self.registry();
+        if let Ok((id, _)) = registry.service(name) {
+            self.raise(&mut registry, id, event);
+        }
+    }
+
+    fn raise(&self, registry: &mut Registry, id: ServiceId, event: &Event<'_>) -> Option<Raised> {
+        let service = registry.services.get_mut(&id)?;
+        service.raised += 1;
+        service.cpu += u64::from(event.cpu);
+        count(&self.totals.raised);
+        self.totals.cpu.fetch_add(event.cpu.into(), Ordering::Relaxed);
+        let concerns = concerns(service, event.data);
+        let receivers = service.receivers(event.pid, concerns);
+        let data: Arc<[u8]> = event.data.into();
+        let mut raised = Raised::default();
+        for to in receivers {
+            count(&to.tally.events);
+            match self.enqueue(Queued { to, data: data.clone(), stamp: event.stamp }) {
+                true => raised.queued += 1,
+                false => raised.dropped += 1,
+            }
+        }
+        if raised.queued > 0 {
+            self.nudge();
+        }
+        Some(raised)
+    }
+
+    /// What left the kernel: `tail` says for whom.
+    pub(super) fn from_kernel(&self, tail: u64, data: &[u8], stamp: Stamp) {
+        let mut registry = self.registry();
+        let Some(tail) = registry.tails.get(&tail).cloned() else { return };
+        let to = match tail {
+            Tail::Subscription(id) => registry.subscriptions.get(&id).cloned(),
+            Tail::Group(service, name) => next_of_group(&mut registry, service, &name),
+        };
+        drop(registry);
+        if let Some(to) = to {
+            self.enqueue(Queued { to, data: data.into(), stamp });
+        }
+    }
+
+    /// Into the queue, if the subscription and the queue have room. `false`: dropped, counted.
+    pub(super) fn enqueue(&self, event: Queued) -> bool {
+        let (to, deadline) = (event.to.clone(), event.to.deadline(event.stamp));
+        let room = to.waiting.fetch_add(1, Ordering::Relaxed) < self.config.queue_per_subscription;
+        let queued = room && lock(&self.queue).push(deadline, event).is_ok();
+        if !queued {
+            to.waiting.fetch_sub(1, Ordering::Relaxed);
+            count(&to.tally.dropped_queue);
+            count(&self.totals.dropped_queue);
+        }
+        queued
+    }
+}
+
+fn next_of_group(registry: &mut Registry, service: ServiceId, name: &str) -> Option<Arc<Subscription>> {
+    let Service { subscriptions, groups, .. } = registry.services.get_mut(&service)?;
+    let is_member = |s: &&Arc<Subscription>| s.is_active() && s.group.as_deref() == Some(name);
+    let members: Vec<_> = subscriptions.iter().filter(is_member).collect();
+    let chosen = groups.get_mut(name)?.next(&members)?;
+    count(&chosen.tally.events);
+    Some(chosen)
+}
+
+fn check_owner(service: &Service, name: &str, peer: Peer) -> Result<(), Problem> {
+    match service.owner {
+        Some(owner) if peer.may_touch(owner.peer.owner) => Ok(()),
+        owner => {
+            let theirs = owner.map_or(0, |owner| owner.peer.owner.uid);
+            Err(problems::not_your_service(name, theirs, peer.owner.uid))
+        }
+    }
+}
+
+/// The bytes of an event of this format.
+pub(crate) fn data(format: &Format, given: &EventData) -> Result<Vec<u8>, Problem> {
+    let bytes = match given {
+        EventData::Hex(digits) => event_json::from_hex(digits),
+        EventData::Fields(fields) => event_json::encode(format, fields),
+    };
+    let bytes = bytes.map_err(crate::problem::invalid)?;
+    let (has, needs) = (bytes.len(), format.size as usize);
+    match has == needs {
+        true => Ok(bytes),
+        false => {
+            let why = format!("{has} bytes of data, struct {} has {needs}; send the whole structure", format.name);
+            Err(problems::chain(why))
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Who is there: services, subscriptions, connections, named handlers. Values and look-ups; nothing here does I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use qfabric_linux::ecalls::{Installed, SocketModule};
+use qfabric_types::Owner;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{HandlerInfo, LeaseId, OptionInfo, Origin, ServiceId, ServiceInfo, SubscriptionId};
+use qfabric_types::format::Format;
+use tokio::sync::oneshot;
+
+use super::memory::Down;
+use super::policy::EcallsConfig;
+use super::problems;
+use super::subscription::Subscription;
+use crate::auth::Peer;
+
+/// Everything that is registered.
+#[derive(Default)]
+pub(crate) struct Registry {
+    pub services: BTreeMap<ServiceId, Service>,
+    names: HashMap<String, ServiceId>,
+    pub subscriptions: BTreeMap<SubscriptionId, Arc<Subscription>>,
+    pub leases: HashMap<LeaseId, Lease>,
+    pub handlers: BTreeMap<String, Handler>,
+    /// What a record of the kernel's ring is for.
+    pub tails: HashMap<u64, Tail>,
+    /// Calls that wait for their answers.
+    pub calls: HashMap<u64, Call>,
+    last: u64,
+}
+
+/// A service one can subscribe to.
+pub(crate) struct Service {
+    pub name: String,
+    pub about: String,
+    pub origin: Origin,
+    pub hook: String,
+    pub format: Format,
+    pub declaration: String,
+    pub options: Vec<OptionInfo>,
+    pub concerns_process: bool,
+    pub unavailable: Option<String>,
+    pub owner: Option<ServiceOwner>,
+    pub subscriptions: Vec<Arc<Subscription>>,
+    pub groups: HashMap<String, Group>,
+    pub raised: u64,
+    pub dropped: u64,
+    pub cpu: u64,
+}
+
+/// Who registered a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ServiceOwner {
+    pub lease: LeaseId,
+    pub peer: Peer,
+    pub open: bool,
+}
+
+/// Subscriptions of which one is told in turn.
+#[derive(Default)]
+pub(crate) struct Group {
+    /// Whose turn it is.
+    pub turn: usize,
+    /// For kernel services: the one hook of all members, what was asked of it, and its records' number.
+    pub hook: Option<GroupHook>,
+}
+
+/// A group's hook in the kernel.
+pub(crate) struct GroupHook {
+    pub installed: Installed,
+    pub options: BTreeMap<String, String>,
+    pub only_pid: Option<i32>,
+    pub tail: u64,
+}
+
+/// What a number in the kernel's ring means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tail {
+    Subscription(SubscriptionId),
+    Group(ServiceId, String),
+}
+
+/// A connection to `ecalls.sock`.
+pub(crate) struct Lease {
+    pub peer: Peer,
+    pub socket: Arc<OwnedFd>,
+    pub down: Option<Arc<Down>>,
+    /// Names of the session's attributes, by number.
+    pub attributes: Vec<String>,
+    pub sockets: Option<Arc<SocketModule>>,
+}
+
+/// A named handler.
+pub(crate) struct Handler {
+    pub info: HandlerInfo,
+    pub lease: Option<LeaseId>,
+}
+
+/// A call on its way.
+pub(crate) struct Call {
+    pub service: ServiceId,
+    pub answer: oneshot::Sender<Vec<u8>>,
+}
+
+impl Registry {
+    /// A number that was not used before.
+    pub fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    pub fn add_service(&mut self, service: Service) -> Result<ServiceId, Problem> {
+        if self.names.contains_key(&service.name) {
+            return Err(problems::service_exists(&service.name));
+        }
+        let id = self.number() as ServiceId;
+        self.names.insert(service.name.clone(), id);
+        self.services.insert(id, service);
+        Ok(id)
+    }
+
+    pub fn remove_service(&mut self, id: ServiceId) -> Option<Service> {
+        let service = self.services.remove(&id)?;
+        self.names.remove(&service.name);
+        Some(service)
+    }
+
+    pub fn service(&self, name: &str) -> Result<(ServiceId, &Service), Problem> {
+        let found = self.names.get(name).and_then(|id| Some((*id, self.services.get(id)?)));
+        found.ok_or_else(|| problems::no_such_service(name))
+    }
+
+    pub fn lease(&mut self, id: LeaseId, peer: Peer) -> Result<&mut Lease, Problem> {
+        let found = self.leases.get_mut(&id).filter(|lease| peer.may_touch(lease.peer.owner));
+        found.ok_or_else(|| problems::no_such_lease(id))
+    }
+
+    pub fn subscription(&self, id: SubscriptionId, peer: Peer) -> Result<&Arc<Subscription>, Problem> {
+        let found = self.subscriptions.get(&id).ok_or_else(|| problems::no_such_subscription(id))?;
+        match peer.may_touch(found.owner) {
+            true => Ok(found),
+            false => Err(problems::not_your_subscription(id, found.owner.uid, peer.owner.uid)),
+        }
+    }
+
+    /// Takes a subscription off the books. Its kernel part goes with the last one that holds it.
+    pub fn remove_subscription(&mut self, id: SubscriptionId) -> Option<Arc<Subscription>> {
+        let removed = self.subscriptions.remove(&id)?;
+        self.tails.remove(&id);
+        let Some(service) = self.services.get_mut(&removed.service) else { return Some(removed) };
+        service.subscriptions.retain(|subscription| subscription.id != id);
+        let name = removed.group.as_ref();
+        let is_over = |name: &&String| !service.subscriptions.iter().any(|other| other.group.as_ref() == Some(name));
+        if let Some(group) = name.filter(is_over).and_then(|name| service.groups.remove(name))
+            && let Some(hook) = group.hook
+        {
+            self.tails.remove(&hook.tail);
+        }
+        Some(removed)
+    }
+
+    pub fn has_subscriber(&self, service: &str) -> bool {
+        self.service(service).is_ok_and(|(_, service)| !service.subscriptions.is_empty())
+    }
+
+    /// The handler of a name that `peer` may use.
+    pub fn handler(&self, name: &str, peer: Peer) -> Result<&Handler, Problem> {
+        let usable = |handler: &&Handler| handler.info.open || peer.may_touch(handler.info.owner);
+        self.handlers.get(name).filter(usable).ok_or_else(|| problems::no_such_handler(name))
+    }
+
+    pub fn check_room_for_service(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
+        let owners = || self.services.values().filter_map(|service| service.owner);
+        let (all, own) = (owners().count(), owners().filter(|o| o.peer.owner.uid == owner.uid).count());
+        if all >= config.max_services {
+            return Err(problems::limit(
+                &format!("{all} services are registered"),
+                config.max_services,
+                "ecalls.max_services",
+            ));
+        }
+        of_user("services", own, owner, config.max_services_per_user, "ecalls.max_services_per_user")
+    }
+
+    pub fn check_room_for_subscription(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
+        let all = self.subscriptions.len();
+        if all >= config.max_subscriptions {
+            let what = format!("{all} subscriptions exist");
+            return Err(problems::limit(&what, config.max_subscriptions, "ecalls.max_subscriptions"));
+        }
+        let own = self.subscriptions.values().filter(|s| s.owner.uid == owner.uid).count();
+        of_user("subscriptions", own, owner, config.max_subscriptions_per_user, "ecalls.max_subscriptions_per_user")
+    }
+
+    pub fn check_room_for_handler(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
+        let own = self.handlers.values().filter(|h| h.info.owner.uid == owner.uid).count();
+        of_user("named handlers", own, owner, config.max_handlers_per_user, "ecalls.max_handlers_per_user")
+    }
+
+    /// Whether `bytes` more of shared memory may be had.
+    pub fn check_room_for_memory(&self, owner: Owner, bytes: u64, config: &EcallsConfig) -> Result<(), Problem> {
+        let sum = |of: &dyn Fn(&Subscription) -> bool| -> u64 {
+            self.subscriptions.values().filter(|s| of(s)).map(|s| s.memory_bytes).sum()
+        };
+        let (all, own) = (sum(&|_| true) + bytes, sum(&|s| s.owner.uid == owner.uid) + bytes);
+        if all > config.max_memory {
+            return Err(problems::limit(
+                &format!("{all} bytes of shared memory"),
+                config.max_memory,
+                "ecalls.max_memory",
+            ));
+        }
+        if owner.uid != 0 && own > config.max_memory_per_user {
+            let what = format!("{own} bytes of shared memory for user {}", owner.uid);
+            return Err(problems::limit(&what, config.max_memory_per_user, "ecalls.max_memory_per_user"));
+        }
+        Ok(())
+    }
+}
+
+fn of_user(what: &str, has: usize, owner: Owner, limit: usize, key: &str) -> Result<(), Problem> {
+    match owner.uid != 0 && has >= limit {
+        true => Err(problems::limit(&format!("user {} has {has} {what}", owner.uid), limit, key)),
+        false => Ok(()),
+    }
+}
+
+impl Service {
+    pub fn info(&self, id: ServiceId) -> ServiceInfo {
+        let counters: Vec<_> = self.subscriptions.iter().map(|subscription| subscription.counters()).collect();
+        let in_kernel: u64 = match self.origin {
+            Origin::Kernel => counters.iter().map(|counters| counters.events).sum(),
+            _ => 0,
+        };
+        let dropped = counters
+            .iter()
+            .map(|c| c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended);
+        ServiceInfo {
+            id,
+            name: self.name.clone(),
+            about: self.about.clone(),
+            origin: self.origin,
+            hook: self.hook.clone(),
+            format: self.format.clone(),
+            declaration: self.declaration.clone(),
+            options: self.options.clone(),
+            concerns_process: self.concerns_process,
+            unavailable: self.unavailable.clone(),
+            owner: self.owner.map(|owner| owner.peer.owner),
+            pid: self.owner.map(|owner| owner.peer.pid),
+            subscribers: self.subscriptions.len() as u32,
+            raised: self.raised + in_kernel,
+            dropped: self.dropped + dropped.sum::<u64>(),
+            cpu: self.cpu,
+        }
+    }
+
+    /// The subscriptions that an event for `pid` (−1: all) is for: everybody without a group, and of each group
+    /// the one whose turn it is.
+    pub fn receivers(&mut self, pid: i32, concerns: Option<i32>) -> Vec<Arc<Subscription>> {
+        let Service { subscriptions, groups, .. } = self;
+        let wants = |s: &&Arc<Subscription>| {
+            s.is_active() && (pid == -1 || s.process_id == pid) && (s.only_pid.is_none() || s.only_pid == concerns)
+        };
+        let mut chosen: Vec<_> = subscriptions.iter().filter(wants).filter(|s| s.group.is_none()).cloned().collect();
+        for (name, group) in groups {
+            let members: Vec<_> =
+                subscriptions.iter().filter(wants).filter(|s| s.group.as_ref() == Some(name)).collect();
+            chosen.extend(group.next(&members));
+        }
+        chosen
+    }
+}
+
+impl Group {
+    /// Round robin.
+    pub fn next(&mut self, members: &[&Arc<Subscription>]) -> Option<Arc<Subscription>> {
+        let member = members.get(self.turn % members.len().max(1))?;
+        self.turn = self.turn.wrapping_add(1);
+        Some((*member).clone())
+    }
+}

@@ -1,0 +1,225 @@
+//! Services: the kernel's, the daemon's, and those that processes register.
+
+use qfabric_linux::ecalls::Kernel;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{
+    HandlerInfo, HandlerRequest, OptionInfo, Origin, ServiceId, ServiceInfo, ServiceRequest,
+};
+use qfabric_types::format::Format;
+
+use super::registry::{Handler, Service, ServiceOwner};
+use super::{Ecalls, misses, problems};
+use crate::auth::Peer;
+
+/// Longest text that says what a service tells.
+const ABOUT: usize = 400;
+
+impl Service {
+    fn new(name: &str, about: &str, origin: Origin, hook: &str, format: Format) -> Service {
+        let declaration = qfabric_ecode::format_text(&format);
+        let concerns_process = format.field("pid").is_some();
+        Service {
+            name: name.to_owned(),
+            about: about.to_owned(),
+            origin,
+            hook: hook.to_owned(),
+            format,
+            declaration,
+            options: Vec::new(),
+            concerns_process,
+            unavailable: None,
+            owner: None,
+            subscriptions: Vec::new(),
+            groups: Default::default(),
+            raised: 0,
+            dropped: 0,
+            cpu: 0,
+        }
+    }
+
+    fn of_kernel(service: &qfabric_linux::ecalls::Service) -> Service {
+        let fresh = Service::new(service.name, service.about, Origin::Kernel, &service.hook, service.format.clone());
+        let option = |option: &qfabric_linux::ecalls::OptionSpec| OptionInfo {
+            name: option.name.to_owned(),
+            about: option.about.to_owned(),
+            required: option.required,
+        };
+        Service {
+            options: service.options.iter().map(option).collect(),
+            concerns_process: service.concerns_process,
+            unavailable: service.unavailable.as_ref().map(ToString::to_string),
+            ..fresh
+        }
+    }
+
+    /// What its file says.
+    fn text(&self) -> String {
+        format!("// {}: {}\n// raised by: {}\n{}\n", self.name, self.about, self.hook, self.declaration.trim_end())
+    }
+}
+
+impl Ecalls {
+    pub(super) fn add_own_services(&self) {
+        let Ok(format) = event_format(misses::FORMAT) else { return };
+        let about = "a job of an application under contract ended after its deadline";
+        let service = Service::new(misses::SERVICE, about, Origin::Daemon, "the control thread", format);
+        self.add(service);
+    }
+
+    pub(super) fn add_kernel_services(&self, kernel: &Kernel) {
+        for service in kernel.services() {
+            self.add(Service::of_kernel(service));
+        }
+    }
+
+    /// A name that is taken keeps its first owner; kernel and daemon services are there before any other.
+    fn add(&self, service: Service) {
+        let (name, text) = (service.name.clone(), service.text());
+        if self.registry().add_service(service).is_ok() {
+            self.files.show(&name, &text);
+        }
+    }
+
+    /// All services.
+    pub fn services(&self) -> Vec<ServiceInfo> {
+        if let Err(unsupported) = self.kernel() {
+            tracing::debug!(%unsupported, "no services of the kernel");
+        }
+        let registry = self.registry();
+        let mut list: Vec<_> = registry.services.iter().map(|(id, service)| service.info(*id)).collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    /// One service; where it is one of the kernel's that cannot be had, the refusal says why.
+    pub fn service(&self, name: &str) -> Result<ServiceInfo, Problem> {
+        let kernel = self.kernel().err();
+        let registry = self.registry();
+        match (registry.service(name), kernel) {
+            (Ok((id, service)), _) => Ok(service.info(id)),
+            (Err(problem), None) => Err(problem),
+            (Err(mut problem), Some(why)) => {
+                problem.message += &format!("; the kernel's services cannot be had here: {}", why.what);
+                problem.next_step = why.remedy.clone();
+                Err(problem)
+            }
+        }
+    }
+
+    /// Registers a service of a process.
+    pub fn register(&self, peer: Peer, request: ServiceRequest) -> Result<ServiceInfo, Problem> {
+        let ServiceRequest { lease, name, about, format, open } = request;
+        check_name(&name)?;
+        let format = event_format(&format)?;
+        // The kernel's names are taken, opened or not.
+        let _ = self.kernel();
+        let about: String = about.chars().filter(|c| !c.is_control()).take(ABOUT).collect();
+        let hook = format!("process {}", peer.pid);
+        let mut service = Service::new(&name, &about, Origin::User, &hook, format);
+        let text = service.text();
+        let mut registry = self.registry();
+        let owner = registry.lease(lease, peer)?.peer;
+        registry.check_room_for_service(owner.owner, &self.config)?;
+        service.owner = Some(ServiceOwner { lease, peer: owner, open });
+        let id = registry.add_service(service)?;
+        let info = registry.services[&id].info(id);
+        drop(registry);
+        self.files.show(&name, &text);
+        Ok(info)
+    }
+
+    /// Ends a service; its subscribers are told.
+    pub fn unregister(&self, peer: Peer, name: &str) -> Result<(), Problem> {
+        let registry = self.registry();
+        let (id, service) = registry.service(name)?;
+        let owner = service.owner.ok_or_else(|| problems::not_your_service(name, 0, peer.owner.uid))?;
+        if !peer.may_touch(owner.peer.owner) {
+            return Err(problems::not_your_service(name, owner.peer.owner.uid, peer.owner.uid));
+        }
+        drop(registry);
+        self.end_service(id);
+        Ok(())
+    }
+
+    pub(super) fn end_service(&self, id: ServiceId) {
+        let removed = self.registry().remove_service(id);
+        let Some(service) = removed else { return };
+        self.files.hide(&service.name);
+        for subscription in service.subscriptions {
+            self.tell_ended(&subscription, "its service has ended");
+            self.end_subscription(subscription.id);
+        }
+    }
+
+    /// Named handlers that `peer` may use.
+    pub fn handlers(&self, peer: Peer) -> Vec<HandlerInfo> {
+        let registry = self.registry();
+        let usable = registry.handlers.values().filter(|h| h.info.open || peer.may_touch(h.info.owner));
+        usable.map(|handler| handler.info.clone()).collect()
+    }
+
+    /// One of them.
+    pub fn handler(&self, peer: Peer, name: &str) -> Result<HandlerInfo, Problem> {
+        Ok(self.registry().handler(name, peer)?.info.clone())
+    }
+
+    /// Gives a handler a name. Its text is read, but what it means depends on the service it is used for.
+    pub fn put_handler(&self, peer: Peer, name: &str, request: HandlerRequest) -> Result<HandlerInfo, Problem> {
+        let HandlerRequest { lease, code, open } = request;
+        check_name(name)?;
+        let mut registry = self.registry();
+        if let Some(lease) = lease {
+            registry.lease(lease, peer)?;
+        }
+        match registry.handlers.get(name) {
+            Some(old) if !peer.may_touch(old.info.owner) => return Err(problems::service_exists(name)),
+            Some(_) => {}
+            None => registry.check_room_for_handler(peer.owner, &self.config)?,
+        }
+        let info = HandlerInfo { name: name.to_owned(), code, owner: peer.owner, open };
+        registry.handlers.insert(name.to_owned(), Handler { info: info.clone(), lease });
+        Ok(info)
+    }
+
+    /// Takes a handler's name away. Subscriptions that use it go on.
+    pub fn remove_handler(&self, peer: Peer, name: &str) -> Result<(), Problem> {
+        let mut registry = self.registry();
+        let own = registry.handlers.get(name).is_some_and(|handler| peer.may_touch(handler.info.owner));
+        match own.then(|| registry.handlers.remove(name)) {
+            Some(_) => Ok(()),
+            None => Err(problems::no_such_handler(name)),
+        }
+    }
+}
+
+/// The last structure of a text.
+fn event_format(text: &str) -> Result<Format, Problem> {
+    let formats = qfabric_ecode::parse_formats(text).map_err(|error| problems::code("the format", &error))?;
+    let none = || problems::chain("the format declares no structure; write struct NAME { … };".to_owned());
+    formats.into_iter().next_back().ok_or_else(none)
+}
+
+/// Names are file names, too.
+fn check_name(name: &str) -> Result<(), Problem> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let inside = name.trim_matches('.').contains('.') && name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    match (3..=64).contains(&name.len()) && name.chars().all(plain) && inside {
+        true => Ok(()),
+        false => Err(problems::bad_name(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_harmless_file_names() {
+        for good in ["a.b", "player.frame", "x-1.y_2.z"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "ab", "player", ".a.b", "../x", "a/b.c", "a b.c", "é.x", "a.", &"a.".repeat(40)] {
+            assert_eq!(check_name(bad).unwrap_err().code, "invalid", "{bad}");
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! A subscription at work: its chain's steps in the daemon, its counters, and when it is taken out.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qfabric_ecode::Fault;
+use qfabric_linux::ecalls::{Installed, signal_queue};
+use qfabric_linux::watch;
+use qfabric_types::api::ecalls::{
+    LeaseId, MemoryUp, OnFault, ServiceId, State, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+};
+use qfabric_types::event_json::scalar;
+use qfabric_types::format::{Format, Scalar};
+use qfabric_types::memory::Stamp;
+use qfabric_types::{Instant, Nanos, Owner};
+
+use super::handler::Handler;
+use super::memory::{Down, Up};
+use super::plan::Plan;
+use super::pool::{Backlog, Pool};
+
+/// A number in an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub offset: usize,
+    pub ty: Scalar,
+}
+
+impl Place {
+    /// Its value in an event.
+    pub fn of(self, data: &[u8]) -> i64 {
+        scalar(self.ty, data.get(self.offset..).unwrap_or(&[]))
+    }
+}
+
+/// One step in the daemon.
+pub(crate) enum Stage {
+    Handler(Mutex<Handler>),
+    /// Everything behind it runs in a handler thread.
+    Thread,
+    /// Into `memory_up`; where slots have a meaning, the place of the slot's number.
+    Memory(Option<Place>),
+    Signal {
+        number: i32,
+        value: Option<Place>,
+    },
+}
+
+/// What became of an event in the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Passed,
+    Blocked,
+    /// It goes on in a handler thread.
+    HandedOver,
+}
+
+/// A subscription.
+pub(crate) struct Subscription {
+    pub id: SubscriptionId,
+    pub service: ServiceId,
+    pub service_name: String,
+    pub owner: Owner,
+    pub lease: Option<LeaseId>,
+    pub process_id: i32,
+    pub only_pid: Option<i32>,
+    pub group: Option<String>,
+    pub plan: Plan,
+    pub deadline: Option<Nanos>,
+    pub format: Format,
+    pub memory: Option<MemoryUp>,
+    pub memory_bytes: u64,
+    pub attributes: Vec<String>,
+    pub down: Arc<Down>,
+    pub up: Option<Up>,
+    pub stages: Vec<Stage>,
+    /// Whom signals go to.
+    pub target: Option<watch::Process>,
+    pub on_fault: OnFault,
+    pub installed_in_us: u64,
+    pub installed: Mutex<Option<Installed>>,
+    pub state: Mutex<State>,
+    /// Events of it that wait for the dispatcher.
+    pub waiting: AtomicUsize,
+    pub backlog: Mutex<Backlog>,
+    pub tally: Tally,
+    pub faults: Mutex<FaultWindow>,
+}
+
+/// What it did in the daemon; see [`SubscriptionCounters`].
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub events: AtomicU64,
+    pub passed: AtomicU64,
+    pub blocked: AtomicU64,
+    pub faults: AtomicU64,
+    pub memory: AtomicU64,
+    pub signals: AtomicU64,
+    pub dropped_memory: AtomicU64,
+    pub dropped_queue: AtomicU64,
+    pub dropped_signals: AtomicU64,
+    pub late: AtomicU64,
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Subscription {
+    /// Carries an event through the chain from stage `at` on.
+    pub fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+        let Some(stage) = self.stages.get(at) else { return Verdict::Passed };
+        match stage {
+            Stage::Thread => {
+                pool.submit(self, at + 1, data, stamp);
+                return Verdict::HandedOver;
+            }
+            Stage::Handler(handler) => return self.run(handler, at, data, stamp, pool),
+            Stage::Memory(place) => self.write(*place, data, stamp),
+            Stage::Signal { number, value } => self.signal(*number, value.map_or(0, |place| place.of(data)) as u64),
+        }
+        self.deliver(at + 1, data, stamp, pool)
+    }
+
+    /// As [`Subscription::deliver`] from the beginning or from a thread, and counts what became of it.
+    pub fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) {
+        if !self.is_active() {
+            return;
+        }
+        match self.deliver(at, data, stamp, pool) {
+            Verdict::Passed => count(&self.tally.passed),
+            Verdict::Blocked => count(&self.tally.blocked),
+            Verdict::HandedOver => {}
+        }
+    }
+
+    fn run(self: &Arc<Self>, handler: &Mutex<Handler>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+        // The guard goes before the chain goes on: a later step may be this handler's again in another thread.
+        let made = lock(handler).call(data);
+        match made {
+            Ok(made) => {
+                for event in &made.emitted {
+                    self.deliver(at + 1, event, stamp, pool);
+                }
+                match made.passed {
+                    Some(event) => self.deliver(at + 1, &event, stamp, pool),
+                    None => Verdict::Blocked,
+                }
+            }
+            Err(fault) => self.faulted(fault, at, data, stamp, pool),
+        }
+    }
+
+    fn faulted(self: &Arc<Self>, fault: Fault, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+        count(&self.tally.faults);
+        lock(&self.faults).add(1, Some(fault));
+        match self.on_fault {
+            OnFault::Pass => self.deliver(at + 1, data, stamp, pool),
+            OnFault::Block => Verdict::Blocked,
+        }
+    }
+
+    fn write(&self, place: Option<Place>, data: &[u8], stamp: Stamp) {
+        let Some(up) = &self.up else { return };
+        match up.write(data, stamp, place.map(|place| place.of(data) as u64)) {
+            true => count(&self.tally.memory),
+            false => count(&self.tally.dropped_memory),
+        }
+    }
+
+    fn signal(&self, number: i32, value: u64) {
+        let sent = self.target.as_ref().map(|target| signal_queue(target.as_fd(), number, value));
+        match sent {
+            Some(Ok(())) => count(&self.tally.signals),
+            _ => count(&self.tally.dropped_signals),
+        }
+    }
+
+    /// Until when an event of `stamp` is of use to this subscription.
+    pub fn deadline(&self, stamp: Stamp) -> Instant {
+        let own = self.deadline.map_or(Instant::NEVER, |deadline| Instant::new(stamp.time_ns) + deadline);
+        let events = if stamp.deadline_ns == 0 { Instant::NEVER } else { Instant::new(stamp.deadline_ns) };
+        own.min(events)
+    }
+
+    pub fn is_active(&self) -> bool {
+        *lock(&self.state) == State::Active
+    }
+
+    /// Faults of the kernel's part since this was last asked go into the window; then whether there were more than
+    /// `limit` within a second. If so the handler is taken out, and this says why, once.
+    pub fn judge(&self, now: Instant, limit: u32) -> Option<String> {
+        let kernel = lock(&self.installed).as_ref().map(|installed| installed.counters());
+        let mut window = lock(&self.faults);
+        if let Some(counters) = kernel {
+            window.kernel(counters.faults, counters.last_fault);
+        }
+        let found = window.judge(now)?;
+        if found.count <= limit || !self.is_active() {
+            return None;
+        }
+        let why =
+            format!("{} faults within a second, {limit} are allowed; the last: {}", found.count, shown(found.last));
+        drop(window);
+        self.take_out(&why);
+        Some(why)
+    }
+
+    /// Ends deliveries; the counters stay.
+    pub fn take_out(&self, why: &str) {
+        *lock(&self.state) = State::TakenOut { why: why.to_owned() };
+        let installed = lock(&self.installed).take();
+        if let Some(installed) = installed {
+            self.tally.absorb(&installed);
+        }
+    }
+
+    pub fn counters(&self) -> SubscriptionCounters {
+        let mut counters = self.tally.read();
+        if let Some(installed) = lock(&self.installed).as_ref() {
+            let kernel = installed.counters();
+            counters.events = kernel.events;
+            counters.blocked += kernel.blocked;
+            // What left the kernel is counted where it ended.
+            counters.passed += if self.stages.is_empty() { kernel.passed } else { 0 };
+            counters.faults += kernel.faults;
+            counters.dropped_memory += kernel.dropped_memory;
+            counters.dropped_ring = kernel.dropped_ring;
+            counters.contended = kernel.contended;
+            counters.run_ns = kernel.run_ns;
+        }
+        if let Some(map) = self.up.as_ref().and_then(Up::map) {
+            counters.memory += u64::from(map.reader().flag());
+        }
+        counters
+    }
+
+    pub fn info(&self) -> SubscriptionInfo {
+        let value = |(number, name): (usize, &String)| (name.clone(), self.down.words().attribute(number));
+        SubscriptionInfo {
+            id: self.id,
+            service: self.service_name.clone(),
+            owner: self.owner,
+            process_id: self.process_id,
+            only_pid: self.only_pid,
+            lease: self.lease,
+            in_kernel: self.plan.in_kernel.clone(),
+            in_daemon: self.plan.in_daemon.clone(),
+            group: self.group.clone(),
+            format: self.format.clone(),
+            memory_up: self.memory.clone(),
+            attributes: self.attributes.iter().enumerate().map(value).collect(),
+            state: lock(&self.state).clone(),
+            counters: self.counters(),
+            installed_in_us: self.installed_in_us,
+        }
+    }
+}
+
+fn shown(fault: Option<Fault>) -> String {
+    use qfabric_ecode::FaultKind;
+    let Some(Fault { kind, line }) = fault else { return "unknown".to_owned() };
+    let what = match kind {
+        FaultKind::Division => "division by zero",
+        FaultKind::Index => "an index out of range",
+        FaultKind::Fuel => "more turns of loops than a call may take",
+    };
+    format!("{what} in line {line}")
+}
+
+impl Tally {
+    fn read(&self) -> SubscriptionCounters {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SubscriptionCounters {
+            events: of(&self.events),
+            passed: of(&self.passed),
+            blocked: of(&self.blocked),
+            faults: of(&self.faults),
+            memory: of(&self.memory),
+            signals: of(&self.signals),
+            dropped_memory: of(&self.dropped_memory),
+            dropped_queue: of(&self.dropped_queue),
+            dropped_signals: of(&self.dropped_signals),
+            late: of(&self.late),
+            ..SubscriptionCounters::default()
+        }
+    }
+
+    /// What the kernel counted before its part was taken out.
+    fn absorb(&self, installed: &Installed) {
+        let kernel = installed.counters();
+        for (counter, value) in [
+            (&self.events, kernel.events),
+            (&self.blocked, kernel.blocked),
+            (&self.faults, kernel.faults),
+            (&self.dropped_memory, kernel.dropped_memory),
+        ] {
+            counter.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts faults within the current second.
+#[derive(Debug, Default)]
+pub(crate) struct FaultWindow {
+    began: Option<Instant>,
+    count: u32,
+    last: Option<Fault>,
+    kernel_seen: u64,
+}
+
+/// What a window holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub count: u32,
+    pub last: Option<Fault>,
+}
+
+impl FaultWindow {
+    const LENGTH: Nanos = Nanos::from_millis(1_000);
+
+    pub fn add(&mut self, faults: u32, last: Option<Fault>) {
+        self.count = self.count.saturating_add(faults);
+        self.last = last.or(self.last);
+    }
+
+    /// The kernel's part has faulted so often by now.
+    fn kernel(&mut self, faults: u64, last: Option<Fault>) {
+        let fresh = faults.saturating_sub(self.kernel_seen);
+        self.kernel_seen = faults;
+        if fresh > 0 {
+            self.add(u32::try_from(fresh).unwrap_or(u32::MAX), last);
+        }
+    }
+
+    /// What came since the window began; a window that is over begins anew.
+    fn judge(&mut self, now: Instant) -> Option<Found> {
+        let found = Found { count: self.count, last: self.last };
+        let began = *self.began.get_or_insert(now);
+        if now.since(began) >= Self::LENGTH {
+            (self.began, self.count) = (Some(now), 0);
+        }
+        (found.count > 0).then_some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_ecode::FaultKind;
+
+    #[test]
+    fn faults_are_judged_within_a_second() {
+        let mut window = FaultWindow::default();
+        let at = |ms: u64| Instant::new(ms * 1_000_000);
+        let fault = Some(Fault { kind: FaultKind::Index, line: 3 });
+        assert_eq!(window.judge(at(0)), None);
+        window.add(2, fault);
+        assert_eq!(window.judge(at(500)), Some(Found { count: 2, last: fault }));
+        window.kernel(5, None);
+        window.kernel(6, None);
+        assert_eq!(window.judge(at(1_000)).unwrap().count, 8);
+        assert_eq!(window.judge(at(1_100)), None, "a new second");
+    }
+
+    #[test]
+    fn a_place_is_read_with_its_sign_and_beyond_the_end_it_is_zero() {
+        let place = Place { offset: 2, ty: Scalar::I16 };
+        assert_eq!((place.of(&[0, 0, 0xff, 0xff]), place.of(&[0; 3])), (-1, 0));
+    }
+}
