@@ -37,7 +37,6 @@ const EMISSIONS: u32 = 16;
 
 /// A subscription in the making.
 struct Draft {
-    peer: Peer,
     request: SubscriptionRequest,
     service: ServiceInfo,
     owner: Owner,
@@ -91,7 +90,7 @@ impl Ecalls {
         check_fault_policy(&request, &programs)?;
         numbered(&attributes, &request.attributes)?;
         let owner = peer.owner;
-        Ok(Draft { peer, request, service, owner, target, plan, limits, programs, attributes, down, format, geometry })
+        Ok(Draft { request, service, owner, target, plan, limits, programs, attributes, down, format, geometry })
     }
 
     /// Whether `peer` may use the service at all; `true`: all of it, not only what concerns its own processes.
@@ -179,10 +178,10 @@ impl Ecalls {
         if !draft.plan.in_daemon.is_empty() {
             steps.push(KernelStep::Tail { ring: &side.ring, id });
         }
-        install(side, draft, &steps)
+        install(side, draft, &steps, deadline(draft.request.deadline_us))
     }
 
-    /// A group's members share one hook, which only hands events over.
+    /// A group's members share one hook, which only hands events over: deadlines are the members' own.
     fn hook_of_group(&self, draft: &Draft) -> Result<Option<GroupHook>, Problem> {
         let name = draft.request.group.as_ref().filter(|_| draft.service.origin == Origin::Kernel);
         let Some(name) = name else { return Ok(None) };
@@ -202,7 +201,7 @@ impl Ecalls {
         }
         let side = self.kernel_side(&draft.service.name)?;
         let tail = self.registry().number();
-        let installed = install(side, draft, &[KernelStep::Tail { ring: &side.ring, id: tail }])?;
+        let installed = install(side, draft, &[KernelStep::Tail { ring: &side.ring, id: tail }], None)?;
         Ok(Some(GroupHook { installed, options: options.clone(), only_pid, tail }))
     }
 
@@ -350,7 +349,12 @@ fn is_handler(step: Step) -> bool {
     matches!(step, Step::KHandler | Step::KCode)
 }
 
-fn install(side: &KernelSide, draft: &Draft, steps: &[KernelStep<'_>]) -> Result<Installed, Problem> {
+fn install(
+    side: &KernelSide,
+    draft: &Draft,
+    steps: &[KernelStep<'_>],
+    deadline: Option<Nanos>,
+) -> Result<Installed, Problem> {
     let request = Install {
         service: &draft.service.name,
         options: &draft.request.options,
@@ -358,7 +362,7 @@ fn install(side: &KernelSide, draft: &Draft, steps: &[KernelStep<'_>]) -> Result
         steps,
         limits: draft.limits,
         down: draft.down.map(),
-        deadline: deadline(draft.request.deadline_us),
+        deadline,
         fault_passes: draft.request.on_fault == OnFault::Pass,
     };
     side.kernel.install(&request).map_err(|error| problems::install(&error))

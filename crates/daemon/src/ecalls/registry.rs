@@ -47,7 +47,6 @@ pub(crate) struct Service {
     pub subscriptions: Vec<Arc<Subscription>>,
     pub groups: HashMap<String, Group>,
     pub raised: u64,
-    pub dropped: u64,
     pub cpu: u64,
 }
 
@@ -238,6 +237,8 @@ impl Service {
         let dropped = counters
             .iter()
             .map(|c| c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended);
+        let hooks = self.groups.values().filter_map(|group| group.hook.as_ref());
+        let in_hooks: u64 = hooks.map(|hook| hook.installed.counters().dropped_ring).sum();
         ServiceInfo {
             id,
             name: self.name.clone(),
@@ -253,7 +254,7 @@ impl Service {
             pid: self.owner.map(|owner| owner.peer.pid),
             subscribers: self.subscriptions.len() as u32,
             raised: self.raised + in_kernel,
-            dropped: self.dropped + dropped.sum::<u64>(),
+            dropped: in_hooks + dropped.sum::<u64>(),
             cpu: self.cpu,
         }
     }

@@ -32,7 +32,6 @@ impl Service {
             subscriptions: Vec::new(),
             groups: Default::default(),
             raised: 0,
-            dropped: 0,
             cpu: 0,
         }
     }
