@@ -11,7 +11,9 @@ impl Generator<'_> {
         let before = self.waiting;
         let function = function.0 as usize;
         self.arguments(function, arguments);
-        let need = need.filter(|_| self.program.functions[function].result.is_some());
+        let is_void = self.program.functions[function].result.is_none();
+        let wanted = need.is_some();
+        let need = need.filter(|_| !is_void);
         let slot = match facts::in_register(self.flows[function]) {
             None if need.is_some() => Some(self.temporary()),
             _ => None,
@@ -24,6 +26,9 @@ impl Generator<'_> {
         }
         if let Some(slot) = slot {
             self.asm.load(Size::D, Reg::R0, FRAME, slot);
+        }
+        if is_void && wanted {
+            self.asm.mov(Reg::R0, 0);
         }
         self.waiting = before;
     }

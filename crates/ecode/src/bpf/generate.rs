@@ -187,25 +187,28 @@ impl<'a> Generator<'a> {
     }
 
     /// ```text
-    /// [test, or jump to the test] ─> head: guard, fuel, body ─> next: step ─> test ──true──> head
-    ///                                                                        └─false─> end
+    /// short test ─> head: fuel, body ─> next: step ─> test ──true──> head    else end
+    /// long          head: test ─> fuel, body ─> next: step ─> head           else end
     /// ```
     fn repeat(&mut self, parts: Loop, tests_after: bool) {
-        let (head, next, test, end) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
-        match parts.condition {
-            Some(condition) if !tests_after && is_short(condition) => self.branch(condition, false, end),
-            Some(_) if !tests_after => self.asm.jump(test),
-            _ => {}
-        }
+        let (head, next, end) = (self.asm.label(), self.asm.label(), self.asm.label());
+        let (before, after) = match parts.condition {
+            Some(_) if tests_after => (None, parts.condition),
+            Some(condition) if is_short(condition) => {
+                self.branch(condition, false, end);
+                (None, Some(condition))
+            }
+            condition => (condition, None),
+        };
         self.asm.bind(head);
+        before.into_iter().for_each(|condition| self.branch(condition, false, end));
         self.take_fuel(parts.line);
         self.turns.push(Turn { end, next });
         self.block(parts.body);
         self.turns.pop();
         self.asm.bind(next);
         parts.step.into_iter().for_each(|step| self.effect(step));
-        self.asm.bind(test);
-        match parts.condition {
+        match after {
             Some(condition) => self.branch(condition, true, head),
             None => self.asm.jump(head),
         }

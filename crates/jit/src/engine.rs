@@ -1,0 +1,125 @@
+//! The engine: a program's code and its memory.
+
+use std::io;
+use std::panic::resume_unwind;
+
+use qfabric_ecode::bpf::{Asm, Exits, Layout, TooLarge, generate};
+use qfabric_ecode::{Engine, Fault, Limits, Program, World};
+
+use crate::code::Machine;
+use crate::host::{Delivery, User, epilogue, prologue, word};
+
+/// Why there is no machine code of a program.
+#[derive(Debug, thiserror::Error)]
+pub enum JitError {
+    /// A part of it is too long.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// No memory, or no compiler for this processor.
+    #[error("no machine code could be made: {0}; the interpreter (`--engine interp`) runs the same program")]
+    Memory(#[from] io::Error),
+}
+
+/// Runs a program as machine code.
+#[derive(Debug)]
+pub struct Jit {
+    machine: Machine,
+    layout: Layout,
+    has_output: bool,
+    /// The call's memory: [`Layout`], in words.
+    frame: Vec<u64>,
+    statics: Vec<u64>,
+    static_bytes: usize,
+    attributes: Vec<i64>,
+}
+
+impl Jit {
+    /// Compiles a program as [`qfabric_ecode::compile`] gives it; its statics and attributes are as at the beginning.
+    pub fn new(program: &Program, limits: Limits) -> Result<Jit, JitError> {
+        let layout = Layout::of(program);
+        let mut asm = Asm::new();
+        let exits = Exits { done: asm.label(), fault: asm.label() };
+        prologue(&mut asm);
+        generate(&mut asm, program, &mut User, limits, exits);
+        epilogue(&mut asm, exits);
+        let machine = Machine::compile(&asm.finish()?)?;
+        Ok(Jit {
+            machine,
+            has_output: program.output.is_some(),
+            frame: vec![0; layout.size as usize / 8],
+            layout,
+            statics: words(&program.statics),
+            static_bytes: program.statics.len(),
+            attributes: vec![0; program.attributes.len()],
+        })
+    }
+
+    fn tell(&mut self, input: &[u8], world: &World, delivery: &mut Delivery<'_>) {
+        assert_eq!(input.len(), self.layout.input_bytes as usize, "an event has the length of the input format");
+        bytes_mut(&mut self.frame)[self.layout.input as usize..][..input.len()].copy_from_slice(input);
+        let frame = &mut self.frame;
+        frame[word::STATICS] = self.statics.as_mut_ptr() as u64;
+        frame[word::ATTRIBUTES] = self.attributes.as_mut_ptr() as u64;
+        frame[word::NOW] = world.now;
+        frame[word::PID_CPU] = u64::from(world.pid as u32) | u64::from(world.cpu as u32) << 32;
+        frame[word::DELIVERY] = std::ptr::from_mut(delivery) as u64;
+        frame[word::FAULT] = 0;
+    }
+}
+
+impl Engine for Jit {
+    fn name(&self) -> &'static str {
+        "jit"
+    }
+
+    #[allow(unsafe_code)] // machine code
+    fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+        let mut delivery = Delivery { sink, panic: None };
+        self.tell(input, world, &mut delivery);
+        // SAFETY: the frame has this program's layout and `tell` has just filled the host's words with addresses of
+        // memory that `self` and this function own and leave alone until the code returns.
+        let verdict = unsafe { self.machine.run(&mut self.frame) };
+        if let Some(panic) = delivery.panic {
+            resume_unwind(panic);
+        }
+        match Fault::from_code(self.frame[word::FAULT] as u32) {
+            Some(fault) => Err(fault),
+            None => Ok(verdict as i64),
+        }
+    }
+
+    fn output(&self) -> &[u8] {
+        let bytes = if self.has_output { self.layout.output_bytes } else { 0 };
+        &bytes_of(&self.frame)[self.layout.output as usize..][..bytes as usize]
+    }
+
+    fn statics(&self) -> &[u8] {
+        &bytes_of(&self.statics)[..self.static_bytes]
+    }
+
+    fn attributes(&mut self) -> &mut [i64] {
+        &mut self.attributes
+    }
+}
+
+/// As many words as hold the bytes.
+fn words(bytes: &[u8]) -> Vec<u64> {
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_ne_bytes(word)
+    };
+    bytes.chunks(8).map(word).collect()
+}
+
+#[allow(unsafe_code)] // the standard library has no safe view of words as bytes
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: the same memory, and bytes may be anything at any address.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
+#[allow(unsafe_code)] // the standard library has no safe view of words as bytes
+fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: the same memory, borrowed as long; bytes may be anything, and words too.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}

@@ -1,0 +1,114 @@
+//! What generated code finds in user space: the world and pointers in the frame's host words, delivery by a helper.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use qfabric_ecode::bpf::{Alu, Asm, Exits, Host, Label, Layout, Reg, Size};
+use qfabric_ecode::hir::Builtin;
+
+/// The host's words in the frame, as 64-bit words from its beginning.
+pub mod word {
+    use qfabric_ecode::bpf::Layout;
+    const FIRST: usize = Layout::HOST as usize / 8;
+    /// Address of the statics.
+    pub const STATICS: usize = FIRST;
+    /// Address of the attributes.
+    pub const ATTRIBUTES: usize = FIRST + 1;
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub const NOW: usize = FIRST + 2;
+    /// The process in the lower half, the CPU in the upper one.
+    pub const PID_CPU: usize = FIRST + 3;
+    /// Address of the [`super::Delivery`].
+    pub const DELIVERY: usize = FIRST + 4;
+    /// Code of the fault that ended the call, or 0.
+    pub const FAULT: usize = FIRST + 5;
+}
+
+/// The number under which [`deliver`] is known to generated code.
+pub const DELIVER: u32 = 1;
+
+/// Where emitted events go.
+pub struct Delivery<'a> {
+    /// Takes each.
+    pub sink: &'a mut dyn FnMut(&[u8]),
+    /// It panicked: machine code cannot be unwound, so this waits for the end of the call.
+    pub panic: Option<Box<dyn Any + Send>>,
+}
+
+impl Delivery<'_> {
+    fn take(&mut self, event: &[u8]) {
+        if self.panic.is_none() {
+            self.panic = catch_unwind(AssertUnwindSafe(|| (self.sink)(event))).err();
+        }
+    }
+}
+
+/// Called by generated code: the delivery, the event and its length.
+#[allow(unsafe_code)] // takes addresses from generated code
+pub fn deliver(delivery: u64, event: u64, bytes: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: `User::emit` alone makes this call. It passes the delivery that `Jit::call` put into the frame, which
+    // lives and is borrowed by nobody else for as long as the code runs, and a range inside the frame, which nobody
+    // writes while this function runs.
+    unsafe {
+        let event = std::slice::from_raw_parts(event as *const u8, bytes as usize);
+        (*(delivery as *mut Delivery<'_>)).take(event);
+    }
+    0
+}
+
+/// Begins the program: r1 is the frame.
+pub fn prologue(asm: &mut Asm) {
+    asm.mov(Reg::R6, Reg::R1);
+    asm.load(Size::D, Reg::R7, Reg::R6, offset(word::STATICS));
+    asm.load(Size::D, Reg::R8, Reg::R6, offset(word::ATTRIBUTES));
+}
+
+/// Ends it: a verdict is the result, a fault's code is left in the frame.
+pub fn epilogue(asm: &mut Asm, exits: Exits) {
+    asm.bind(exits.fault);
+    asm.store(Size::D, Reg::R6, offset(word::FAULT), Reg::R0);
+    asm.bind(exits.done);
+    asm.exit();
+}
+
+/// The host of generated code in user space.
+pub struct User;
+
+impl Host for User {
+    fn builtin(&mut self, asm: &mut Asm, what: Builtin, layout: &Layout) {
+        match what {
+            Builtin::Now => asm.load(Size::D, Reg::R0, Reg::R6, offset(word::NOW)),
+            Builtin::Pid => {
+                asm.load(Size::W, Reg::R0, Reg::R6, offset(word::PID_CPU));
+                asm.alu64(Alu::Lsh, Reg::R0, 32);
+                asm.alu64(Alu::Arsh, Reg::R0, 32);
+            }
+            Builtin::Cpu => {
+                asm.load(Size::D, Reg::R0, Reg::R6, offset(word::PID_CPU));
+                asm.alu64(Alu::Arsh, Reg::R0, 32);
+            }
+            Builtin::Emit => emit(asm, layout),
+        }
+    }
+
+    fn add_attribute(&mut self, asm: &mut Asm, offset: i16) {
+        asm.load(Size::D, Reg::R0, Reg::R8, offset);
+        asm.alu64(Alu::Add, Reg::R0, Reg::R1);
+        asm.store(Size::D, Reg::R8, offset, Reg::R0);
+    }
+
+    /// Fuel alone bounds loops here.
+    fn loop_guard(&mut self, _: &mut Asm, _: Label) {}
+}
+
+fn emit(asm: &mut Asm, layout: &Layout) {
+    asm.load(Size::D, Reg::R1, Reg::R6, offset(word::DELIVERY));
+    asm.mov(Reg::R2, Reg::R6);
+    asm.alu64(Alu::Add, Reg::R2, layout.output as i32);
+    asm.mov(Reg::R3, layout.output_bytes as i32);
+    asm.call(DELIVER as i32);
+}
+
+fn offset(word: usize) -> i16 {
+    8 * word as i16
+}
