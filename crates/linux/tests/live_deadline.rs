@@ -223,12 +223,13 @@ fn threads_that_leave_in_their_sleep_leave_no_bandwidth_booked() {
 fn a_child_gets_the_nice_value_its_parent_had_before_it_was_reserved() {
     live!();
     let (parent, mut mechanism) = (Worker::sleeping(), Deadline::new());
+    let own = attr(parent.thread).nice;
     SchedAttr::fair(5).give(parent.thread).unwrap();
     mechanism.apply(&setting(parent.thread, 1_000, 10_000)).unwrap();
     let (child, stranger) = (Worker::sleeping(), Worker::sleeping());
     mechanism.born(child.thread, parent.thread);
     mechanism.born(stranger.thread, child.thread);
-    assert_eq!((attr(child.thread).nice, attr(stranger.thread).nice), (5, 0));
+    assert_eq!((attr(child.thread).nice, attr(stranger.thread).nice), (5, own));
 }
 
 #[test]
