@@ -23,6 +23,9 @@ type Entry = unsafe extern "sysv64" fn(*mut u8, usize, *mut u64, usize, usize, u
 /// The most that `rbpf` makes of one instruction is 51 bytes (a division by a register).
 const MOST_BYTES: usize = 64;
 
+/// `rbpf` takes whole pages.
+const PAGE: usize = 4096;
+
 // SAFETY: the memory belongs to this value alone, and is not written once it exists.
 #[allow(unsafe_code)] // a mapping is not tied to the thread that made it
 unsafe impl Send for Machine {}
@@ -30,7 +33,8 @@ unsafe impl Send for Machine {}
 impl Machine {
     /// Compiles code that ends by `exit`, calls [`deliver`] alone and runs with the frame's address in r1.
     pub fn compile(code: &Code) -> io::Result<Machine> {
-        let mut machine = Machine::writable(MOST_BYTES * (code.insns.len() + 16))?;
+        let bytes = MOST_BYTES * (code.insns.len() + 16);
+        let mut machine = Machine::writable(bytes.next_multiple_of(PAGE))?;
         translate(&code.to_bytes(), machine.contents())?;
         machine.make_executable()?;
         Ok(machine)
