@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qfabric_ecode::{Engine, Fault, Limits, Program, World};
+use qfabric_ecode::{Engine, Fault, Interpreter, Limits, Program, World};
 use qfabric_linux::clock;
 
 use super::memory::Down;
@@ -27,10 +27,10 @@ pub(crate) struct Made {
 
 impl Handler {
     /// Of a checked program.
-    pub fn new(program: &Program, limits: Limits, down: Arc<Down>) -> Result<Handler, String> {
-        let engine = engine(program, limits)?;
+    pub fn new(program: &Program, limits: Limits, down: Arc<Down>) -> Handler {
+        let engine = engine(program, limits);
         let (makes_output, before) = (program.output.is_some(), vec![0; program.attributes.len()]);
-        Ok(Handler { engine, makes_output, down, before })
+        Handler { engine, makes_output, down, before }
     }
 
     /// One call.
@@ -65,8 +65,16 @@ impl Handler {
     }
 }
 
-fn engine(program: &Program, limits: Limits) -> Result<Box<dyn Engine + Send>, String> {
-    qfabric_jit::Jit::new(program, limits).map(|jit| Box::new(jit) as Box<dyn Engine + Send>).map_err(|e| e.to_string())
+/// Machine code; where none can be made (another processor, no executable memory), the interpreter, which gives the
+/// same answers.
+fn engine(program: &Program, limits: Limits) -> Box<dyn Engine + Send> {
+    match qfabric_jit::Jit::new(program, limits) {
+        Ok(jit) => Box::new(jit),
+        Err(error) => {
+            tracing::warn!(%error, "a handler is interpreted");
+            Box::new(Interpreter::new(program, limits))
+        }
+    }
 }
 
 fn world() -> World {

@@ -269,8 +269,7 @@ impl Draft {
                 Step::KHandler | Step::KCode => {
                     let program = programs.next().expect("a program for every handler");
                     format = program.output.clone().unwrap_or(format);
-                    let handler = Handler::new(program, self.limits, self.down.clone());
-                    Stage::Handler(Mutex::new(handler.map_err(problem::internal)?))
+                    Stage::Handler(Mutex::new(Handler::new(program, self.limits, self.down.clone())))
                 }
             });
         }

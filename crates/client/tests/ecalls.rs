@@ -1,0 +1,299 @@
+//! ECalls under a real daemon and the real kernel.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use qfabric_client::ecalls::{
+    Ecalls, Event, Layout, MemoryUp, Notice, OwnService, State, Step, Subscribe, Subscription, event_json,
+};
+use qfabric_client::{Client, ClientError, Nanos};
+use qfabric_daemon::{Config, Embedded};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_types::api::ecalls::ServiceRequest;
+use serde_json::json;
+
+/// Long enough for anything on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+const SAMPLE: &str = "struct sample { long value; int pid; int kind; };";
+
+fn daemon_in(directory: &Path, change: impl FnOnce(&mut Config)) -> Embedded {
+    let mut config = Config::default().in_directory(directory);
+    config.log.filter = "error".into();
+    config.control.budget = Nanos::ZERO;
+    change(&mut config);
+    Embedded::start(config).unwrap()
+}
+
+fn with(change: impl FnOnce(&mut Config), test: impl FnOnce(&Client, &Ecalls)) {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = daemon_in(directory.path(), change);
+    let client = Client::connect_to(daemon.socket()).unwrap();
+    let ecalls = Ecalls::connect(&client).unwrap();
+    test(&client, &ecalls);
+}
+
+fn with_daemon(test: impl FnOnce(&Client, &Ecalls)) {
+    with(|_| (), test);
+}
+
+fn service(ecalls: &Ecalls) -> OwnService {
+    ecalls.register_service("test.sample", "numbers", SAMPLE, false).unwrap()
+}
+
+fn sample(value: i64) -> Vec<u8> {
+    [&value.to_le_bytes()[..], &7i32.to_le_bytes(), &0i32.to_le_bytes()].concat()
+}
+
+fn raise(service: &OwnService, value: i64) {
+    service.raise_event(-1, &sample(value), Nanos::ZERO, false).unwrap();
+}
+
+fn value(event: Event<'_>) -> i64 {
+    i64::from_le_bytes(event.data[..8].try_into().unwrap())
+}
+
+fn next(subscription: &mut Subscription) -> i64 {
+    value(subscription.next(PATIENCE).unwrap().expect("an event in time"))
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn an_event_raised_by_a_process_is_read_from_memory_by_its_subscribers() {
+    with_daemon(|client, ecalls| {
+        let own = service(ecalls);
+        let mut all = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+        let filter = Subscribe::to("test.sample").code("return input.value > 1;").memory_up(MemoryUp::default());
+        let mut large = ecalls.subscribe(&filter).unwrap();
+        (1..=3).for_each(|value| raise(&own, value));
+        assert_eq!([next(&mut all), next(&mut all), next(&mut all)], [1, 2, 3]);
+        assert_eq!([next(&mut large), next(&mut large)], [2, 3]);
+        assert_eq!((all.flag(), large.flag()), (3, 2));
+        let counters = large.now().unwrap().counters;
+        assert_eq!((counters.events, counters.passed, counters.blocked, counters.memory), (3, 2, 1, 2));
+        let listed = client.services().unwrap();
+        let listed = listed.iter().find(|s| s.name == "test.sample").unwrap();
+        assert_eq!((listed.raised, listed.subscribers, listed.pid), (3, 2, Some(std::process::id() as i32)));
+    });
+}
+
+#[test]
+fn what_a_handler_makes_and_emits_travels_on_and_variables_persist() {
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        let code = "struct output { long mean; int count; };
+            { static long sum; static int n;
+              sum += input.value; n++;
+              if (n < 4) return 0;
+              output.mean = sum / n; output.count = n; sum = 0; n = 0; return 1; }";
+        let mut means =
+            ecalls.subscribe(&Subscribe::to("test.sample").code(code).memory_up(MemoryUp::default())).unwrap();
+        assert_eq!(means.info().format.fields[0].name, "mean");
+        (1..=8).for_each(|value| raise(&own, 10 * value));
+        assert_eq!([next(&mut means), next(&mut means)], [25, 65]);
+    });
+}
+
+#[test]
+fn attributes_are_plain_stores_that_handlers_see_and_the_other_way_round() {
+    with_daemon(|client, ecalls| {
+        let own = service(ecalls);
+        let code = "attr.seen += 1; return input.value > attr.limit;";
+        let wanted = Subscribe::to("test.sample").code(code).memory_up(MemoryUp::default()).attribute("limit", 5);
+        let mut events = ecalls.subscribe(&wanted).unwrap();
+        let (limit, seen) = (ecalls.attribute("limit").unwrap(), ecalls.attribute("seen").unwrap());
+        assert_eq!(limit.get(), 5);
+        raise(&own, 5);
+        raise(&own, 6);
+        assert_eq!(next(&mut events), 6);
+        limit.set(1);
+        raise(&own, 2);
+        assert_eq!((next(&mut events), seen.get()), (2, 3));
+        let changed = client.set_attributes(events.id(), [("limit".to_owned(), 9)].into()).unwrap();
+        assert_eq!((limit.get(), changed.attributes.len()), (9, 2));
+        let ClientError::Value(why) = ecalls.attribute("nothing").unwrap_err() else { panic!() };
+        assert!(why.contains("limit, seen") || why.contains("seen, limit"), "{why}");
+    });
+}
+
+#[test]
+fn of_a_group_one_is_told_in_turn_and_a_named_process_alone() {
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        let one = || Subscribe::to("test.sample").group("workers").memory_up(MemoryUp::default());
+        let (mut a, mut b) = (ecalls.subscribe(&one()).unwrap(), ecalls.subscribe(&one()).unwrap());
+        (1..=4).for_each(|value| raise(&own, value));
+        assert_eq!([next(&mut a), next(&mut b), next(&mut a), next(&mut b)], [1, 2, 3, 4]);
+        own.raise_event(1, &sample(5), Nanos::ZERO, false).unwrap();
+        own.raise_event(std::process::id() as i32, &sample(6), Nanos::ZERO, false).unwrap();
+        assert_eq!(next(&mut a), 6);
+    });
+}
+
+#[test]
+fn a_handler_thread_carries_on_behind_a_filter() {
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        ecalls.name_handler("test.odd", "return input.value & 1;").unwrap();
+        let slow = "long i; long s; for (i = 0; i < 1000; i++) s += i; output.value = s + input.value; return 1;";
+        let wanted =
+            Subscribe::to("test.sample").handler("test.odd").thread().code(slow).memory_up(MemoryUp::default());
+        let mut events = ecalls.subscribe(&wanted).unwrap();
+        assert_eq!(events.info().in_daemon, [Step::KHandler, Step::KThread, Step::KCode, Step::MemoryUp]);
+        (1..=4).for_each(|value| raise(&own, value));
+        assert_eq!([next(&mut events), next(&mut events)], [499_501, 499_503]);
+    });
+}
+
+#[test]
+fn late_events_are_dropped_and_counted() {
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        let busy = "long i; for (i = 0; i < 60000; i++) ; return 0;";
+        let _slow = ecalls.subscribe(&Subscribe::to("test.sample").code(busy)).unwrap();
+        let wanted = Subscribe::to("test.sample").deadline(Nanos::from_micros(1)).memory_up(MemoryUp::default());
+        let events = ecalls.subscribe(&wanted).unwrap();
+        for _ in 0..50 {
+            raise(&own, 1);
+        }
+        eventually("every event is delivered or late", || {
+            let counters = events.now().unwrap().counters;
+            counters.late + counters.passed == 50 && counters.late > 0
+        });
+    });
+}
+
+#[test]
+fn a_handler_that_faults_too_often_is_taken_out_and_its_owner_told() {
+    with(
+        |config| config.ecalls.faults_per_second = 5,
+        |client, ecalls| {
+            let own = service(ecalls);
+            let faulty = "return 10 / (input.value - input.value);";
+            let events = ecalls.subscribe(&Subscribe::to("test.sample").code(faulty)).unwrap();
+            (0..20).for_each(|value| raise(&own, value));
+            let Some(Notice::TakenOut { subscription, why }) = ecalls.next_notice(PATIENCE).unwrap() else { panic!() };
+            assert_eq!(subscription, events.id());
+            assert!(why.contains("division by zero in line 1") && why.contains("5 are allowed"), "{why}");
+            let state = client.subscription(events.id()).unwrap().state;
+            assert!(matches!(state, State::TakenOut { .. }), "{state:?}");
+        },
+    );
+}
+
+#[test]
+fn a_call_is_answered_by_the_services_owner_or_given_up() {
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        let server = ecalls.clone();
+        let answering = std::thread::spawn(move || {
+            let Some(Notice::Call { call, data, .. }) = server.next_notice(PATIENCE).unwrap() else { panic!() };
+            server.reply(call, &[&data[..1], b"!"].concat()).unwrap();
+        });
+        assert_eq!(ecalls.call("test.sample", &sample(65), Duration::from_secs(3)).unwrap(), b"A!");
+        answering.join().unwrap();
+        let ClientError::Refused(problem) =
+            ecalls.call("test.sample", &sample(65), Duration::from_millis(20)).unwrap_err()
+        else {
+            panic!()
+        };
+        assert_eq!(problem.code, "no_answer");
+        drop(own);
+    });
+}
+
+#[test]
+fn a_full_memory_drops_the_newest_and_slots_with_a_meaning_keep_it() {
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        let ring = MemoryUp { slots: 2, ..MemoryUp::default() };
+        let mut few = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(ring)).unwrap();
+        let bits = MemoryUp { layout: Layout::Bits, slots: 8, position: Some("value".into()) };
+        let mut places = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(bits)).unwrap();
+        for value in [6, 3, 6] {
+            raise(&own, value);
+        }
+        eventually("three events", || few.flag() == 2 && few.dropped() == 1);
+        assert_eq!([next(&mut few), next(&mut few)], [6, 3]);
+        assert_eq!(few.now().unwrap().counters.dropped_memory, 1);
+        let mut seen = Vec::new();
+        eventually("two places", || {
+            seen.extend(places.try_lowest().map(|(position, _)| position));
+            seen == [3, 6]
+        });
+    });
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_leaves_nothing() {
+    with_daemon(|client, ecalls| {
+        let own = service(ecalls);
+        let refused = |wanted: Subscribe| match ecalls.subscribe(&wanted) {
+            Err(ClientError::Refused(problem)) => problem,
+            other => panic!("{other:?}"),
+        };
+        let memory = || Subscribe::to("test.sample").memory_up(MemoryUp::default());
+        for (wanted, code, part) in [
+            (Subscribe::to("no.such").signal(40), "no_such_service", "no.such"),
+            (Subscribe::to("test.sample"), "chain", "does nothing"),
+            (memory().code("return input.nothing;"), "code", "nothing"),
+            (memory().code("while (1) { }"), "code", ""),
+            (memory().handler("no.handler"), "no_such_handler", "no.handler"),
+            (memory().attribute("x", 1), "chain", "attribute x"),
+            (memory().fuel(u32::MAX), "ecalls_limit", "4294967295"),
+            (memory().process(i32::MAX), "gone", "2147483647"),
+            (Subscribe::to("test.sample").signal(40).signal_value("none"), "chain", "none"),
+            (Subscribe::to("test.sample").memory_up(MemoryUp { slots: 3, ..MemoryUp::default() }), "chain", "3 slots"),
+        ] {
+            let problem = refused(wanted);
+            assert!(problem.code == code && problem.message.contains(part), "{problem:?}");
+            assert!(!problem.next_step.is_empty(), "{problem:?}");
+        }
+        assert_eq!(client.subscriptions().unwrap(), []);
+        let taken = ecalls.register_service("test.sample", "", SAMPLE, false).unwrap_err().to_string();
+        assert!(taken.contains("already"), "{taken}");
+        assert!(own.raise_event(-1, b"short", Nanos::ZERO, false).is_err());
+    });
+}
+
+#[test]
+fn everything_ends_with_its_connection_and_is_shown_as_a_file_until_then() {
+    with_daemon(|client, ecalls| {
+        let other = Ecalls::connect(client).unwrap();
+        let [name, about, format] = ["test.sample", "", SAMPLE].map(str::to_owned);
+        client.register_service(&ServiceRequest { lease: other.lease(), name, about, format, open: false }).unwrap();
+        let subscription = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+        let file = client.socket().with_file_name("services").join("test.sample");
+        assert!(std::fs::read_to_string(&file).unwrap().contains("struct sample"));
+        drop(other);
+        let Some(Notice::Ended { subscription: ended, why }) = ecalls.next_notice(PATIENCE).unwrap() else { panic!() };
+        assert!(ended == subscription.id() && why.contains("service"), "{why}");
+        eventually("nothing is left", || client.subscriptions().unwrap().is_empty() && !file.exists());
+        assert!(client.services().unwrap().iter().all(|s| s.name != "test.sample"));
+    });
+}
+
+#[test]
+fn an_event_by_http_and_json_is_the_same_event() {
+    with_daemon(|client, ecalls| {
+        let _own = service(ecalls);
+        let mut events = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+        let event = serde_json::from_value(json!({"data": {"value": -3, "pid": 9}, "cpu": true})).unwrap();
+        assert_eq!(client.raise_event("test.sample", &event).unwrap().queued, 1);
+        let format = events.info().format.clone();
+        let came = events.next(PATIENCE).unwrap().unwrap();
+        assert_eq!(json!(event_json::decode(&format, came.data)), json!({"value": -3, "pid": 9, "kind": 0}));
+        let listed = client.services().unwrap();
+        assert_eq!(listed.iter().find(|s| s.name == "test.sample").unwrap().cpu, 1);
+    });
+}
