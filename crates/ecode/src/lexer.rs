@@ -218,17 +218,32 @@ impl Lexer<'_> {
 
     fn unknown(&mut self) {
         let first = self.text[self.at..].chars().next().expect("the text goes on");
+        if first.is_alphanumeric() {
+            return self.foreign_letters();
+        }
         let end = self.at + first.len_utf8();
-        let error = Diagnostic::new(
-            Span::new(self.at, end),
-            format!("`{}` does not belong to E-code", first.escape_debug()),
-            "this character",
-        );
+        let message = format!("`{}` does not belong to E-code", first.escape_debug());
+        let error = Diagnostic::new(Span::new(self.at, end), message, "this character");
         self.sink.push(match quote(first) {
-            Some(plain) => error.help(format!("it looks like a typographic quote; write `{plain}`")),
+            Some(plain) => error.help(format!("it looks like a typographic sign; write `{plain}`")),
             None => error.help("outside of comments only ASCII is used: remove it"),
         });
         self.at = end;
+    }
+
+    /// Letters of other alphabets: they were meant to be a part of a name.
+    fn foreign_letters(&mut self) {
+        let rest = &self.text[self.at..];
+        let length = rest.find(|letter: char| !(letter.is_alphanumeric() || letter == '_')).unwrap_or(rest.len());
+        let span = Span::new(self.at, self.at + length);
+        let message = format!("`{}` cannot be in a name", span.of(self.text));
+        let error = Diagnostic::new(span, message, "letters beyond a to z");
+        self.sink.push(error.help("names are of the letters a to z and A to Z, digits and _"));
+        match self.tokens.last_mut().filter(|last| last.kind == TokenKind::Name && last.span.end == span.start) {
+            Some(name) => name.span.end = span.end,
+            None => self.tokens.push(Token { kind: TokenKind::Name, span }),
+        }
+        self.at = span.end as usize;
     }
 }
 

@@ -33,7 +33,10 @@ impl Checker<'_> {
     /// What callers know of each function. Parameters of the entry are the input's members and may be structures.
     pub(super) fn collect_signatures(&mut self, functions: &[Function], entry: Option<usize>) {
         for (place, function) in functions.iter().enumerate() {
-            let Ok(signature) = self.signature(function, entry == Some(place)) else { continue };
+            let Ok(signature) = self.signature(function, entry == Some(place)) else {
+                self.broken.insert(function.name.name.clone());
+                continue;
+            };
             if let Some(before) = self.functions.insert(function.name.name.clone(), signature) {
                 let message = format!("the function `{}` is defined twice", function.name.name);
                 let error =

@@ -80,6 +80,7 @@ impl Checker<'_> {
                 self.refuse_local_beside_functions(statement);
             }
         }
+        self.text_locals = self.scopes.innermost().map(str::to_owned).collect();
         self.scopes.leave();
         self.finish_function(Vec::new(), body)
     }
@@ -92,20 +93,19 @@ impl Checker<'_> {
         );
     }
 
+    /// Empty where its head is wrong: errors in its body would be consequences.
     fn function(&mut self, function: &Function) -> hir::Function {
         let signature = self.functions.get(&function.name.name).cloned();
         let result = signature.as_ref().and_then(|signature| signature.result);
         self.frame = Frame { name: function.name.name.clone(), result, ..Frame::default() };
         self.scopes.enter();
-        let parameters = signature.map_or_else(Vec::new, |signature| signature.parameters);
-        let mut places = Vec::new();
-        for ((_, ty), parameter) in parameters.iter().zip(&function.parameters) {
-            if let Ok(place) = self.parameter(*ty, parameter) {
-                places.push(place);
+        let (mut places, mut body) = (Vec::new(), Vec::new());
+        if let Some(signature) = signature {
+            for ((_, ty), parameter) in signature.parameters.iter().zip(&function.parameters) {
+                places.extend(self.parameter(*ty, parameter));
             }
+            self.block(&function.body, &mut body);
         }
-        let mut body = Vec::new();
-        self.block(&function.body, &mut body);
         self.scopes.leave();
         self.finish_function(places, body)
     }
@@ -124,8 +124,9 @@ impl Checker<'_> {
         self.frame = Frame { name: function.name.name.clone(), is_entry: true, result, ..Frame::default() };
         self.scopes.enter();
         let mut body = Vec::new();
-        let _ = self.entry_parameters(function, &mut body);
-        self.block(&function.body, &mut body);
+        if self.entry_parameters(function, &mut body).is_ok() {
+            self.block(&function.body, &mut body);
+        }
         self.scopes.leave();
         self.finish_function(Vec::new(), body)
     }

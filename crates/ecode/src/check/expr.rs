@@ -9,6 +9,7 @@ use super::{Checked, Checker};
 use crate::ast::{Expr, ExprKind, Operator, UnaryOp};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp};
+use crate::parser::Failed;
 
 /// What an expression gives.
 #[derive(Debug)]
@@ -197,6 +198,9 @@ impl Checker<'_> {
     }
 
     fn call(&mut self, name: &crate::ast::Ident, arguments: &[Expr], span: Span) -> Checked<Value> {
+        if self.broken.contains(&name.name) {
+            return Err(Failed);
+        }
         let Some(signature) = self.functions.get(&name.name).cloned() else {
             return self.builtin(name, arguments, span).map(Value::Number);
         };
@@ -226,7 +230,8 @@ enum NumberTarget {
 pub(super) fn arity(name: &str, taken: &[&str], given: usize) -> String {
     let plural = if taken.len() == 1 { "" } else { "s" };
     let list = if taken.is_empty() { String::new() } else { format!(" ({})", taken.join(", ")) };
-    format!("`{name}` takes {} argument{plural}{list}, here are {given}", taken.len())
+    let was = if given == 1 { "was" } else { "were" };
+    format!("`{name}` takes {} argument{plural}{list}, {given} {was} given", taken.len())
 }
 
 fn store(location: Location, ty: Scalar, value: hir::Expr) -> hir::Expr {

@@ -6,11 +6,12 @@ use qfabric_types::format::{Format, Scalar};
 
 use super::fold::known;
 use super::scope::Symbol;
-use super::types::{Struct, Type};
+use super::types::{Struct, Type, UNNAMED};
 use super::{Checked, Checker, suggestion};
 use crate::ast::{Declarator, Expr, Ident, Member, StmtKind, Text, TypeKind, TypeName};
 use crate::diagnostics::{Diagnostic, Diagnostics, Span};
 use crate::environment::Environment;
+use crate::parser::Failed;
 
 /// Members of all formats of one text together: each format carries those of the structures in it.
 const MAX_ALL_MEMBERS: u32 = 16 * Format::MAX_MEMBERS;
@@ -68,7 +69,11 @@ impl Checker<'_> {
                 Ok(Some(Type::Scalar(Scalar::I32)))
             }
             TypeKind::Struct { tag, members: Some(members) } => {
-                self.new_structure(tag.as_ref(), "unnamed", members, ty.span).map(|new| Some(Type::Struct(new)))
+                let structure = self.new_structure(tag.as_ref(), UNNAMED, members, ty.span);
+                if let (Err(Failed), Some(tag)) = (structure.as_ref(), tag) {
+                    self.broken.insert(tag.name.clone());
+                }
+                structure.map(|structure| Some(Type::Struct(structure)))
             }
             TypeKind::Struct { tag, members: None } => {
                 let tag = tag.as_ref().expect("a structure without members has a name");
@@ -96,6 +101,9 @@ impl Checker<'_> {
             ("input", Some(input), _) => return Ok(input.clone()),
             ("output", _, Some(output)) => return Ok(output.clone()),
             _ => {}
+        }
+        if self.broken.contains(&tag.name) {
+            return Err(Failed);
         }
         let help = suggestion(&tag.name, self.scopes.tags(), "declare it before: `struct NAME { … };`");
         let message = format!("there is no structure `{}`", tag.name);
@@ -248,9 +256,9 @@ impl Checker<'_> {
 
     /// `#define NAME value`.
     pub(super) fn define(&mut self, name: &Ident, value: &Expr) {
-        if let Ok((value, ty)) = self.typed_constant(value) {
-            self.declare_here(name, Symbol::Constant(value, ty));
-        }
+        // Behind an error it is some number: its uses are not errors as well.
+        let (value, ty) = self.typed_constant(value).unwrap_or((1, Scalar::I32));
+        self.declare_here(name, Symbol::Constant(value, ty));
     }
 
     /// Constants and types that stand outside of functions are seen in all of them.

@@ -20,14 +20,17 @@ impl Checker<'_> {
         let size = measure(program);
         let whole = heads.last().copied().unwrap_or_default();
         if size.depth > MAX_DEPTH {
-            let message = format!("statements and calls are nested {} levels deep, the limit is {MAX_DEPTH}", size.depth);
+            let message =
+                format!("statements and calls are nested {} levels deep, the limit is {MAX_DEPTH}", size.depth);
             let error = Diagnostic::new(whole, message, "with everything that is called from here");
-            return self.fail(error.help("give parts of long expressions names of their own, and nest calls less deep"));
+            return self
+                .fail(error.help("give parts of long expressions names of their own, and nest calls less deep"));
         }
         if size.instructions > MAX_INSTRUCTIONS {
             let (place, instructions) = self.first_too_large(program, heads).unwrap_or((whole, size.instructions));
-            let message = format!("{} instructions, the limit is {MAX_INSTRUCTIONS}", readable(instructions));
-            let error = Diagnostic::new(place, message, "with its functions put in wherever they are called");
+            let message =
+                format!("this would be {} instructions, the limit is {MAX_INSTRUCTIONS}", readable(instructions));
+            let error = Diagnostic::new(place, message, "with what it calls put in, once for each call");
             return self.fail(error.help("call large functions at fewer places, such as once in a loop"));
         }
         if size.frame > MAX_FRAME {

@@ -93,6 +93,10 @@ struct Checker<'a> {
     statics: Vec<u8>,
     attributes: Vec<String>,
     functions: HashMap<String, Signature>,
+    /// Structures and functions with an error in their declaration: what uses them is no error of its own.
+    broken: HashSet<String>,
+    /// Variables of the text's statements, which functions do not see.
+    text_locals: HashSet<String>,
     frame: Frame,
 }
 
@@ -112,6 +116,8 @@ impl<'a> Checker<'a> {
             statics: Vec::new(),
             attributes: env.attributes.clone(),
             functions: HashMap::new(),
+            broken: HashSet::new(),
+            text_locals: HashSet::new(),
             frame: Frame::default(),
         };
         checker.take_environment();
@@ -179,12 +185,14 @@ impl<'a> Checker<'a> {
     /// Declares a name once.
     fn declare(&mut self, global: bool, name: &Ident, symbol: Symbol) {
         let Some(before) = self.scopes.declare(global, &name.name, symbol, name.span) else { return };
-        let error = Diagnostic::new(name.span, format!("`{}` is declared twice", name.name), "declared again here");
-        let error = match before {
-            Span { end: 0, .. } => error.help("the environment gives this constant: choose another name"),
-            before => error.related(before, "declared here before").help("choose another name"),
-        };
-        self.report(error);
+        let message = format!("`{}` is declared twice", name.name);
+        self.report(match before {
+            Span { end: 0, .. } => Diagnostic::new(name.span, message, "there is a constant of this name already")
+                .help("use the constant, which the service or channel gives, or choose another name"),
+            before => Diagnostic::new(name.span, message, "declared again here")
+                .related(before, "declared here before")
+                .help("choose another name"),
+        });
     }
 }
 

@@ -166,6 +166,11 @@ impl Checker<'_> {
         let is_function = self.functions.contains_key(name) || super::builtin::is_builtin(name);
         let is_member = self.input.as_ref().is_some_and(|input| input.member(name).is_some());
         let help = match near {
+            _ if self.text_locals.contains(name) => {
+                format!(
+                    "it is a variable of the statements: hand it over as a parameter, or declare it `static … {name};`"
+                )
+            }
             _ if is_function => format!("it is a function: call it, `{name}(…)`"),
             _ if is_member => format!("the input has such a member: `input.{name}`"),
             Some(near) => format!("did you mean `{near}`?"),
@@ -255,7 +260,7 @@ impl Checker<'_> {
         let place = if ty.signed { place.to_string() } else { (place as u64).to_string() };
         let message = format!("index {place} is outside of `{}`, which has {count} elements", self.quote(base));
         let error = Diagnostic::new(index, message, format!("must be 0 to {}", count - 1));
-        self.fail(error)
+        self.fail(error.help("count from 0, or make the array longer"))
     }
 }
 

@@ -72,6 +72,11 @@ impl Scopes {
         self.visible().flat_map(|scope| scope.names.keys()).map(String::as_str)
     }
 
+    /// Names that are declared in the innermost scope.
+    pub fn innermost(&self) -> impl Iterator<Item = &str> {
+        self.stack.last().into_iter().flat_map(|scope| scope.names.keys()).map(String::as_str)
+    }
+
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.visible().flat_map(|scope| scope.tags.keys()).map(String::as_str)
     }

@@ -5,6 +5,9 @@ use std::rc::Rc;
 
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
+/// What a structure without a name is called.
+pub(crate) const UNNAMED: &str = "unnamed";
+
 #[derive(Clone, Debug)]
 pub(crate) enum Type {
     Scalar(Scalar),
@@ -161,6 +164,7 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Type::Scalar(scalar) => f.write_str(scalar.c_name()),
+            Type::Struct(structure) if structure.name == UNNAMED => f.write_str("struct {…}"),
             Type::Struct(structure) => write!(f, "struct {}", structure.name),
             Type::Array(..) => {
                 write!(f, "{}", self.innermost())?;

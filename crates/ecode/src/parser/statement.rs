@@ -68,7 +68,7 @@ impl Parser<'_> {
 
     /// Behind an error: to the next statement of this block. `before` is where the failed one began.
     fn recover(&mut self, before: usize) {
-        let mut open = 0u32;
+        let mut open = self.braces_since(before);
         loop {
             match self.kind() {
                 TokenKind::End => return,
@@ -84,11 +84,28 @@ impl Parser<'_> {
                     return;
                 }
                 // The semicolon was forgotten: what begins here is not a part of the failed statement.
-                TokenKind::Keyword(word) if open == 0 && self.at > before && begins_statement(word) => return,
+                TokenKind::Keyword(word)
+                    if open == 0 && self.at > before && begins_statement(word) && self.starts_new_line() =>
+                {
+                    return;
+                }
                 _ => {}
             }
             self.advance();
         }
+    }
+
+    /// Braces that were opened since, and not closed.
+    fn braces_since(&self, before: usize) -> u32 {
+        let mut open = 0u32;
+        for token in &self.tokens[before..self.at] {
+            match token.kind {
+                TokenKind::Punct("{") => open += 1,
+                TokenKind::Punct("}") => open = open.saturating_sub(1),
+                _ => {}
+            }
+        }
+        open
     }
 
     /// `{ … }`, which `what` is.

@@ -1,0 +1,144 @@
+//! What is refused, and how it is said. `refused/TOPIC.ec` has the texts, `refused/TOPIC.txt` what is answered to each:
+//! whoever changes a message sees in the review how it reads now.
+
+use qfabric_ecode::{Environment, compile, parse_formats};
+use qfabric_types::format::{Field, Format, Kind, Scalar};
+
+/// A service's format, for the texts that are about one.
+fn environment() -> Environment {
+    let field = |name: &str, offset, ty| Field { name: name.to_owned(), offset, kind: Kind::Scalar(ty), dims: vec![] };
+    let fields = vec![field("len", 0, Scalar::U32), field("port", 4, Scalar::U16), field("when_ns", 8, Scalar::U64)];
+    let input = Format { name: "packet".to_owned(), size: 16, align: 8, fields };
+    Environment { input: Some(input), constants: [("LIMIT".to_owned(), 1400)].into(), ..Environment::default() }
+}
+
+/// The texts of a topic with their names: each stands behind a line `//// NAME`.
+fn texts(topic: &str) -> Vec<(String, String)> {
+    let path = format!("{}/tests/refused/{topic}.ec", env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read_to_string(path).expect("the topic's texts");
+    let parts = file.split("//// ").skip(1);
+    parts
+        .map(|part| part.split_once('\n').expect("a name, then a text"))
+        .map(|(name, text)| (name.to_owned(), text.trim_end().to_owned() + "\n"))
+        .collect()
+}
+
+fn compare_with_stored(topic: &str, answers: &str) {
+    let path = format!("{}/tests/refused/{topic}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var("QFABRIC_REFUSALS").as_deref() == Ok("write") {
+        std::fs::write(&path, answers).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(stored, answers, "{path} says otherwise; if it is meant so, run again with QFABRIC_REFUSALS=write");
+}
+
+fn are_refused_in_these_words(topic: &str, env: &Environment) {
+    let mut answers = String::new();
+    for (name, text) in texts(topic) {
+        let errors = compile(&text, env).expect_err(&format!("{topic}: {name} is refused"));
+        for error in errors.iter() {
+            assert!(!error.message().is_empty() && error.line() > 0 && error.column() > 0, "{name}");
+        }
+        answers.push_str(&format!("//// {name}\n{}\n\n", errors.render("f.ec", &text, false)));
+    }
+    compare_with_stored(topic, &answers);
+}
+
+#[test]
+fn words_that_are_none() {
+    are_refused_in_these_words("words", &Environment::default());
+}
+
+#[test]
+fn sentences_that_are_none() {
+    are_refused_in_these_words("syntax", &Environment::default());
+}
+
+#[test]
+fn what_c_has_and_ecode_has_not() {
+    are_refused_in_these_words("not_offered", &Environment::default());
+}
+
+#[test]
+fn names_that_mean_nothing() {
+    are_refused_in_these_words("names", &environment());
+}
+
+#[test]
+fn values_of_the_wrong_kind() {
+    are_refused_in_these_words("values", &environment());
+}
+
+#[test]
+fn declarations_that_do_not_fit() {
+    are_refused_in_these_words("declarations", &environment());
+}
+
+#[test]
+fn loops_without_an_end_and_jumps_from_nowhere() {
+    are_refused_in_these_words("control", &environment());
+}
+
+#[test]
+fn functions_that_cannot_be() {
+    are_refused_in_these_words("functions", &Environment::default());
+}
+
+#[test]
+fn formats_that_do_not_match() {
+    are_refused_in_these_words("formats", &environment());
+}
+
+#[test]
+fn programs_beyond_a_limit() {
+    are_refused_in_these_words("limits", &Environment::default());
+}
+
+#[test]
+fn several_errors_are_shown_in_one_run() {
+    let text = "int a = b;\nint c = a +;\nreturn d(c);\n";
+    let errors = compile(text, &Environment::default()).unwrap_err();
+    assert_eq!(errors.iter().count(), 1, "what cannot be read is not checked: {errors}");
+    let text = "int a = b;\nint c = a + e;\nreturn d(c);\n";
+    let errors = compile(text, &Environment::default()).unwrap_err();
+    let lines: Vec<u32> = errors.iter().map(|error| error.line()).collect();
+    assert_eq!(lines, [1, 2, 3], "{errors}");
+}
+
+#[test]
+fn more_errors_than_anybody_reads_are_counted() {
+    let text: String = (0..100).map(|number| format!("a{number} = 1;\n")).collect();
+    let errors = compile(&text, &Environment::default()).unwrap_err();
+    assert_eq!(errors.iter().count(), 20);
+    assert!(errors.render("f.ec", &text, false).ends_with("error: 80 more errors are not shown"));
+}
+
+#[test]
+fn columns_count_characters_and_not_bytes() {
+    let errors = compile("/* äöü */ x = 1;", &Environment::default()).unwrap_err();
+    let error = errors.iter().next().unwrap();
+    assert_eq!((error.line(), error.column()), (1, 11));
+    assert_eq!(error.range(), 13..14);
+}
+
+#[test]
+fn an_error_reads_well_on_one_line_too() {
+    let errors = compile("return lenght;", &Environment::default()).unwrap_err();
+    let said = "line 1, column 8: `lenght` is not known here: unknown name \
+                (help: declare it, `int lenght;`, or as a constant, `#define lenght …`)";
+    assert_eq!(errors.to_string(), said);
+}
+
+#[test]
+fn a_text_of_formats_takes_nothing_else() {
+    let errors = parse_formats("struct a { int x; };\nreturn 1;\nint f(int x) { return x; }\n").unwrap_err();
+    let messages: Vec<&str> = errors.iter().map(|error| error.message()).collect();
+    assert_eq!(messages, ["only structures and constants belong here"; 2]);
+}
+
+#[test]
+fn colours_are_only_for_terminals() {
+    let errors = compile("x", &Environment::default()).unwrap_err();
+    assert!(errors.render("f.ec", "x", true).contains("\u{1b}["));
+    assert!(!errors.render("f.ec", "x", false).contains('\u{1b}'));
+}

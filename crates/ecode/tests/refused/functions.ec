@@ -1,0 +1,44 @@
+//// recursion
+int f(int x) { return x ? f(x - 1) : 1; }
+//// recursion by way of another
+int f(int x) { return g(x); }
+int g(int x) { return h(x); }
+int h(int x) { return x ? f(x - 1) : 1; }
+return f(3);
+//// a function defined twice
+int f(int x) { return x; }
+int f(int y) { return y; }
+return f(1);
+//// a structure as result
+struct point { int x; };
+struct point f(int x) { return x; }
+return 1;
+//// a structure as parameter
+struct point { int x; };
+int f(struct point p) { return p.x; }
+return 1;
+//// an array as parameter
+int f(int table[3]) { return table[0]; }
+return 1;
+//// a parameter of type void
+int f(int a, void b) { return a; }
+return 1;
+//// the wrong number of arguments
+long scale(long x, long by) { return x * by; }
+return scale(3);
+//// a value from a void function
+void f(int x) { attr.x = x; }
+return f(3);
+//// a void function that returns one
+void f(int x) { return x; }
+f(3);
+//// a function that returns none
+int f(int x) { return; }
+return f(3);
+//// a variable outside of all functions
+int count;
+int main(int x) { return x; }
+//// an argument that is a structure
+struct point { int x; } p;
+int f(int x) { return x; }
+return f(p);

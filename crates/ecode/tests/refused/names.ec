@@ -1,0 +1,42 @@
+//// an unknown name
+return treshold;
+//// a misspelt name
+int threshold = 3;
+return treshold;
+//// a constant of the environment, misspelt
+return LIMT;
+//// a member of the input without input
+return len;
+//// a misspelt member
+return input.lenn;
+//// an unknown member
+return input.colour;
+//// an unknown function
+return frobnicate(1);
+//// a misspelt function
+return mni(1, 2);
+//// a function that is not called
+return now;
+//// attr alone
+return attr;
+//// a name that is declared twice
+int a = 1;
+long a = 2;
+//// a constant that the environment gives
+#define LIMIT 3
+//// a name behind the end of its block
+{ int a = 1; }
+return a;
+//// a name in its own first value
+int a = a + 1;
+//// a local of the statements in a function
+int count = 0;
+int next(int by) { return count + by; }
+return next(1);
+//// get_attribute with a number
+return get_attribute(3);
+//// an unknown structure
+struct point { int x; };
+struct pint p;
+//// two members of one name
+struct s { int a; long a; };

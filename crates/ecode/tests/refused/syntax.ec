@@ -1,0 +1,51 @@
+//// a semicolon is missing at the end of the line
+int a = 1
+int b = 2;
+//// a semicolon is missing before the closing brace
+if (1) { int a = 1 }
+//// a parenthesis is missing
+int a = (1 + 2;
+//// the parenthesis of a condition
+if 1 return 0;
+//// an operator without its right side
+int a = 3 * ;
+//// a word of the language as a name
+int for = 3;
+//// a word of the language as a value
+return int;
+//// a brace is never closed
+if (1) {
+    return 1;
+//// a brace that closes nothing
+return 1;
+}
+//// else without if
+int a = 1;
+else a = 2;
+//// do without while
+do { } return 1;
+//// an index without its bracket
+int a[3];
+a[1 = 2;
+//// two errors in two statements
+int a = ;
+int b = 1;
+b = = 2;
+//// a member without a type
+struct input { rate; };
+//// a case outside of a switch
+case 1: return 2;
+//// a case in a block of its own
+switch (1) { case 1: { case 2: break; } }
+//// a statement before the first case
+switch (1) { return 1; case 1: return 2; }
+//// the value of a define has to be one
+#define A 1 + 2
+return A;
+//// a define without value
+#define A
+return 1;
+//// an argument is missing between commas
+return min(1, , 2);
+//// the question without its answer
+return 1 ? 2;

@@ -1,0 +1,79 @@
+//// the input is never written
+input.len = 3;
+//// nor stepped
+input.len++;
+//// a constant is not assigned to
+#define A 3
+A = 4;
+//// a const local neither
+const long now_ns = now();
+now_ns = 3;
+//// nor a const table
+static const int table[3] = {1, 2, 3};
+table[1] = 3;
+//// only variables are assigned to
+1 + 2 = 3;
+//// a call is not assigned to
+now() = 3;
+//// a structure is not a number
+return input;
+//// an array is not a number
+static int table[3];
+return table + 1;
+//// a number is not a structure
+int a;
+return a.b;
+//// a number is not an array
+int a;
+return a[1];
+//// a constant has no members
+#define A 3
+return A.b;
+//// an array has no members
+static struct { int x; } table[3];
+return table.x;
+//// an index beyond the end
+static int table[3];
+return table[3];
+//// a negative index
+static int table[3];
+table[-1] = 1;
+//// an index beyond the end by a constant expression
+#define N 4
+static int table[N][2];
+return table[N / 2][N - 2];
+//// a division by zero
+return 1 / (2 - 2);
+//// a remainder by zero
+int a = 1;
+a %= 0;
+//// a number to a structure
+struct point { int x; } p;
+p = 3;
+//// a structure to a number
+int a;
+a = input;
+//// a structure to an attribute
+attr.last = input;
+//// a structure to one of another kind
+struct point { int x; } p;
+p = input;
+//// a structure copied within an expression
+struct point { int x; } p;
+struct point q;
+int a = (p = q, 1);
+//// a structure begun by a number
+struct point { int x; } p = 3;
+//// a list with too many values
+int table[2] = {1, 2, 3};
+//// a list in a list that is none
+struct point { int x; int y[2]; } p = {1, 2};
+//// a number that is begun by two
+int a = {1, 2};
+//// nothing is converted to a structure
+struct point { int x; } p;
+return (struct point)p;
+//// too few arguments
+return min(1);
+//// too many arguments
+return now(3);

@@ -1,0 +1,26 @@
+//// a floating-point number, with its value in fixed point
+long half = 0.5;
+return 1.25e2f > half;
+//// a string
+return input == "abc";
+//// typographic quotes
+return ‘a’;
+//// a letter from elsewhere
+int größe;
+//// a character that is none
+return 'ab';
+//// a character without its end
+return 'a;
+//// a comment without end
+return 1; /* and so on
+//// an include
+#include <stdint.h>
+return 1;
+//// a number with letters in it
+return 12ab;
+//// a number beyond 64 bits
+return 99999999999999999999;
+//// a number that needs a suffix
+return 18446744073709551615;
+//// an octal number with a nine
+return 09;
