@@ -127,10 +127,12 @@ fn ends(statements: &[Stmt]) -> bool {
 
 /// The `break`s behind which nothing of the section follows.
 fn ending_breaks(statements: &[Stmt], found: &mut HashSet<Span>) {
-    let Some(last) = statements.last() else { return };
+    let Some((last, before)) = statements.split_last() else { return };
     match &last.kind {
         StmtKind::Break => {
             found.insert(last.span);
+            // What it follows is at the end as well.
+            ending_breaks(before, found);
         }
         StmtKind::Block(inner) => ending_breaks(inner, found),
         StmtKind::If { then, otherwise, .. } => {

@@ -1,0 +1,566 @@
+//! What texts mean, by the reference engine.
+
+use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
+use qfabric_types::format::{Field, Format, Kind, Scalar};
+
+fn program(text: &str) -> Program {
+    compile(text, &Environment::default()).unwrap_or_else(|errors| panic!("{}", errors.render("test.ec", text, false)))
+}
+
+fn engine(text: &str) -> Interpreter {
+    Interpreter::new(&program(text), Limits::default())
+}
+
+/// One call without input.
+fn run(text: &str) -> Result<i64, Fault> {
+    engine(text).call(&[], &World::default(), &mut |_| ())
+}
+
+fn verdict(text: &str) -> i64 {
+    run(text).unwrap_or_else(|fault| panic!("{fault:?} in {text}"))
+}
+
+/// An event of `int`s.
+fn ints(values: &[i32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+mod the_seeds {
+    use super::*;
+
+    /// Thesis §3.2.4 as it is printed there.
+    const HANDLER: &str = "{
+    int i;
+    int j;
+    for (i = 0; i < NUM_RESOURCES; i++) {
+        for (j = 0; j < input.resource[i].num_attributes; j++) {
+            if (input.resource[i].attribute[j] > input.resource[i].threshold[j])
+                output.resource[i].exceeded[j] = 1;
+            else
+                output.resource[i].exceeded[j] = 0;
+        }
+    }
+}";
+
+    fn environment() -> Environment {
+        let field =
+            |name: &str, offset, dims| Field { name: name.to_owned(), offset, kind: Kind::Scalar(Scalar::I32), dims };
+        let of = |name: &str, element: Format| {
+            let size = 2 * element.size;
+            let field = Field { name: "resource".to_owned(), offset: 0, kind: Kind::Struct(element), dims: vec![2] };
+            Some(Format { name: name.to_owned(), size, align: 4, fields: vec![field] })
+        };
+        let fields =
+            vec![field("num_attributes", 0, vec![]), field("attribute", 4, vec![3]), field("threshold", 16, vec![3])];
+        let input = of("monitor", Format { name: "resource".to_owned(), size: 28, align: 4, fields });
+        let fields = vec![field("exceeded", 0, vec![3])];
+        let output = of("alarm", Format { name: "resource".to_owned(), size: 12, align: 4, fields });
+        let constants = [("NUM_RESOURCES".to_owned(), 2)].into();
+        Environment { input, output, constants, ..Environment::default() }
+    }
+
+    #[test]
+    fn the_handler_of_the_thesis_compiles_as_printed_and_says_what_is_exceeded() {
+        let program = compile(HANDLER, &environment()).unwrap();
+        assert!(program.has_loops && !program.writes_shared);
+        let mut engine = Interpreter::new(&program, Limits::default());
+        let event = ints(&[3, 10, 20, 30, 15, 15, 15, 1, 7, 7, 7, 6, 6, 6]);
+        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(1), "it falls off its end: passed on");
+        assert_eq!(engine.output(), ints(&[0, 1, 1, 1, 0, 0]));
+    }
+
+    #[test]
+    fn a_hostile_count_of_attributes_is_a_fault_and_not_an_access() {
+        let program = compile(HANDLER, &environment()).unwrap();
+        let mut engine = Interpreter::new(&program, Limits::default());
+        let event = ints(&[4, 10, 20, 30, 15, 15, 15, 1, 7, 7, 7, 6, 6, 6]);
+        let fault = engine.call(&event, &World::default(), &mut |_| ());
+        assert_eq!(fault, Err(Fault { kind: FaultKind::Index, line: 6 }));
+    }
+
+    #[test]
+    fn the_utility_functions_of_the_thesis_compile_as_printed() {
+        let both = "int utility1 (int rate) {
+    return rate*4;
+}
+
+int utility2 (int color_depth) {
+    return color_depth;
+}
+";
+        for (entry, input, utility) in [("utility1", 20, 80), ("utility2", 24, 24)] {
+            let env = Environment { entry: Some(entry.to_owned()), ..Environment::default() };
+            let program = compile(both, &env).unwrap();
+            assert_eq!(program.functions.len(), 1, "only what is called");
+            let mut engine = Interpreter::new(&program, Limits::default());
+            assert_eq!(engine.call(&ints(&[input]), &World::default(), &mut |_| ()), Ok(utility));
+        }
+        assert_eq!(program(both).input.fields[0].name, "color_depth", "the last one, where none is named");
+    }
+}
+
+mod arithmetic {
+    use super::*;
+
+    #[test]
+    fn signed_overflow_wraps_around() {
+        assert_eq!(verdict("int a = 2147483647; return a + 1;"), i64::from(i32::MIN));
+        assert_eq!(verdict("long a = 9223372036854775807; a++; return a < 0;"), 1);
+        assert_eq!(verdict("int a = -2147483647 - 1; return a / -1;"), i64::from(i32::MIN));
+        assert_eq!(verdict("int a = -2147483647 - 1; return a % -1;"), 0);
+    }
+
+    #[test]
+    fn narrow_types_are_promoted_before_they_are_computed_with() {
+        assert_eq!(verdict("unsigned char a = 200, b = 100; return a + b;"), 300);
+        assert_eq!(verdict("unsigned char a = 200, b = 100; a += b; return a;"), 44);
+        assert_eq!(verdict("char a = 127; a++; return a;"), -128);
+        assert_eq!(verdict("unsigned short a = 0; return ~a;"), -1);
+    }
+
+    #[test]
+    fn operands_of_two_signs_compare_as_in_c() {
+        assert_eq!(verdict("unsigned int a = 1; int b = -1; return b < a;"), 0);
+        assert_eq!(verdict("unsigned int a = 1; long b = -1; return b < a;"), 1);
+        assert_eq!(verdict("return -1 < 1u;"), 0);
+        assert_eq!(verdict("return sizeof(int) > -1;"), 0);
+    }
+
+    #[test]
+    fn shift_counts_are_taken_modulo_the_width() {
+        assert_eq!(verdict("int n = 33; return 1 << n;"), 2);
+        assert_eq!(verdict("int n = 65; return 1l << n;"), 2);
+        assert_eq!(verdict("int n = 1; return -8 >> n;"), -4);
+        assert_eq!(verdict("int n = 28; return 0xf0000000 >> n;"), 15);
+        assert_eq!(verdict("return 1 << 33;"), 2, "constants too");
+    }
+
+    #[test]
+    fn division_truncates_towards_zero() {
+        assert_eq!(verdict("int a = -7; return a / 2 * 100 + a % 2;"), -301);
+        assert_eq!(verdict("unsigned long a = 18446744073709551615ul; return a / 2 == 9223372036854775807;"), 1);
+    }
+
+    #[test]
+    fn division_by_zero_is_a_fault_with_its_line() {
+        assert_eq!(run("int a = 0;\n\nreturn 1 / a;"), Err(Fault { kind: FaultKind::Division, line: 3 }));
+        assert_eq!(run("int a = 0;\nint b = 7;\nb %= a;"), Err(Fault { kind: FaultKind::Division, line: 3 }));
+    }
+
+    #[test]
+    fn literals_have_cs_types() {
+        assert_eq!(verdict("return sizeof(1) * 100 + sizeof(1l) * 10 + sizeof('a');"), 484);
+        assert_eq!(verdict("return sizeof(2147483648) * 10 + sizeof(0x80000000);"), 84);
+        assert_eq!(verdict("return 0x80000000 > 0;"), 1);
+        assert_eq!(verdict("return 0777 + 0b101 + 'A' + '\\n' + '\\x10';"), 511 + 5 + 65 + 10 + 16);
+        assert_eq!(verdict("return '\\xff';"), -1, "a char is signed");
+    }
+
+    #[test]
+    fn assignment_gives_the_value_that_was_stored() {
+        assert_eq!(verdict("unsigned char a; int b = a = 300; return b;"), 44);
+        assert_eq!(verdict("int a = 5; int b = a++ * 10 + a; return b;"), 56);
+        assert_eq!(verdict("int a = 5; int b = --a * 10 + a; return b;"), 44);
+        assert_eq!(verdict("int a, b, c; a = b = c = 7; return a + b + c;"), 21);
+    }
+
+    #[test]
+    fn what_need_not_be_evaluated_is_not() {
+        assert_eq!(verdict("int a = 0; 0 && a++; 1 || a++; int b = 0; b && a++; !b || a++; return a;"), 0);
+        assert_eq!(verdict("int a = 0; return a ? 1 / a : 7;"), 7);
+    }
+
+    #[test]
+    fn sizes_are_those_of_lp64() {
+        let text = "struct s { char a; long b; char c[3]; short d; };
+            return sizeof(char) + 10 * sizeof(short) + 100 * sizeof(int) + 1000 * sizeof(long) + 10000 * sizeof(struct s);";
+        assert_eq!(verdict(text), 248_421);
+    }
+}
+
+mod variables {
+    use super::*;
+
+    #[test]
+    fn locals_begin_as_zero_each_time_they_come_into_being() {
+        assert_eq!(verdict("int sum = 0; for (int i = 0; i < 3; i++) { int a; a += i; sum += a; } return sum;"), 3);
+    }
+
+    #[test]
+    fn statics_persist_from_call_to_call() {
+        let mut engine = engine("static int calls = 10; calls++; return calls;");
+        let verdicts: Vec<_> = (0..3).map(|_| engine.call(&[], &World::default(), &mut |_| ()).unwrap()).collect();
+        assert_eq!(verdicts, [11, 12, 13]);
+    }
+
+    #[test]
+    fn a_static_in_a_function_is_its_own() {
+        let text = "int next(int by) { static int n = 5; n += by; return n; } return next(1) * 100 + next(2);";
+        assert_eq!(verdict(text), 608);
+    }
+
+    #[test]
+    fn inner_names_hide_outer_ones() {
+        assert_eq!(verdict("int a = 1; { int a = 2; { int a = 3; } a = 4; } return a;"), 1);
+        assert_eq!(verdict("int input = 3; return input;"), 3);
+    }
+
+    #[test]
+    fn lists_fill_arrays_and_structures_and_leave_zeros() {
+        let text = "struct point { int x; int y[3]; };
+            struct point p = {1, {2, 3}};
+            static const short table[] = {5, 6, 7};
+            int i = 2;
+            return p.x + 10 * p.y[0] + 100 * p.y[1] + 1000 * p.y[2] + 10000 * table[i] + 100000 * sizeof(table);";
+        assert_eq!(verdict(text), 670_321);
+    }
+
+    #[test]
+    fn whole_structures_and_arrays_are_copied() {
+        let text = "struct point { int x; int y; };
+            struct line { struct point from, to; } a = {{1, 2}, {3, 4}}, b = a;
+            b.from = b.to;
+            struct point both[2];
+            both[0] = a.from;
+            both[1] = b.from;
+            return both[0].x * 1000 + both[0].y * 100 + both[1].x * 10 + both[1].y;";
+        assert_eq!(verdict(text), 1234);
+    }
+
+    #[test]
+    fn constants_come_from_define_enum_and_const() {
+        let text = "#define WIDTH 4
+            #define AREA (WIDTH * HEIGHT_)
+            enum { RED, GREEN = 5, BLUE };
+            const int half = WIDTH / 2;
+            int table[WIDTH * half];
+            return sizeof(table) + BLUE;";
+        let text = text.replace("HEIGHT_", "3");
+        assert_eq!(verdict(&text), 38);
+    }
+
+    #[test]
+    fn a_const_table_at_a_constant_index_is_a_constant() {
+        let program = program("static const int table[3] = {4, 5, 6}; int a[table[1] - 4]; return a[0];");
+        assert_eq!(program.functions[0].frame, 8, "one int");
+    }
+
+    #[test]
+    fn an_index_is_evaluated_once() {
+        let text = "int a[4] = {1, 2, 3, 4}; int i = 0; a[i++] += 10; a[i++]++; return a[0] * 100 + a[1] * 10 + i;";
+        assert_eq!(verdict(text), 1132);
+    }
+
+    #[test]
+    fn an_index_out_of_range_is_a_fault() {
+        let fault = |line| Err(Fault { kind: FaultKind::Index, line });
+        assert_eq!(run("int a[4]; int i = 4;\nreturn a[i];"), fault(2));
+        assert_eq!(run("int a[4]; int i = -1;\na[i] = 3;"), fault(2));
+        assert_eq!(run("int a[4][2]; unsigned long i = 18446744073709551615ul;\n\nreturn a[1][i];"), fault(3));
+    }
+}
+
+mod statements {
+    use super::*;
+
+    #[test]
+    fn falling_off_the_end_passes() {
+        assert_eq!(verdict(""), 1);
+        assert_eq!(verdict("{ }"), 1);
+        assert_eq!(verdict("int a = 0; if (a) return 0;"), 1);
+        assert_eq!(verdict("int a = 1; if (a) return;"), 1);
+    }
+
+    #[test]
+    fn loops_of_every_kind_turn() {
+        assert_eq!(verdict("int s = 0; for (int i = 0; i < 5; i++) { if (i == 3) continue; s += i; } return s;"), 7);
+        assert_eq!(verdict("int s = 0, i = 0; while (i < 5) { i++; if (i == 3) break; s += i; } return s;"), 3);
+        assert_eq!(verdict("int s = 0; do s++; while (s < 5); return s;"), 5);
+        assert_eq!(verdict("int s = 0; do { s++; if (s < 3) continue; } while (0); return s;"), 1);
+        assert_eq!(verdict("int i; for (i = 0; ; i++) if (i > 9) break; return i;"), 10);
+        assert_eq!(verdict("int n = 0; for (int i = 0, j = 10; i < j; i++, j--) n++; return n;"), 5);
+    }
+
+    #[test]
+    fn a_loop_that_takes_too_long_is_a_fault() {
+        let fault = run("long i = 0;\nwhile (i >= 0) { i = i * 2 + 1 & 0xff; }");
+        assert_eq!(fault, Err(Fault { kind: FaultKind::Fuel, line: 2 }));
+    }
+
+    #[test]
+    fn loops_whose_end_can_be_seen_are_taken() {
+        for text in [
+            "while (now() < 5) { }",
+            "for (;;) { if (now() > 5) break; }",
+            "int f(int x) { return x; } while (f(1)) { }",
+            "static int n; int f(int x) { n += x; return n; } while (n < 5) f(1);",
+            "int a[3]; int i = 0; while (a[i] < 3) a[i + 1]++;",
+            "while (attr.x) attr.x--;",
+            "do { } while (0);",
+            "while (0) { }",
+            "struct input { int len; }; for (;;) { switch (input.len) { case 1: return 0; default: break; } }",
+            "struct p { int x; } a, b; while (a.x < 3) a = b;",
+        ] {
+            program(text);
+        }
+    }
+
+    #[test]
+    fn switch_chooses_one_section() {
+        let text = "int f(int x) {
+                switch (x) {
+                case 1: case 2: return 10;
+                case 3: { x = 30; break; }
+                default: if (x > 100) { x = 5; break; } else x = 6; break;
+                case -1: x = 7;
+                }
+                return x;
+            }
+            return f(1) == 10 && f(2) == 10 && f(3) == 30 && f(-1) == 7 && f(200) == 5 && f(50) == 6;";
+        assert_eq!(verdict(text), 1);
+    }
+
+    #[test]
+    fn switch_in_a_loop_lets_continue_through() {
+        let text =
+            "int s = 0; for (int i = 0; i < 6; i++) { switch (i % 3) { case 0: continue; case 1: s += 10; break; }
+            s++; } return s;";
+        assert_eq!(verdict(text), 24);
+    }
+
+    #[test]
+    fn dangling_else_belongs_to_the_nearest_if() {
+        assert_eq!(verdict("int a = 1, b = 0; if (a) if (b) return 2; else return 3; return 4;"), 3);
+    }
+}
+
+mod functions {
+    use super::*;
+
+    #[test]
+    fn functions_are_known_before_their_definition() {
+        assert_eq!(verdict("long a(long x) { return b(x) + 1; } long b(long x) { return x * 2; } return a(20);"), 41);
+    }
+
+    #[test]
+    fn arguments_and_results_are_converted() {
+        assert_eq!(verdict("char low(int x) { return x; } return low(0x1ff);"), -1);
+        assert_eq!(verdict("long f(unsigned char x) { return x; } return f(-1);"), 255);
+    }
+
+    #[test]
+    fn parameters_are_variables_of_the_function() {
+        assert_eq!(verdict("int f(int x) { x += 5; return x; } int x = 1; int y = f(x); return x * 10 + y;"), 16);
+    }
+
+    #[test]
+    fn main_is_called_where_there_is_one() {
+        let text = "int main(int a, struct_) { return a + twice(b); } int twice(int x) { return x * 2; }";
+        let program = program(&text.replace("struct_", "short b"));
+        assert_eq!(program.input.size, 8);
+        let mut engine = Interpreter::new(&program, Limits::default());
+        let mut event = ints(&[3]);
+        event.extend([5, 0, 0, 0]);
+        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(13));
+    }
+
+    #[test]
+    fn parameters_of_the_entry_are_found_by_name_in_the_input() {
+        let input = qfabric_ecode::parse_formats("struct sample { long when; int rate; };").unwrap().remove(0);
+        let env = Environment { input: Some(input), ..Environment::default() };
+        let program = compile("int utility(int rate) { rate *= 4; return rate; }", &env).unwrap();
+        let mut engine = Interpreter::new(&program, Limits::default());
+        let event: Vec<u8> = [0i64.to_le_bytes(), 20i64.to_le_bytes()].concat();
+        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(80));
+    }
+
+    #[test]
+    fn a_void_function_is_called_for_what_it_does() {
+        assert_eq!(
+            verdict(
+                "void count(int by) { attr.n += by; if (by > 1) return; attr.n += 100; } count(1); count(2);
+            return attr.n;"
+            ),
+            103
+        );
+    }
+
+    #[test]
+    fn functions_of_the_text_come_before_built_in_ones() {
+        assert_eq!(verdict("int max(int a, int b) { return 7; } return max(1, 2);"), 7);
+    }
+
+    #[test]
+    fn functions_that_nobody_calls_are_checked_and_left_out() {
+        let unused = program("int f(int x) { return x; } int g(int x) { return x; } return g(1);");
+        assert_eq!(unused.functions.len(), 2);
+        assert!(compile("int f(int x) { return y; } return 1;", &Environment::default()).is_err());
+    }
+}
+
+mod built_in {
+    use super::*;
+
+    #[test]
+    fn the_smaller_the_larger_and_the_nearest_within() {
+        assert_eq!(verdict("int a = 3; long b = -4; return min(a, b) * 10 + max(a, b);"), -37);
+        assert_eq!(
+            verdict("int x = 15; return clamp(x, 0, 10) + clamp(-x, -3, 3) * 100 + clamp(5, 0, 10) * 1000;"),
+            4710
+        );
+        assert_eq!(verdict("int x = -3; return abs(x) + abs(7);"), 10);
+        assert_eq!(verdict("unsigned int a = 1; return min(a, -1);"), 1, "as C compares them");
+    }
+
+    #[test]
+    fn their_arguments_are_evaluated_once_and_in_order() {
+        assert_eq!(verdict("int i = 1; int m = max(i++, i++); return m * 10 + i;"), 23);
+        assert_eq!(verdict("int i = 5; int m = min(i, i = 3); return m * 10 + i;"), 33);
+    }
+
+    #[test]
+    fn fixed_point_has_sixteen_bits_behind_the_point() {
+        assert_eq!(verdict("return fx_from(3);"), 3 << 16);
+        assert_eq!(verdict("return fx_to_int(fx_mul(fx_from(3), 98304));"), 4, "3 * 1.5");
+        assert_eq!(verdict("return fx_div(fx_from(1), fx_from(4));"), 1 << 14);
+        assert_eq!(verdict("int a = -98304; return fx_to_int(a);"), -2, "towards minus infinity");
+        assert_eq!(verdict("long a = 3000000000; return mul_div(a, 3, 4);"), 2_250_000_000);
+        assert_eq!(run("int a = 0;\nreturn mul_div(3, 3, a);"), Err(Fault { kind: FaultKind::Division, line: 2 }));
+    }
+
+    #[test]
+    fn the_host_says_time_process_and_processor() {
+        let mut engine = engine("attr.t = now(); return pid() * 10 + cpu();");
+        let world = World { now: 77, pid: 4, cpu: 2 };
+        assert_eq!(engine.call(&[], &world, &mut |_| ()), Ok(42));
+        assert_eq!(engine.attributes(), [77]);
+    }
+
+    #[test]
+    fn emit_delivers_the_output_as_it_is() {
+        let text = "struct output { short n; }; for (int i = 1; i < 4; i++) { output.n = i; emit(); } return 0;";
+        let mut sent = Vec::new();
+        let verdict = engine(text).call(&[], &World::default(), &mut |event| sent.push(event.to_vec()));
+        assert_eq!(verdict, Ok(0));
+        assert_eq!(sent, [[1, 0], [2, 0], [3, 0]]);
+    }
+}
+
+mod attributes {
+    use super::*;
+
+    #[test]
+    fn attributes_are_long_words_shared_by_name() {
+        let env = Environment { attributes: vec!["rate".to_owned(), "depth".to_owned()], ..Environment::default() };
+        let program =
+            compile("attr.depth = 3; attr.mine = get_attribute(rate); set_attribute(rate, 9);", &env).unwrap();
+        assert_eq!(program.attributes, ["rate", "depth", "mine"]);
+        assert!(program.writes_shared);
+        let mut engine = Interpreter::new(&program, Limits::default());
+        engine.attributes()[0] = -5;
+        engine.call(&[], &World::default(), &mut |_| ()).unwrap();
+        assert_eq!(engine.attributes(), [9, 3, -5]);
+    }
+
+    #[test]
+    fn sums_are_one_step_and_give_cs_values() {
+        assert_eq!(verdict("attr.x += 5; attr.x -= 2; attr.x++; --attr.x; return attr.x;"), 3);
+        assert_eq!(
+            verdict("long a = attr.x++; long b = ++attr.x; long c = attr.x--; return a * 100 + b * 10 + c;"),
+            22
+        );
+        assert_eq!(verdict("attr.x = 6; attr.x *= 7; attr.x %= 10; attr.x <<= 2; return attr.x;"), 8);
+        let program = program("attr.x += 1;");
+        let added = format!("{:?}", program.functions[0].body);
+        assert!(added.contains("AddAttr"), "{added}");
+    }
+
+    #[test]
+    fn a_program_that_only_reads_shares_nothing() {
+        assert!(!program("static int n = 3; return n + attr.x;").writes_shared);
+        assert!(program("static int n = 3; n = 4;").writes_shared);
+    }
+}
+
+mod formats {
+    use super::*;
+    use qfabric_ecode::{format_text, parse_formats};
+
+    #[test]
+    fn structures_lie_as_gcc_lays_them_out() {
+        let format =
+            parse_formats("struct e { char a; long b; short c[3]; struct { char d; int e; } f[2]; };").unwrap();
+        let offsets: Vec<u32> = format[0].fields.iter().map(|field| field.offset).collect();
+        assert_eq!((offsets, format[0].size, format[0].align), (vec![0, 8, 16, 24], 40, 8));
+    }
+
+    #[test]
+    fn a_format_is_declared_as_it_was_read() {
+        let text = "struct event {\n    unsigned char kind;\n    unsigned long when[2][3];\n    struct {\n        int x;\n    \
+                    } at[4];\n};\n";
+        assert_eq!(format_text(&parse_formats(text).unwrap()[0]), text);
+    }
+
+    #[test]
+    fn names_of_services_are_made_names_of_structures() {
+        let mut format = parse_formats("struct event { int a; };").unwrap().remove(0);
+        format.name = "0.sched;} x".to_owned();
+        assert!(format_text(&format).starts_with("struct _0_sched___x {"));
+    }
+
+    #[test]
+    fn members_may_be_called_like_anything() {
+        let text = "struct input { int input; int output; int attr; int now; int kind; }; output = input;
+            return input.input + output.now;";
+        let mut engine = Interpreter::new(&program(text), Limits::default());
+        assert_eq!(engine.call(&ints(&[1, 2, 3, 4, 5]), &World::default(), &mut |_| ()), Ok(5));
+        assert_eq!(engine.output(), ints(&[1, 2, 3, 4, 5]));
+    }
+
+    #[test]
+    fn without_an_output_format_the_output_is_like_the_input() {
+        let program = program("struct input { int a; }; output.a = input.a * 2;");
+        assert_eq!(program.output.as_ref().map(|output| output.size), Some(4));
+        assert!(super::program("struct input { int a; }; return input.a;").output.is_none(), "passed on as it is");
+    }
+
+    #[test]
+    fn a_text_may_declare_a_part_of_the_format_it_is_given() {
+        let given = parse_formats("struct packet { int len; int port; long when; };").unwrap().remove(0);
+        let env = Environment { input: Some(given.clone()), ..Environment::default() };
+        let program = compile("struct input { int len; int port; }; return input.when;", &env).unwrap();
+        assert_eq!(program.input, given);
+    }
+
+    #[test]
+    fn a_format_that_cannot_be_is_refused_before_it_is_used() {
+        let mut given = parse_formats("struct packet { int len; int port; };").unwrap().remove(0);
+        given.fields[1].offset = 6;
+        let env = Environment { input: Some(given), ..Environment::default() };
+        let errors = compile("return 1;", &env).unwrap_err();
+        let said = "the input's format cannot be used: the format `packet` has `port` at 6 to 10: the member before ends \
+                    at 4, the structure at 8, and port is aligned to 4";
+        assert_eq!(errors.iter().next().unwrap().message(), said);
+    }
+}
+
+mod the_entry {
+    use super::*;
+
+    #[test]
+    fn a_function_that_is_not_there_cannot_be_called() {
+        let env = Environment { entry: Some("utilty".to_owned()), ..Environment::default() };
+        let errors = compile("int utility(int rate) { return rate; }", &env).unwrap_err();
+        let error = errors.iter().next().unwrap();
+        assert_eq!(error.message(), "there is no function `utilty`, which is to be called");
+        assert_eq!(error.remedy(), Some("did you mean `utility`?"));
+    }
+
+    #[test]
+    fn statements_beside_the_function_that_is_called_would_be_lost() {
+        let env = Environment { entry: Some("f".to_owned()), ..Environment::default() };
+        let errors = compile("int f(int x) { return x; } attr.x = 1;", &env).unwrap_err();
+        let said = "statements outside of functions, while `f` is to be called";
+        assert_eq!(errors.iter().next().unwrap().message(), said);
+    }
+}
