@@ -6,6 +6,8 @@
 
 mod line;
 mod spacing;
+#[cfg(test)]
+mod tests;
 
 use crate::diagnostics::{Diagnostics, Sink};
 use crate::lexer::{Token, TokenKind, tokens};
