@@ -312,11 +312,11 @@ impl Generator<'_> {
     /// r2 = r2 op right. What is stored again needs no more bits than were loaded, if lower bits depend on lower
     /// bits alone.
     fn combine(&mut self, how: Apply, narrow: Scalar, right: Operand) {
-        let loaded = Self::loaded(narrow);
-        match narrow.bits < how.ty.bits {
-            true if keeps_low_bits(how.op) => {}
-            true => self.fit(Reg::R2, narrow, loaded, Need::Full, || false),
-            false => self.fit(Reg::R2, how.ty, Form::Low, how.need(), || false),
+        if narrow.bits >= how.ty.bits || !keeps_low_bits(how.op) {
+            if narrow.bits < how.ty.bits {
+                self.fit(Reg::R2, narrow, Self::loaded(narrow), Need::Full, || false);
+            }
+            self.fit(Reg::R2, how.ty, Form::Low, how.need(), || false);
         }
         self.apply(how, Reg::R2, right);
     }
