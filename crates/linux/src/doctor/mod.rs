@@ -3,9 +3,11 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `bpf.rs` | what handlers in the kernel need |
 //! | `cpu.rs` | what the mechanism `deadline` and its enforcement need |
 //! | `host.rs` | the rest: rights, observation, groups, clocks, energy, and what later mechanisms would need |
 
+mod bpf;
 mod cpu;
 mod host;
 
@@ -78,6 +80,8 @@ pub struct Facts {
     pub grub: bool,
     /// Whether `sched_getattr` tells what is left of a budget (Linux 7.1).
     pub dynamic_getattr: bool,
+    /// Whether handlers can be put into the kernel (ECalls).
+    pub bpf: bool,
 }
 
 /// Everything looked at.
@@ -103,6 +107,7 @@ pub fn examine() -> Report {
     let mut findings = vec![host::kernel()];
     findings.extend(cpu::examine(&mut facts, Path::new(DEBUGFS)));
     findings.extend(host::examine(&mut facts));
+    findings.push(bpf::examine(&mut facts));
     Report { findings, facts }
 }
 

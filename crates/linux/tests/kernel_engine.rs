@@ -1,0 +1,136 @@
+//! Whatever the checker accepts, the kernel's verifier accepts, and the kernel gives the interpreter's answers.
+
+#[path = "../../jit/tests/maker/mod.rs"]
+mod maker;
+
+use std::time::Duration;
+
+use qfabric_ecode::bpf::measure;
+use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
+use qfabric_linux::ecalls::{Kernel, KernelEngine};
+
+/// Whether this process may put programs into the kernel; says on standard error when a test is skipped for it.
+fn may_load() -> bool {
+    Kernel::open().inspect_err(|why| eprintln!("skipped: {why}")).is_ok()
+}
+
+fn program(text: &str) -> Program {
+    compile(text, &Environment::default()).unwrap_or_else(|errors| panic!("{}", errors.render("test", text, false)))
+}
+
+/// Programs to try; more with `QFABRIC_ROUNDS`.
+fn rounds() -> u64 {
+    std::env::var("QFABRIC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600)
+}
+
+#[test]
+fn random_programs_are_verified_and_do_what_the_interpreter_does() {
+    if !may_load() {
+        return;
+    }
+    let limits = Limits { fuel: 60, emissions: 3 };
+    for seed in 0..rounds() {
+        let program = maker::program(seed);
+        if measure(&program).instructions > 30_000 {
+            continue;
+        }
+        let mut kernel = KernelEngine::new(&program, limits).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let mut interpreter = Interpreter::new(&program, limits);
+        assert_eq!(maker::seen(&mut interpreter, seed), maker::seen(&mut kernel, seed), "seed {seed}");
+        let (walked, made) = (u64::from(kernel.verified_instructions()), measure(&program).instructions);
+        assert!(walked <= 20 * made + 1000, "seed {seed}: the verifier walked {walked} for {made} instructions");
+    }
+}
+
+/// Loops within loops, up to what the checker lets through: the verifier's work must not multiply.
+#[test]
+fn the_verifiers_work_grows_with_the_text_not_with_the_nesting() {
+    if !may_load() {
+        return;
+    }
+    for depth in [1, 4, 8, 16, 24] {
+        let heads: String = (0..depth)
+            .map(|i| format!("for (int v{i} = 0; v{i} < 3 + x % 5; v{i}++) {{ if (v{i} == x) n += v{i}; else n ^= x; "))
+            .collect();
+        let text = format!("int x = now() % 7; static long n; {heads} n++; {} return n;", "}".repeat(depth));
+        let program = program(&text);
+        let engine = KernelEngine::new(&program, Limits::default()).unwrap_or_else(|error| panic!("{depth}: {error}"));
+        let (walked, made) = (u64::from(engine.verified_instructions()), measure(&program).instructions);
+        assert!(walked <= 20 * made, "depth {depth}: {walked} walked for {made}");
+        assert!(engine.load_time() < Duration::from_millis(500), "depth {depth}: {:?}", engine.load_time());
+    }
+}
+
+/// The example of 000 §3.2.4.
+const SEED: &str = "
+struct resource { int num_attributes; int attribute[8]; int threshold[8]; };
+struct flags { int exceeded[8]; };
+struct input { struct resource resource[4]; };
+struct output { struct flags resource[4]; };
+enum { NUM_RESOURCES = 4 };
+{
+    int i;
+    int j;
+    for (i = 0; i < NUM_RESOURCES; i++) {
+        for (j = 0; j < input.resource[i].num_attributes; j++) {
+            if (input.resource[i].attribute[j] > input.resource[i].threshold[j])
+                output.resource[i].exceeded[j] = 1;
+            else
+                output.resource[i].exceeded[j] = 0;
+        }
+    }
+}";
+
+#[test]
+fn the_papers_example_runs_in_the_kernel() {
+    if !may_load() {
+        return;
+    }
+    let program = program(SEED);
+    let mut engine = KernelEngine::new(&program, Limits::default()).unwrap();
+    let mut words = vec![0i32; 4 * 17];
+    for resource in words.chunks_mut(17) {
+        resource[0] = 8;
+        resource[3] = 9; // attribute[2] over its threshold of 0
+    }
+    let input: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    assert_eq!(engine.call(&input, &World::default(), &mut |_| ()), Ok(1));
+    let exceeded: Vec<usize> = (0..32).filter(|i| engine.output()[4 * i] == 1).collect();
+    assert_eq!(exceeded, [2, 10, 18, 26]);
+    // More attributes than there are: a fault, not a read beyond.
+    let too_many = [9u8, 0, 0, 0].into_iter().chain(input[4..].iter().copied()).collect::<Vec<_>>();
+    let fault = engine.call(&too_many, &World::default(), &mut |_| ());
+    assert!(matches!(fault, Err(Fault { kind: FaultKind::Index, .. })), "{fault:?}");
+}
+
+#[test]
+fn fuel_ends_a_call_in_the_kernel_and_the_next_one_has_it_all_again() {
+    if !may_load() {
+        return;
+    }
+    let program = program("static int calls; calls++; long n = 0; while (n < 100000000) n++; return n;");
+    let mut engine = KernelEngine::new(&program, Limits { fuel: 1000, emissions: 0 }).unwrap();
+    for call in 1..3 {
+        let fault = engine.call(&[], &World::default(), &mut |_| ());
+        assert!(matches!(fault, Err(Fault { kind: FaultKind::Fuel, line: 1 })), "{fault:?}");
+        assert_eq!(engine.statics()[0], call);
+    }
+}
+
+#[test]
+fn a_call_is_measured_by_the_kernel() {
+    if !may_load() {
+        return;
+    }
+    let program = program("struct input { int a; }; return input.a > 5 && input.a < 100;");
+    let mut engine = KernelEngine::new(&program, Limits::default()).unwrap();
+    let mean = engine.measure(&[7, 0, 0, 0], 10_000).unwrap();
+    assert!(mean < Duration::from_micros(10), "{mean:?}");
+}
+
+#[test]
+fn emissions_that_would_fill_the_memory_are_refused() {
+    let program = program("struct output { long much[2000]; }; emit(); return 1;");
+    let refusal = KernelEngine::new(&program, Limits { fuel: 1, emissions: 10_000 }).unwrap_err();
+    assert!(refusal.to_string().contains("allow fewer emissions"), "{refusal}");
+}
