@@ -320,6 +320,10 @@ impl Printer<'_> {
             if self.at_keyword("case") || self.at_keyword("default") {
                 self.flush_comments();
                 self.take_label();
+                if self.at_punct("{") {
+                    self.lines.gap(Gap::Space);
+                    self.block();
+                }
                 self.lines.gap(Gap::Line);
                 continue;
             }

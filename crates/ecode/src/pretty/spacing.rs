@@ -113,7 +113,7 @@ impl Spacing {
         };
         match (before, word) {
             (Last::Start, _) => false,
-            (_, ")" | "]" | "," | ";" | "." | "}") => before == Last::Comment,
+            (_, ")" | "]" | "," | ";" | "." | "}") => false,
             (Last::Name | Last::Sizeof | Last::Value, "(") | (_, "[") => false,
             (Last::Value | Last::Name, "++" | "--") => false,
             (Last::Prefix(sign), next) => next.as_bytes().first() == Some(&sign),
