@@ -16,6 +16,14 @@ fn machine_code_does_what_the_interpreter_does() {
     }
 }
 
+#[test]
+fn dump() {
+    if let Ok(seed) = std::env::var("SEED") {
+        let program = maker::program(seed.parse().unwrap());
+        for f in &program.functions { println!("{f:?}"); }
+    }
+}
+
 fn rounds() -> u64 {
     std::env::var("QFABRIC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000)
 }

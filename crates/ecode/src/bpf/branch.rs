@@ -62,8 +62,9 @@ impl Generator<'_> {
             _ => {}
         }
         let (left, right, ty) = facts::as_halves(left, right).unwrap_or((left, right, left.ty));
-        let need = comparable(ty);
+        let (need, before) = (comparable(ty), self.waiting);
         let right = self.pair((left, need), (right, need), facts::immediate(right, ty), 0);
+        self.waiting = before;
         let op = if when { op } else { negated(op) };
         self.jump_if(ty, jump(op, ty.signed), right, to);
     }

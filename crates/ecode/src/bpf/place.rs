@@ -25,8 +25,14 @@ pub enum Indices {
 impl Generator<'_> {
     /// A temporary, until [`Generator::waiting`] is set back.
     pub(super) fn temporary(&mut self) -> i16 {
+        let slot = self.next_temporary();
         self.waiting += 1;
-        (Layout::TEMPORARIES + 8 * (self.waiting - 1)) as i16
+        assert!(slot < self.layout.input, "the layout has room for all that waits");
+        slot as i16
+    }
+
+    fn next_temporary(&self) -> u32 {
+        Layout::TEMPORARIES + 8 * self.waiting
     }
 
     /// The value of a register waits in the frame.
@@ -46,7 +52,7 @@ impl Generator<'_> {
 
     /// Evaluates a place's indices into temporaries. Takes all scratch registers.
     pub(super) fn indices_aside(&mut self, place: &Place) -> Indices {
-        let first = Layout::TEMPORARIES + 8 * self.waiting;
+        let first = self.next_temporary();
         for index in &place.indices {
             self.index(index, 0);
             self.put_aside(Reg::R0);

@@ -31,6 +31,7 @@ struct Maker {
     callable: usize,
     functions: Vec<Function>,
     in_loop: bool,
+    is_void: bool,
     line: u32,
 }
 
@@ -206,7 +207,8 @@ impl Maker {
             3..5 if depth > 0 => self.repeat(depth - 1),
             5 if self.in_loop && self.chance(40) => Stmt::Break,
             6 if self.in_loop && self.chance(40) => Stmt::Continue,
-            7 if self.chance(30) => Stmt::Return(Some(self.expr(Scalar::I64, 3))),
+            7 if self.is_void && self.chance(30) => Stmt::Return(None),
+            7 if !self.is_void && self.chance(30) => Stmt::Return(Some(self.expr(Scalar::I64, 3))),
             8 => Stmt::Clear { place: self.place(Scalar::I64, true, 0), bytes: self.rng.random_range(1..9) },
             9 => self.copy(),
             _ => Stmt::Expr(self.any(4)),
@@ -237,6 +239,7 @@ impl Maker {
 
     fn function(&mut self, callable: usize) -> Function {
         self.callable = callable;
+        self.is_void = callable < 2 && self.chance(15);
         let parameters: Vec<Place> = (0..self.rng.random_range(0..4))
             .map(|i| Place { base: Base::Local, offset: 8 * i, indices: vec![], ty: self.pick(&TYPES) })
             .collect();
@@ -249,13 +252,13 @@ impl Maker {
             body.push(Stmt::Clear { place: Place { offset, ..first.clone() }, bytes: 8 - bytes });
         }
         body.extend(self.block(if callable == 0 { 1 } else { 2 }));
-        let result = if self.chance(85) { Some(Scalar::I64) } else { None };
+        let result = (!self.is_void).then_some(Scalar::I64);
         Function { name: String::new(), result, parameters, frame: BYTES, body }
     }
 
     fn all(seed: u64) -> Program {
         let rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut maker = Maker { rng, callable: 0, functions: vec![], in_loop: false, line: 0 };
+        let mut maker = Maker { rng, callable: 0, functions: vec![], in_loop: false, is_void: false, line: 0 };
         for number in 0..3 {
             let mut function = maker.function(number);
             if number == 2 {
