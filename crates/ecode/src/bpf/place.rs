@@ -168,7 +168,7 @@ impl Generator<'_> {
                 Indices::In(_) => (place.indices.len() as u8, 0),
                 Indices::Waiting(_) => (0, 1),
             };
-            self.value(value, d, need.unwrap_or(Need::Low(place.ty.bits)));
+            self.value(value, d, whole(need, place.ty.bits));
             let pointer = if place.indices.is_empty() { 1 } else { pointer };
             let at = self.address(place, indices, pointer);
             self.asm.store(size, at.base, at.offset, Reg(d));
@@ -239,6 +239,14 @@ impl Generator<'_> {
         }
         self.asm.alu64(Alu::Add, Reg(d), offset as i32);
         (Reg(d), 0)
+    }
+}
+
+/// What is stored must be right in all its bits, even if only some are looked at afterwards.
+fn whole(need: Option<Need>, bits: u8) -> Need {
+    match need {
+        Some(need @ (Need::Zero | Need::Full)) => need,
+        _ => Need::Low(bits),
     }
 }
 
