@@ -121,6 +121,10 @@ impl Parser<'_> {
         let mut value = self.primary()?;
         loop {
             let kind = match self.kind() {
+                TokenKind::Punct("[" | ".") if matches!(value.kind, ExprKind::Int(..)) => {
+                    let error = Diagnostic::new(value.span, "a number has no parts", "not a variable");
+                    return self.fail(error.help("name the variable whose part is meant"));
+                }
                 TokenKind::Punct("[") => {
                     self.advance();
                     let index = self.expression()?;
