@@ -1,0 +1,56 @@
+//! The guide's examples are what it says of them: every block marked `ecode` compiles (and gives the verdict that a
+//! line `// verdict: N` names, for an event of zeros), every block marked `ecode,refused` is refused in the words of its
+//! lines `// error: …`.
+
+use qfabric_ecode::{Engine, Environment, Interpreter, Limits, World, compile, pretty};
+
+const GUIDE: &str = include_str!("../../../docs/guide/src/ecode.md");
+
+/// The blocks marked so, with their lines in the guide.
+fn blocks(mark: &str) -> Vec<(usize, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = GUIDE.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        if let Some(marked) = line.strip_prefix("```").filter(|marked| !marked.is_empty()) {
+            let block: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+            if marked == mark {
+                blocks.push((number + 1, block.join("\n")));
+            }
+        }
+    }
+    blocks
+}
+
+fn promised<'a>(block: &'a str, what: &str) -> Vec<&'a str> {
+    let promise = format!("// {what}: ");
+    block.lines().filter_map(|line| line.strip_prefix(&promise)).collect()
+}
+
+#[test]
+fn every_program_of_the_guide_compiles_and_gives_the_verdict_it_names() {
+    let blocks = blocks("ecode");
+    assert!(blocks.len() > 12, "the guide has its examples");
+    for (line, text) in blocks {
+        let compiled = compile(&text, &Environment::default());
+        let program =
+            compiled.unwrap_or_else(|errors| panic!("line {line}:\n{}", errors.render("guide", &text, false)));
+        let mut engine = Interpreter::new(&program, Limits::default());
+        let event = vec![0; program.input.size as usize];
+        let verdict = engine.call(&event, &World::default(), &mut |_| ());
+        for promise in promised(&text, "verdict") {
+            assert_eq!(verdict, Ok(promise.parse().expect("a number")), "line {line} of the guide");
+        }
+        assert!(pretty(&text).is_ok(), "line {line} of the guide");
+    }
+}
+
+#[test]
+fn every_mistake_of_the_guide_is_refused_in_the_words_it_names() {
+    let blocks = blocks("ecode,refused");
+    assert!(blocks.len() > 3, "the guide has its counterexamples");
+    for (line, text) in blocks {
+        let errors = compile(&text, &Environment::default()).expect_err("refused");
+        let said: Vec<&str> = errors.iter().map(|error| error.message()).collect();
+        assert_eq!(said, promised(&text, "error"), "line {line} of the guide");
+    }
+}
