@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{completions, daemon, demo, doctor, guard, probe, restore, run, sim, status, top};
+use crate::{completions, daemon, demo, doctor, ecode, guard, probe, restore, run, services, sim, status, top};
 
 /// What every page of help ends with.
 const EXIT_CODES: &str = "\
@@ -35,6 +35,8 @@ pub enum Command {
     Restore(restore::Args),
     Sim(sim::Args),
     Demo(demo::Args),
+    Services(services::Args),
+    Ecode(ecode::Args),
     Guard(guard::Args),
     Generate(completions::Args),
 }
@@ -52,6 +54,8 @@ impl Command {
             Command::Restore(args) => restore::run(args),
             Command::Sim(args) => sim::run(args),
             Command::Demo(args) => demo::run(args),
+            Command::Services(args) => services::run(args),
+            Command::Ecode(args) => ecode::run(args),
             Command::Guard(args) => guard::run(args),
             Command::Generate(args) => completions::run(args),
         }

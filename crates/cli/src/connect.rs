@@ -57,8 +57,12 @@ pub fn failure(error: ClientError) -> Failure {
         ClientError::Refused(problem) if problem.code == "mechanism" => {
             Failure::unavailable(format!("{}; see what qfabric doctor finds", problem.message))
         }
+        ClientError::Refused(problem) if problem.code == "unavailable" => {
+            Failure::unavailable(format!("{}; {}", problem.message, problem.next_step))
+        }
         ClientError::Refused(problem) => Failure::problem(&problem),
         ClientError::Contract(error) => Failure::usage(error),
+        ClientError::Value(why) => Failure::usage(why),
         other => Failure::fault(other),
     }
 }

@@ -201,14 +201,14 @@ impl Ecalls {
     /// The kernel, opened at the first call; its services are known from then on.
     fn kernel(&self) -> Result<&KernelSide, &Unsupported> {
         let opened = self.kernel.get_or_init(|| {
-            let kernel = Kernel::open()?;
+            let kernel = Kernel::open().inspect_err(|why| self.add_kernel_services(&Kernel::services_without(why)))?;
             let broken = |error: io::Error| Unsupported {
                 what: format!("the ring for events cannot be made: {error}"),
                 remedy: "see qfabric doctor".to_owned(),
             };
             let ring = EventRing::new(RING_BYTES).map_err(broken)?;
             self.watch(ring.fd(), Source::Ring).map_err(broken)?;
-            self.add_kernel_services(&kernel);
+            self.add_kernel_services(kernel.services());
             Ok(KernelSide { kernel, ring })
         });
         opened.as_ref()

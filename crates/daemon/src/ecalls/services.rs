@@ -1,6 +1,5 @@
 //! Services: the kernel's, the daemon's, and those that processes register.
 
-use qfabric_linux::ecalls::Kernel;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
     HandlerInfo, HandlerRequest, OptionInfo, Origin, ServiceId, ServiceInfo, ServiceRequest,
@@ -65,8 +64,8 @@ impl Ecalls {
         self.add(service);
     }
 
-    pub(super) fn add_kernel_services(&self, kernel: &Kernel) {
-        for service in kernel.services() {
+    pub(super) fn add_kernel_services(&self, services: &[qfabric_linux::ecalls::Service]) {
+        for service in services {
             self.add(Service::of_kernel(service));
         }
     }
@@ -166,6 +165,7 @@ impl Ecalls {
     pub fn put_handler(&self, peer: Peer, name: &str, request: HandlerRequest) -> Result<HandlerInfo, Problem> {
         let HandlerRequest { lease, code, open } = request;
         check_name(name)?;
+        qfabric_ecode::pretty(&code).map_err(|diagnostics| problems::code(name, &diagnostics))?;
         let mut registry = self.registry();
         if let Some(lease) = lease {
             registry.lease(lease, peer)?;

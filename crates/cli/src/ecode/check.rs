@@ -1,0 +1,74 @@
+//! `qfabric ecode check`: does it compile, and what does it come to?
+
+use std::path::PathBuf;
+
+use qfabric_ecode::{Environment, Program, bpf};
+use serde_json::json;
+
+use super::asm;
+use super::source::{Source, format_of};
+use crate::exit::{Done, Outcome};
+use crate::output;
+
+/// Compiles E-code and says what is wrong with it, or how large it is.
+///
+/// What passes here is accepted by the kernel.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric ecode check f.ec --service sched.wakeup
+          qfabric ecode check --code 'return input.len > 1400;' --service net.rx --asm")]
+pub struct Args {
+    /// The file; - for the standard input
+    file: Option<PathBuf>,
+    /// The text itself
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    code: Option<String>,
+    /// The service it is for, whose events are its input
+    #[arg(long)]
+    service: Option<String>,
+    /// Show the code that is generated
+    #[arg(long)]
+    asm: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
+    let input = args.service.as_ref().map(|service| format_of(service, args.socket.as_ref())).transpose()?;
+    let program = source.compile(&Environment { input, ..Environment::default() })?;
+    match args.json {
+        true => output::print_json(&summary(&program))?,
+        false => output::print(&text(&source.name, &program))?,
+    }
+    if args.asm {
+        output::print(&asm::listing(&program)?)?;
+    }
+    Ok(Done(0))
+}
+
+fn summary(program: &Program) -> serde_json::Value {
+    let measure = bpf::measure(program);
+    json!({
+        "input_bytes": program.input.size, "output_bytes": program.output.as_ref().map(|format| format.size),
+        "static_bytes": program.statics.len(), "frame_bytes": measure.frame, "instructions": measure.instructions,
+        "attributes": program.attributes, "loops": program.has_loops, "writes_shared": program.writes_shared,
+    })
+}
+
+fn text(name: &str, program: &Program) -> String {
+    let measure = bpf::measure(program);
+    let mut text =
+        format!("{name}: good; at most {} instructions, {} bytes of frame", measure.instructions, measure.frame);
+    if !program.statics.is_empty() {
+        text += &format!(", {} bytes that persist", program.statics.len());
+    }
+    if !program.attributes.is_empty() {
+        text += &format!("; attributes: {}", program.attributes.join(", "));
+    }
+    text + "\n"
+}

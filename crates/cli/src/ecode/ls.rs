@@ -1,0 +1,130 @@
+//! `qfabric ecode ls` and `rm`: what is installed, what it did, and out with it.
+
+use std::path::PathBuf;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use qfabric_client::ecalls::{State, SubscriptionCounters, SubscriptionInfo};
+
+use crate::exit::{Done, Failure, Outcome};
+use crate::{connect, output};
+
+/// Lists what is installed, with what it did and what it dropped.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric ecode ls --json")]
+pub struct Args {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Removes what was installed.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric ecode rm 7")]
+pub struct RmArgs {
+    /// Its numbers, as qfabric ecode ls shows them
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<u64>,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Carries `ls` out.
+pub fn run(args: Args) -> Outcome {
+    let list = connect::daemon(args.socket.as_deref())?.subscriptions().map_err(connect::failure)?;
+    match args.json {
+        true => output::print_json(&list)?,
+        false => output::print(&text(&list))?,
+    }
+    Ok(Done(0))
+}
+
+/// Carries `rm` out: all that can be, and then the first refusal.
+pub fn remove(args: RmArgs) -> Outcome {
+    let client = connect::daemon(args.socket.as_deref())?;
+    let refused: Vec<Failure> =
+        args.ids.iter().filter_map(|id| client.unsubscribe(*id).map_err(connect::failure).err()).collect();
+    refused.into_iter().next().map_or(Ok(Done(0)), Err)
+}
+
+fn text(list: &[SubscriptionInfo]) -> String {
+    if list.is_empty() {
+        return "nothing is installed; install E-code with qfabric ecode install\n".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "id", "service", "uid", "pid", "where", "events", "passed", "blocked", "faults", "dropped", "state",
+    ]);
+    for subscription in list {
+        table.add_row(row(subscription));
+    }
+    format!("{table}\n")
+}
+
+fn row(subscription: &SubscriptionInfo) -> [String; 11] {
+    let SubscriptionInfo { id, service, owner, counters, .. } = subscription;
+    let pid = subscription.only_pid.unwrap_or(subscription.process_id);
+    [
+        id.to_string(),
+        service.clone(),
+        owner.uid.to_string(),
+        if pid == 0 { "–".to_owned() } else { pid.to_string() },
+        place(subscription),
+        counters.events.to_string(),
+        counters.passed.to_string(),
+        counters.blocked.to_string(),
+        counters.faults.to_string(),
+        dropped(counters).to_string(),
+        state(&subscription.state),
+    ]
+}
+
+fn place(subscription: &SubscriptionInfo) -> String {
+    match (subscription.in_kernel.is_empty(), subscription.in_daemon.is_empty()) {
+        (false, true) => "kernel",
+        (true, _) => "daemon",
+        (false, false) => "kernel, daemon",
+    }
+    .to_owned()
+}
+
+/// All that was lost, wherever.
+fn dropped(counters: &SubscriptionCounters) -> u64 {
+    let c = counters;
+    c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended
+}
+
+fn state(state: &State) -> String {
+    match state {
+        State::Active => "active".to_owned(),
+        State::TakenOut { why } => format!("taken out: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drop_is_in_the_sum() {
+        let counters = SubscriptionCounters {
+            dropped_memory: 1,
+            dropped_ring: 10,
+            dropped_queue: 100,
+            dropped_signals: 1_000,
+            late: 10_000,
+            contended: 100_000,
+            ..SubscriptionCounters::default()
+        };
+        assert_eq!(dropped(&counters), 111_111);
+    }
+
+    #[test]
+    fn an_empty_list_says_how_to_begin() {
+        assert!(text(&[]).contains("qfabric ecode install"));
+    }
+}

@@ -1,0 +1,47 @@
+//! `qfabric ecode`: code for the places where events happen.
+
+mod asm;
+mod check;
+mod fmt;
+mod install;
+mod ls;
+mod run;
+mod source;
+mod trace;
+
+use clap::Subcommand;
+
+use crate::exit::Outcome;
+
+/// Checks, runs and installs E-code: handlers for events of the kernel and of programs.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant)] // one value per process
+enum Command {
+    Check(check::Args),
+    Fmt(fmt::Args),
+    Run(run::Args),
+    Install(install::Args),
+    Ls(ls::Args),
+    Rm(ls::RmArgs),
+    Trace(trace::Args),
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    match args.command {
+        Command::Check(args) => check::run(args),
+        Command::Fmt(args) => fmt::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Install(args) => install::run(args),
+        Command::Ls(args) => ls::run(args),
+        Command::Rm(args) => ls::remove(args),
+        Command::Trace(args) => trace::run(args),
+    }
+}

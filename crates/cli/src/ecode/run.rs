@@ -1,0 +1,159 @@
+//! `qfabric ecode run`: a program on events given by hand, by any of the engines.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World};
+use qfabric_jit::Jit;
+use qfabric_linux::clock;
+use qfabric_linux::ecalls::KernelEngine;
+use qfabric_types::event_json::{decode, encode};
+use serde_json::{Map, Value, json};
+
+use super::source::{Source, attribute, format_of};
+use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+
+/// Longest input read.
+const MOST: u64 = 16 << 20;
+
+/// Runs E-code on events of one's own and shows what it makes of them.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric ecode run f.ec --input in.json
+          echo '[{\"a\": 3}, {\"a\": 4}]' | qfabric ecode run f.ec --input - --engine kernel --json")]
+pub struct Args {
+    /// The file; - for the standard input
+    file: Option<PathBuf>,
+    /// The text itself
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    code: Option<String>,
+    /// The events: a JSON object, or a list of them; - for the standard input [default: one with all zeros]
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// What runs it
+    #[arg(long, default_value = "interp")]
+    engine: Which,
+    /// The function that is called
+    #[arg(long, value_name = "FUNCTION")]
+    call: Option<String>,
+    /// First value of an attribute
+    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = attribute)]
+    attributes: Vec<(String, i64)>,
+    /// The service it is for, whose events are its input
+    #[arg(long)]
+    service: Option<String>,
+    /// Turns of all loops of one call
+    #[arg(long, default_value_t = Limits::default().fuel)]
+    fuel: u32,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// What runs the program; the answers are the same.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Which {
+    /// The plain interpreter
+    Interp,
+    /// Machine code in user space
+    Jit,
+    /// The kernel
+    Kernel,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
+    let input = args.service.as_ref().map(|service| format_of(service, args.socket.as_ref())).transpose()?;
+    let environment = Environment { input, entry: args.call.clone(), ..Environment::default() };
+    let program = source.compile(&environment)?;
+    let events = events(args.input.as_deref(), &program)?;
+    let mut engine = engine(args.engine, &program, Limits { fuel: args.fuel, ..Limits::default() })?;
+    set(&program, &mut *engine, &args.attributes)?;
+    let calls: Vec<_> = events.iter().map(|event| call(&program, &mut *engine, event)).collect();
+    let attributes: Map<String, Value> =
+        program.attributes.iter().cloned().zip(engine.attributes().iter().map(|value| json!(value))).collect();
+    let report = json!({ "engine": engine.name(), "calls": calls, "attributes": attributes });
+    match args.json {
+        true => output::print_json(&report)?,
+        false => output::print(&text(&report))?,
+    }
+    Ok(Done(u8::from(calls.iter().any(|call| call["fault"].is_string()))))
+}
+
+fn engine(which: Which, program: &Program, limits: Limits) -> Result<Box<dyn Engine>, Failure> {
+    Ok(match which {
+        Which::Interp => Box::new(Interpreter::new(program, limits)),
+        Which::Jit => Box::new(Jit::new(program, limits).map_err(Failure::unavailable)?),
+        Which::Kernel => Box::new(KernelEngine::new(program, limits).map_err(Failure::unavailable)?),
+    })
+}
+
+fn set(program: &Program, engine: &mut dyn Engine, values: &[(String, i64)]) -> Result<(), Failure> {
+    for (name, value) in values {
+        let number = program.attributes.iter().position(|known| known == name);
+        let unknown =
+            || Failure::usage(format!("it has no attribute {name}; it has {}", program.attributes.join(", ")));
+        engine.attributes()[number.ok_or_else(unknown)?] = *value;
+    }
+    Ok(())
+}
+
+/// The bytes of each event.
+fn events(input: Option<&Path>, program: &Program) -> Result<Vec<Vec<u8>>, Failure> {
+    let Some(path) = input else { return Ok(vec![vec![0; program.input.size as usize]]) };
+    let wrong = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", path.display()));
+    let mut text = String::new();
+    let read = match path.as_os_str() == "-" {
+        true => std::io::stdin().take(MOST).read_to_string(&mut text),
+        false => std::fs::File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text)),
+    };
+    read.map_err(|error| wrong(&error))?;
+    let list = match serde_json::from_str(&text).map_err(|error| wrong(&error))? {
+        Value::Array(list) => list,
+        one => vec![one],
+    };
+    let bytes = |(number, event): (usize, &Value)| match event {
+        Value::Object(fields) => {
+            encode(&program.input, fields).map_err(|why| wrong(&format!("event {}: {why}", number + 1)))
+        }
+        other => Err(wrong(&format!("event {} is {other}; write an object with its fields", number + 1))),
+    };
+    list.iter().enumerate().map(bytes).collect()
+}
+
+fn call(program: &Program, engine: &mut dyn Engine, event: &[u8]) -> Value {
+    let format = program.output.as_ref().unwrap_or(&program.input);
+    let mut emitted = Vec::new();
+    let world = World { now: clock::now().get(), pid: std::process::id() as i32, cpu: 0 };
+    let verdict = engine.call(event, &world, &mut |data| emitted.push(Value::Object(decode(format, data))));
+    let output = program.output.as_ref().map(|format| decode(format, engine.output()));
+    match verdict {
+        Ok(verdict) => json!({ "verdict": verdict, "output": output, "emitted": emitted }),
+        Err(fault) => json!({ "fault": format!("{:?} in line {}", fault.kind, fault.line), "emitted": emitted }),
+    }
+}
+
+fn text(report: &Value) -> String {
+    let mut text = String::new();
+    for call in report["calls"].as_array().into_iter().flatten() {
+        text += &match call["fault"].as_str() {
+            Some(fault) => format!("fault: {fault}\n"),
+            None => format!("verdict {}\n", call["verdict"]),
+        };
+        for emitted in call["emitted"].as_array().into_iter().flatten() {
+            text += &format!("  emitted {emitted}\n");
+        }
+        if call["output"].is_object() {
+            text += &format!("  output {}\n", call["output"]);
+        }
+    }
+    for (name, value) in report["attributes"].as_object().into_iter().flatten() {
+        text += &format!("attr.{name} = {value}\n");
+    }
+    text
+}

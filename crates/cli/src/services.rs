@@ -1,0 +1,147 @@
+//! `qfabric services`: what one can subscribe to.
+
+use std::path::PathBuf;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use qfabric_client::ecalls::{Origin, ServiceInfo};
+
+use crate::connect::{self, Service};
+use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+
+/// Lists the services of the kernel and of programs that one can subscribe to.
+///
+/// With a name: its event format, its options, and why it cannot be had here if so.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric services\n          qfabric services net.rx")]
+pub struct Args {
+    /// Only this service, with its event format and options
+    name: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let service = Service::find(args.socket.as_deref())?;
+    let list = service.client.services().map_err(connect::failure)?;
+    match args.name {
+        Some(name) => {
+            let found = find(&list, &name)?;
+            if args.json { output::print_json(found)? } else { output::print(&one(found))? }
+        }
+        None if args.json => output::print_json(&list)?,
+        None => output::print(&table(&list))?,
+    }
+    Ok(Done(0))
+}
+
+/// The service of a name.
+pub fn find<'a>(list: &'a [ServiceInfo], name: &str) -> Result<&'a ServiceInfo, Failure> {
+    let none = || {
+        let known: Vec<_> = list.iter().map(|service| service.name.as_str()).collect();
+        Failure::usage(format!("there is no service {name:?}; there are: {}", known.join(", ")))
+    };
+    list.iter().find(|service| service.name == name).ok_or_else(none)
+}
+
+fn table(list: &[ServiceInfo]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["service", "from", "subscribers", "raised", "dropped", "tells"]);
+    for service in list {
+        table.add_row([
+            service.name.clone(),
+            origin(service).to_owned(),
+            service.subscribers.to_string(),
+            service.raised.to_string(),
+            service.dropped.to_string(),
+            tells(service),
+        ]);
+    }
+    format!("{table}\n\nMore of one: qfabric services NAME\n")
+}
+
+fn origin(service: &ServiceInfo) -> &'static str {
+    match service.origin {
+        Origin::Kernel => "kernel",
+        Origin::Daemon => "daemon",
+        Origin::User => "program",
+    }
+}
+
+fn tells(service: &ServiceInfo) -> String {
+    match &service.unavailable {
+        Some(why) => format!("not here: {why}"),
+        None => service.about.clone(),
+    }
+}
+
+fn one(service: &ServiceInfo) -> String {
+    let mut text = format!("{}: {}\nraised by: {}\n", service.name, service.about, service.hook);
+    if let Some(why) = &service.unavailable {
+        text += &format!("not available here: {why}\n");
+    }
+    text += match service.concerns_process {
+        true => "concerns one process each: users may have those of their own\n",
+        false => "concerns the whole host: needs root or a grant in the daemon's configuration\n",
+    };
+    text += &format!("\n{}\n", service.declaration.trim_end());
+    if !service.options.is_empty() {
+        text += "\noptions:\n";
+    }
+    for option in &service.options {
+        let must = if option.required { " (required)" } else { "" };
+        text += &format!("  {}{must}: {}\n", option.name, option.about);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_client::ecalls::OptionInfo;
+    use qfabric_types::format::Format;
+
+    fn service(name: &str) -> ServiceInfo {
+        ServiceInfo {
+            id: 1,
+            name: name.into(),
+            about: "tells it".into(),
+            origin: Origin::Kernel,
+            hook: "tp_btf/x".into(),
+            format: Format { name: "e".into(), size: 0, align: 1, fields: vec![] },
+            declaration: "struct e { };".into(),
+            options: vec![OptionInfo { name: "cpu".into(), about: "which".into(), required: true }],
+            concerns_process: true,
+            unavailable: None,
+            owner: None,
+            pid: None,
+            subscribers: 2,
+            raised: 7,
+            dropped: 0,
+            cpu: 0,
+        }
+    }
+
+    #[test]
+    fn the_table_tells_why_a_service_cannot_be_had() {
+        let missing = ServiceInfo { unavailable: Some("no BTF; use another kernel".into()), ..service("b.c") };
+        let text = table(&[service("a.b"), missing]);
+        for part in ["a.b", "tells it", "not here: no BTF", "kernel"] {
+            assert!(text.contains(part), "{text} lacks {part}");
+        }
+    }
+
+    #[test]
+    fn one_service_shows_its_format_and_options() {
+        let text = one(&service("a.b"));
+        for part in ["struct e", "cpu (required): which", "tp_btf/x", "users may"] {
+            assert!(text.contains(part), "{text} lacks {part}");
+        }
+    }
+}
