@@ -21,6 +21,8 @@ mod parser;
 mod pretty;
 mod suggest;
 mod interp;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use engine::{Engine, Limits, World};

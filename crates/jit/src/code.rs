@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use qfabric_ecode::bpf::Code;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use crate::host::{DELIVER, deliver};
+use crate::host::{DELIVER, aligned_deliver};
 
 /// A compiled program.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ const PAGE: usize = 4096;
 unsafe impl Send for Machine {}
 
 impl Machine {
-    /// Compiles code that ends by `exit`, calls [`deliver`] alone and runs with the frame's address in r1.
+    /// Compiles code that ends by `exit`, calls [`aligned_deliver`] alone and runs with the frame's address in r1.
     pub fn compile(code: &Code) -> io::Result<Machine> {
         let bytes = MOST_BYTES * (code.insns.len() + 16);
         let mut machine = Machine::writable(bytes.next_multiple_of(PAGE))?;
@@ -87,7 +87,11 @@ impl Drop for Machine {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // a helper's address
 fn translate(program: &[u8], memory: &mut [u8]) -> io::Result<()> {
+    // SAFETY: `rbpf` takes but the address, and its code calls there as System V functions are called; as a Rust
+    // function it is never called.
+    let deliver = unsafe { std::mem::transmute::<extern "sysv64" fn(), rbpf::Helper>(aligned_deliver) };
     let mut compile = || {
         let mut vm = rbpf::EbpfVmRaw::new(Some(program))?;
         vm.register_helper(DELIVER, deliver)?;

@@ -45,15 +45,30 @@ impl Delivery<'_> {
 
 /// Called by generated code: the delivery, the event and its length.
 #[allow(unsafe_code)] // takes addresses from generated code
-pub fn deliver(delivery: u64, event: u64, bytes: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: `User::emit` alone makes this call. It passes the delivery that `Jit::call` put into the frame, which
-    // lives and is borrowed by nobody else for as long as the code runs, and a range inside the frame, which nobody
-    // writes while this function runs.
-    unsafe {
-        let event = std::slice::from_raw_parts(event as *const u8, bytes as usize);
-        (*(delivery as *mut Delivery<'_>)).take(event);
-    }
-    0
+extern "sysv64" fn deliver(delivery: *mut Delivery<'_>, event: *const u8, bytes: usize) {
+    // SAFETY: `emit` alone makes this call. It passes the delivery that `Jit::call` put into the frame, which lives
+    // and is borrowed by nobody else for as long as the code runs, and a range inside the frame, which nobody writes
+    // while this function runs.
+    unsafe { (*delivery).take(std::slice::from_raw_parts(event, bytes)) }
+}
+
+/// What generated code calls in truth: `rbpf` calls with a stack that is 8 bytes off the alignment that compiled
+/// Rust relies on.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[allow(unsafe_code)] // the stack is set right
+pub extern "sysv64" fn aligned_deliver() {
+    // SAFETY: arguments stay in their registers; the stack is aligned, and as before when it returns.
+    std::arch::naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "and rsp, -16",
+        "call {deliver}",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+        deliver = sym deliver,
+    )
 }
 
 /// Begins the program: r1 is the frame.

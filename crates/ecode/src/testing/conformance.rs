@@ -1,0 +1,103 @@
+//! One suite, every engine: what a program must answer, whoever runs it.
+
+use crate::{Engine, Environment, Fault, FaultKind, Program, World, compile};
+
+use super::table;
+
+/// A claim, a program, and the calls that show it.
+pub struct Case {
+    pub(super) claim: &'static str,
+    pub(super) text: &'static str,
+    pub(super) calls: Vec<Call>,
+}
+
+/// One call and all that must be seen of it.
+pub struct Call {
+    input: Vec<u8>,
+    answer: Result<i64, Fault>,
+    output: Option<Vec<u8>>,
+    emitted: Vec<Vec<u8>>,
+    attributes: Option<Vec<i64>>,
+}
+
+/// A call that gives a verdict.
+pub(super) fn gives(verdict: i64) -> Call {
+    Call { input: vec![], answer: Ok(verdict), output: None, emitted: vec![], attributes: None }
+}
+
+/// A call that ends by a fault in that line.
+pub(super) fn faults(kind: FaultKind, line: u32) -> Call {
+    Call { answer: Err(Fault { kind, line }), ..gives(0) }
+}
+
+impl Call {
+    /// The event: `int`s.
+    pub(super) fn of(self, ints: &[i32]) -> Self {
+        Call { input: bytes(ints), ..self }
+    }
+
+    /// The output: `int`s.
+    pub(super) fn makes(self, ints: &[i32]) -> Self {
+        Call { output: Some(bytes(ints)), ..self }
+    }
+
+    /// One emitted event more.
+    pub(super) fn emits(mut self, ints: &[i32]) -> Self {
+        self.emitted.push(bytes(ints));
+        self
+    }
+
+    /// The attributes afterwards.
+    pub(super) fn leaves(self, attributes: &[i64]) -> Self {
+        Call { attributes: Some(attributes.to_vec()), ..self }
+    }
+
+    fn check(&self, engine: &mut dyn Engine) -> Result<(), String> {
+        let mut emitted = Vec::new();
+        let answer = engine.call(&self.input, &WORLD, &mut |event| emitted.push(event.to_vec()));
+        same("answer", &self.answer, &answer)?;
+        same("emitted events", &self.emitted, &emitted)?;
+        if let Some(output) = &self.output {
+            same("output", &output[..], engine.output())?;
+        }
+        match &self.attributes {
+            Some(attributes) => same("attributes", &attributes[..], engine.attributes()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the host's answers can be chosen, they are these.
+const WORLD: World = World { now: 1_000_000_007, pid: 4242, cpu: 1 };
+
+fn bytes(ints: &[i32]) -> Vec<u8> {
+    ints.iter().flat_map(|int| int.to_le_bytes()).collect()
+}
+
+fn same<T: PartialEq + std::fmt::Debug + ?Sized>(what: &str, expected: &T, found: &T) -> Result<(), String> {
+    match expected == found {
+        true => Ok(()),
+        false => Err(format!("{what}: expected {expected:?}, found {found:?}")),
+    }
+}
+
+/// Runs the whole suite on engines of one kind.
+///
+/// # Panics
+/// If any claim does not hold; the message lists all of them.
+pub fn run(make: &mut dyn FnMut(&Program) -> Box<dyn Engine>) {
+    let cases = table::cases();
+    let failures: Vec<String> = cases.iter().filter_map(|case| check(case, make).err()).collect();
+    assert!(failures.is_empty(), "{} of {} claims do not hold\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+fn check(case: &Case, make: &mut dyn FnMut(&Program) -> Box<dyn Engine>) -> Result<(), String> {
+    let refused = |errors: crate::Diagnostics| errors.render("case.ec", case.text, false);
+    let program = compile(case.text, &Environment::default()).map_err(refused)?;
+    let mut engine = make(&program);
+    for (number, call) in case.calls.iter().enumerate() {
+        let checked = call.check(&mut *engine);
+        checked.map_err(|why| format!("{}: {}: call {number}: {why}", engine.name(), case.claim))?;
+    }
+    Ok(())
+}

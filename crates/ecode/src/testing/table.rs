@@ -1,0 +1,350 @@
+//! The programs and what they answer.
+
+use super::conformance::{Call, Case, faults, gives};
+use crate::FaultKind::{Division, Fuel, Index};
+
+fn case(claim: &'static str, text: &'static str, calls: impl IntoIterator<Item = Call>) -> Case {
+    Case { claim, text, calls: calls.into_iter().collect() }
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [arithmetic(), conversions(), control(), memory(), faulting(), shared(), whole_programs()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Two `int`s come in.
+macro_rules! on_ints {
+    ($body:literal) => {
+        concat!("struct input { int a; int b; };\n", $body)
+    };
+}
+
+fn arithmetic() -> Vec<Case> {
+    let (min, max) = (i32::MIN, i32::MAX);
+    vec![
+        case(
+            "sums wrap around",
+            on_ints!("return input.a + input.b;"),
+            [gives(5).of(&[2, 3]), gives(min.into()).of(&[max, 1]), gives(max.into()).of(&[min, -1])],
+        ),
+        case(
+            "products wrap around",
+            on_ints!("return input.a * input.b;"),
+            [gives(-6).of(&[2, -3]), gives(0).of(&[1 << 16, 1 << 16]), gives(min.into()).of(&[min, -1])],
+        ),
+        case(
+            "quotients truncate towards zero",
+            on_ints!("return input.a / input.b;"),
+            [
+                gives(3).of(&[7, 2]),
+                gives(-3).of(&[-7, 2]),
+                gives(-3).of(&[7, -2]),
+                gives(3).of(&[-7, -2]),
+                gives(min.into()).of(&[min, -1]),
+                gives(1).of(&[min, min]),
+                gives(0).of(&[max, min]),
+            ],
+        ),
+        case(
+            "remainders have the sign of the dividend",
+            on_ints!("return input.a % input.b;"),
+            [
+                gives(1).of(&[7, 2]),
+                gives(-1).of(&[-7, 2]),
+                gives(1).of(&[7, -2]),
+                gives(-1).of(&[-7, -2]),
+                gives(0).of(&[min, -1]),
+                gives(max.into()).of(&[max, min]),
+            ],
+        ),
+        case(
+            "quotients by constants are those by numbers",
+            on_ints!("return input.a / 8 * 1000000 + input.a / -7 * 1000 + input.a % 5;"),
+            [gives(12_000_000 - 14_000 + 0).of(&[100, 0]), gives(-12_000_000 + 14_000 - 1).of(&[-101, 0])],
+        ),
+        case(
+            "unsigned division is unsigned",
+            on_ints!("return (unsigned)input.a / (unsigned)input.b;"),
+            [gives(1).of(&[-1, -1]), gives(0x7fff_ffff).of(&[-1, 2]), gives(0).of(&[5, -1])],
+        ),
+        case(
+            "64-bit division",
+            on_ints!("long a = (long)input.a << 32, b = input.b; return a / b + a % b;"),
+            [
+                gives(-(1 << 31) / 3 * 0 + (-(1i64 << 40) / 3 + -(1i64 << 40) % 3)).of(&[-256, 3]),
+                gives(1 << 40).of(&[-256, -1]),
+            ],
+        ),
+        case(
+            "shift counts are taken modulo the width",
+            on_ints!("return (input.a << input.b) + ((long)input.a << input.b);"),
+            [
+                gives(4).of(&[1, 1]),
+                gives(2 + (2i64 << 32)).of(&[1, 33]),
+                gives((min as i64) + (1i64 << 31)).of(&[1, -33]),
+            ],
+        ),
+        case(
+            "a right shift keeps the sign of signed numbers",
+            on_ints!("return (input.a >> input.b) * 2 + (int)((unsigned)input.a >> input.b);"),
+            [gives(-4 * 2 + 0x3fff_fffc).of(&[-16, 2]), gives(-2 + 1).of(&[-16, 31])],
+        ),
+        case(
+            "bits",
+            on_ints!("return (input.a & input.b) + (input.a | input.b) * 3 + (input.a ^ input.b) * 5 + ~input.a;"),
+            [gives(8 + 14 * 3 + 6 * 5 - 13).of(&[12, 10]), gives(-1).of(&[0, 0])],
+        ),
+        case(
+            "negation wraps around",
+            on_ints!("return -input.a;"),
+            [gives(min.into()).of(&[min, 0]), gives(-5).of(&[5, 0])],
+        ),
+    ]
+}
+
+fn conversions() -> Vec<Case> {
+    vec![
+        case(
+            "narrow stores cut",
+            on_ints!(
+                "char c = input.a; unsigned char u = input.a; short s = input.a; return c * 1000000 + u * 1000 + s;"
+            ),
+            [gives(-56 * 1_000_000 + 200 * 1000 + 200).of(&[200, 0]), gives(-1_000_000 + 255_000 - 1).of(&[-1, 0])],
+        ),
+        case("narrow types are promoted", "unsigned char a = 200, b = 100; return a + b;", [gives(300)]),
+        case(
+            "an update converts back",
+            "unsigned char a = 200; char c = 127; a += 100; c++; return a * 1000 + c;",
+            [gives(44_000 - 128)],
+        ),
+        case(
+            "a mixed comparison is unsigned",
+            on_ints!("unsigned u = input.b; return (input.a < u) * 10 + ((long)input.a < u);"),
+            [gives(1).of(&[-1, 1]), gives(11).of(&[0, -1])],
+        ),
+        case(
+            "an unsigned long compares as one",
+            "unsigned long a = -1; return (a > 5) * 10 + (a == -1l);",
+            [gives(11)],
+        ),
+        case(
+            "sign and width",
+            on_ints!(
+                "long l = input.a; unsigned long u = (unsigned)input.a; return (l < 0) * 4 + (u > 0xfffffffful - 1) * 2 + (u >> 32 == 0);"
+            ),
+            [gives(7).of(&[-1, 0]), gives(1).of(&[1, 0])],
+        ),
+        case(
+            "truth is of the whole value",
+            "long a = 0x100000000; char c = 256; return (a ? 10 : 0) + (c ? 1 : 0) + (!a) * 100;",
+            [gives(10)],
+        ),
+    ]
+}
+
+fn control() -> Vec<Case> {
+    vec![
+        case("falling off the end passes", "int a = 5;", [gives(1)]),
+        case(
+            "if and else",
+            on_ints!("if (input.a > input.b) return 1; else if (input.a == input.b) return 2; return 3;"),
+            [gives(1).of(&[2, 1]), gives(2).of(&[1, 1]), gives(3).of(&[-2, 1])],
+        ),
+        case(
+            "&& and || evaluate what decides",
+            on_ints!("int n = 0; if (input.a && n++ || input.b && ++n) n += 10; return n;"),
+            [gives(0).of(&[0, 0]), gives(1).of(&[1, 0]), gives(12).of(&[1, 1]), gives(11).of(&[0, 1])],
+        ),
+        case(
+            "conditions are numbers",
+            on_ints!(
+                "int t = (input.a < input.b) + (input.a <= input.b) * 2 + (input.a > 0 && input.b > 0) * 4; return -t;"
+            ),
+            [gives(-7).of(&[1, 2]), gives(-2).of(&[-1, -1]), gives(-4).of(&[2, 1])],
+        ),
+        case(
+            "one of many",
+            on_ints!(
+                "return input.a == 1 ? 10 : input.a == 2 ? 20 : input.a == 3 ? 30 : input.a == 4 ? 40 : input.a == 5 ? 50 : input.b;"
+            ),
+            [gives(10).of(&[1, 7]), gives(30).of(&[3, 7]), gives(50).of(&[5, 7]), gives(7).of(&[9, 7])],
+        ),
+        case(
+            "loops nest, break and continue",
+            on_ints!(
+                "int i, j, n = 0;\nfor (i = 0; i < input.a; i++) {\n  if (i == 3) continue;\n  for (j = 0; j < 10; j++) { if (j == input.b) break; n++; }\n}\nreturn n;"
+            ),
+            [gives(6).of(&[4, 2]), gives(0).of(&[0, 2]), gives(90).of(&[10, 11])],
+        ),
+        case(
+            "do runs once at least",
+            on_ints!("int n = 0; do n++; while (n < input.a); return n;"),
+            [gives(1).of(&[-5, 0]), gives(9).of(&[9, 0])],
+        ),
+        case(
+            "while with a long condition",
+            on_ints!("int n = 0; while (n * n + n * 3 - 7 < input.a && n * 2 + 1 < input.b * 100) n++; return n;"),
+            [gives(9).of(&[100, 1]), gives(0).of(&[-100, 1])],
+        ),
+        case(
+            "functions return from anywhere",
+            on_ints!(
+                "int f(int n) { for (int i = 0; i < 10; i++) { if (i * i >= n) return i; } return -1; }\nreturn f(input.a) * 100 + f(f(input.b));"
+            ),
+            [gives(402).of(&[16, 9]), gives(-100).of(&[1000, 0])],
+        ),
+        case(
+            "arguments wait for each other",
+            "int f(int a, int b) { return a * 10 + b; } return f(f(1, 2), f(f(3, 4), 5));",
+            [gives(12 * 10 + 345)],
+        ),
+    ]
+}
+
+fn memory() -> Vec<Case> {
+    vec![
+        case(
+            "arrays of arrays",
+            on_ints!(
+                "int t[3][4]; int i, j; for (i = 0; i < 3; i++) for (j = 0; j < 4; j++) t[i][j] = i * 10 + j; return t[input.a][input.b];"
+            ),
+            [gives(23).of(&[2, 3]), gives(1).of(&[0, 1])],
+        ),
+        case(
+            "an index is evaluated once",
+            "int t[4]; int i = 0; t[i++] += 5; t[i++] = 7; t[i]--; return t[0] * 100 + t[1] * 10 + t[2] + i * 1000;",
+            [gives(2569)],
+        ),
+        case(
+            "the output begins as zeros",
+            "struct input { int a; int b; }; struct output { int x; int y[2]; }; output.y[input.b] = input.a;",
+            [gives(1).of(&[5, 1]).makes(&[0, 0, 5]), gives(1).of(&[6, 0]).makes(&[0, 6, 0])],
+        ),
+        case(
+            "whole structures are copied",
+            "struct input { int a; int b; }; struct output { int a; int b; }; output = input; output.a++;",
+            [gives(1).of(&[5, 1]).makes(&[6, 1])],
+        ),
+        case(
+            "locals begin as zeros each time",
+            on_ints!("int i, n = 0; for (i = 0; i < 3; i++) { int fresh[2]; n += fresh[1]; fresh[1] = 5; } return n;"),
+            [gives(0).of(&[0, 0])],
+        ),
+        case(
+            "statics persist",
+            on_ints!("static int n = 10; static short t[3] = {1, 2, 3}; n += input.a; t[1] += n; return t[1];"),
+            [gives(13).of(&[1, 0]), gives(26).of(&[2, 0])],
+        ),
+        case(
+            "stores to narrow elements leave their neighbours",
+            on_ints!(
+                "unsigned char t[4] = {1, 2, 3, 4}; t[input.a] = input.b; return t[0] + t[1] * 256 + t[2] * 65536 + t[3] * 16777216l;"
+            ),
+            [gives(0x0403_ff01).of(&[1, -1])],
+        ),
+    ]
+}
+
+fn faulting() -> Vec<Case> {
+    vec![
+        case(
+            "division by zero is a fault",
+            on_ints!("int x = 0;\nx = input.a / input.b;\nreturn x;"),
+            [faults(Division, 3).of(&[1, 0]), gives(2).of(&[4, 2])],
+        ),
+        case(
+            "remainder by zero is a fault",
+            on_ints!("unsigned long x = 5;\nx %= (unsigned long)input.b;\nreturn x;"),
+            [faults(Division, 3).of(&[1, 0])],
+        ),
+        case(
+            "an index out of range is a fault",
+            on_ints!("int t[4] = {9, 8, 7, 6};\nreturn t[input.a];"),
+            [
+                gives(6).of(&[3, 0]),
+                faults(Index, 3).of(&[4, 0]),
+                faults(Index, 3).of(&[-1, 0]),
+                faults(Index, 3).of(&[i32::MIN, 0]),
+            ],
+        ),
+        case(
+            "a long index is looked at whole",
+            on_ints!("int t[4];\nlong i = (long)input.a << 32;\nreturn t[i];"),
+            [faults(Index, 4).of(&[1, 0]), gives(0).of(&[0, 0])],
+        ),
+        case(
+            "too many turns are a fault",
+            on_ints!("int i = 0;\nwhile (i >= 0) { i = input.a; }\nreturn i;"),
+            [faults(Fuel, 3).of(&[1, 0]), gives(-1).of(&[-1, 0])],
+        ),
+        case(
+            "a fault leaves what was stored",
+            on_ints!("static int n = 0; n++; attr.seen = n; n += 1 / input.a; return n;"),
+            [faults(Division, 2).of(&[0, 0]).leaves(&[1]), gives(3).of(&[1, 0]).leaves(&[2])],
+        ),
+    ]
+}
+
+fn shared() -> Vec<Case> {
+    vec![
+        case(
+            "attributes are words that persist",
+            on_ints!("attr.sum += input.a; attr.last = input.b; return attr.sum;"),
+            [gives(5).of(&[5, 1]).leaves(&[5, 1]), gives(3).of(&[-2, 2]).leaves(&[3, 2])],
+        ),
+        case(
+            "attributes by name",
+            on_ints!("set_attribute(limit, input.a); return get_attribute(limit) * 2;"),
+            [gives(-8).of(&[-4, 0]).leaves(&[-4])],
+        ),
+        case(
+            "the output is emitted as it is",
+            "struct input { int a; }; struct output { int x; }; int i; for (i = 0; i < input.a; i++) { output.x = i; emit(); } return 0;",
+            [gives(0).of(&[2]).emits(&[0]).emits(&[1]), gives(0).of(&[0])],
+        ),
+        case(
+            "emissions are bounded",
+            on_ints!("int i, n = 0; for (i = 0; i < 20; i++) if (i >= input.a) n += emit(); return n;"),
+            [gives(2).of(&[18, 3]).emits(&[18, 3]).emits(&[18, 3])],
+        ),
+        case("the host answers", "return (now() > 0) + (pid() > 0) * 2 + (cpu() >= 0) * 4;", [gives(7)]),
+    ]
+}
+
+fn whole_programs() -> Vec<Case> {
+    vec![
+        case(
+            "a filter of five comparisons",
+            "struct input { int kind; int size; int rate; int load; int prio; };\nif (input.kind != 3) return 0;\nif (input.size > 1400) return 0;\nif (input.rate < 10) return 2;\nelse if (input.load >= 90) return 4;\nelse if (input.prio == 7) return 6;\nreturn 1;",
+            [
+                gives(0).of(&[2, 100, 20, 50, 1]),
+                gives(0).of(&[3, 1401, 20, 50, 1]),
+                gives(2).of(&[3, 100, 9, 50, 1]),
+                gives(4).of(&[3, 100, 20, 90, 1]),
+                gives(6).of(&[3, 100, 20, 50, 7]),
+                gives(1).of(&[3, 100, 20, 50, 1]),
+            ],
+        ),
+        case(
+            "an average of the last four",
+            on_ints!(
+                "static int last[4]; static unsigned n; int i, sum = 0;\nlast[n++ % 4] = input.a;\nfor (i = 0; i < 4; i++) sum += last[i];\nreturn sum / 4;"
+            ),
+            [
+                gives(2).of(&[8, 0]),
+                gives(3).of(&[4, 0]),
+                gives(1).of(&[-8, 0]),
+                gives(4).of(&[12, 0]),
+                gives(12).of(&[40, 0]),
+            ],
+        ),
+        case(
+            "fixed point",
+            "struct input { int a; int b; }; return fx_to_int(fx_mul(fx_from(input.a), fx_div(fx_from(input.b), fx_from(4))));",
+            [gives(15).of(&[6, 10]), gives(-15).of(&[-6, 10])],
+        ),
+    ]
+}
