@@ -64,6 +64,11 @@ impl Installed {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.verified_insns).sum()
     }
 
+    /// How often its programs ran while [`super::Kernel::measure`] was on: also for events of no concern.
+    pub fn runs(&self) -> u64 {
+        self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.runs).sum()
+    }
+
     fn word(&self, entry: u32, at: i16) -> u64 {
         let offset = (entry * self.entry_bytes) as usize + at as usize;
         self.state.words(offset)[0].load(Ordering::Relaxed)
