@@ -135,7 +135,7 @@ impl Format {
         if self.size > Format::MAX_SIZE {
             return refused(format!("has {} bytes, the limit is {}", self.size, Format::MAX_SIZE));
         }
-        if !matches!(self.align, 1 | 2 | 4 | 8) || self.size % self.align != 0 {
+        if !matches!(self.align, 1 | 2 | 4 | 8) || !self.size.is_multiple_of(self.align) {
             return refused(format!("has {} bytes at an alignment of {}", self.size, self.align));
         }
         let mut end = 0;
@@ -159,13 +159,17 @@ impl Format {
             return refused(format!("has two members `{name}`"));
         }
         let align = field.kind.align();
-        let size =
-            u64::from(field.kind.size()) * field.dims.iter().fold(1u64, |n, dim| n.saturating_mul((*dim).into()));
+        let dims = field.dims.iter().map(|dim| u64::from(*dim));
+        let size = dims.fold(u64::from(field.kind.size()), u64::saturating_mul);
         let end = u64::from(field.offset).saturating_add(size);
         if size == 0 || !field.kind.is_sound() {
             return refused(format!("has a member `{name}` of no size"));
         }
-        if field.offset < end_before || align > self.align || field.offset % align != 0 || end > u64::from(self.size) {
+        if field.offset < end_before
+            || align > self.align
+            || !field.offset.is_multiple_of(align)
+            || end > u64::from(self.size)
+        {
             return refused(format!(
                 "has `{name}` at {} to {end}: the member before ends at {end_before}, the structure at {}, and {name} is \
                  aligned to {align}",
@@ -270,5 +274,102 @@ impl fmt::Display for Difference {
             Some(there) => write!(f, "`{member}` is {here} here, {there} there"),
             None => write!(f, "`{member}` is {here} here, there is no such member there"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(name: &str, offset: u32, ty: Scalar) -> Field {
+        Field { name: name.to_owned(), offset, kind: Kind::Scalar(ty), dims: vec![] }
+    }
+
+    /// `struct sample { int rate; short depth[2]; };`
+    fn sample() -> Format {
+        let depth = Field { dims: vec![2], ..field("depth", 4, Scalar::I16) };
+        Format { name: "sample".to_owned(), size: 8, align: 4, fields: vec![field("rate", 0, Scalar::I32), depth] }
+    }
+
+    fn within(inner: Format) -> Format {
+        let (size, align) = (inner.size, inner.align);
+        let field = Field { name: "inner".to_owned(), offset: 0, kind: Kind::Struct(inner), dims: vec![] };
+        Format { name: "outer".to_owned(), size, align, fields: vec![field] }
+    }
+
+    fn refusal(change: impl FnOnce(&mut Format)) -> String {
+        let mut format = sample();
+        change(&mut format);
+        format.validate().expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn what_can_be_in_memory_is_valid() {
+        assert_eq!(sample().validate(), Ok(()));
+        assert_eq!(within(sample()).validate(), Ok(()));
+        let nothing = Format { name: "none".to_owned(), size: 0, align: 1, fields: vec![] };
+        assert_eq!(nothing.validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_numbers() {
+        assert_eq!(
+            refusal(|format| format.fields[1].offset = 2),
+            "the format `sample` has `depth` at 2 to 6: the member before ends at 4, the structure at 8, and depth is \
+             aligned to 2"
+        );
+        assert!(refusal(|format| format.fields[1].dims[0] = 3).contains("`depth` at 4 to 10"), "beyond the end");
+        assert!(refusal(|format| format.fields[1].dims[0] = u32::MAX).contains("`depth` at 4 to"), "no overflow");
+        assert!(refusal(|format| format.fields[1].dims = vec![u32::MAX; 9]).contains("`depth` at 4 to"));
+        assert!(refusal(|format| format.fields[1].dims[0] = 0).contains("of no size"));
+        assert!(refusal(|format| format.fields[0].offset = u32::MAX).contains("`rate` at 4294967295"));
+        assert!(refusal(|format| format.align = 2).contains("aligned to 4"), "a member's alignment is the least");
+        assert!(refusal(|format| format.align = 3).contains("8 bytes at an alignment of 3"));
+        assert!(refusal(|format| format.size = 6).contains("6 bytes at an alignment of 4"));
+        assert!(refusal(|format| format.size = 1 << 20).contains("the limit is 16384"));
+        assert!(refusal(|format| format.fields[0].name = "a b".to_owned()).contains("not a name in C"));
+        assert!(refusal(|format| format.fields[1].name = "rate".to_owned()).contains("two members `rate`"));
+        let odd = Kind::Scalar(Scalar { bits: 24, signed: true });
+        assert!(refusal(|format| format.fields[0].kind = odd).contains("of no size"));
+    }
+
+    #[test]
+    fn nesting_and_members_are_bounded() {
+        let deep = (0..Format::MAX_DEPTH).fold(sample(), |format, _| within(format));
+        assert!(deep.validate().unwrap_err().to_string().contains("more than 16 structures"));
+        let fields = (0..=Format::MAX_MEMBERS).map(|n| field(&format!("m{n}"), n, Scalar::I8)).collect();
+        let wide = Format { name: "wide".to_owned(), size: 2048, align: 1, fields };
+        assert!(wide.validate().unwrap_err().to_string().contains("1025 members, the limit is 1024"));
+    }
+
+    #[test]
+    fn the_first_difference_is_named_with_both_sides() {
+        let mut other = sample();
+        assert_eq!(sample().first_difference(&other), None);
+        other.fields.push(field("more", 8, Scalar::I8));
+        assert_eq!(sample().first_difference(&other), None, "more members do not disturb");
+        other.fields[1].dims[0] = 3;
+        let said = "`depth` is short[2] at byte 4 here, short[3] at byte 4 there";
+        assert_eq!(sample().first_difference(&other).unwrap().to_string(), said);
+        other.fields[0].name = "speed".to_owned();
+        let said = "`rate` is int at byte 0 here, there is no such member there";
+        assert_eq!(sample().first_difference(&other).unwrap().to_string(), said);
+    }
+
+    #[test]
+    fn structures_are_alike_by_their_members_and_not_by_their_names() {
+        let mut inner = sample();
+        inner.name = "another".to_owned();
+        assert_eq!(within(sample()).first_difference(&within(inner.clone())), None);
+        inner.fields[0].kind = Kind::Scalar(Scalar::U32);
+        let difference = within(sample()).first_difference(&within(inner)).unwrap();
+        assert_eq!(difference.to_string(), "`inner` is struct sample at byte 0 here, struct another at byte 0 there");
+    }
+
+    #[test]
+    fn values_are_wrapped_into_their_types() {
+        assert_eq!(Scalar::I8.wrap(200), -56);
+        assert_eq!(Scalar::U16.wrap(-1), 65_535);
+        assert_eq!(Scalar::I64.wrap(i64::MIN), i64::MIN);
     }
 }
