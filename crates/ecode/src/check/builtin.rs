@@ -3,7 +3,7 @@
 use qfabric_types::format::Scalar;
 
 use super::expr::arity;
-use super::fold::{self, cast, constant, known};
+use super::fold::{self, cast, constant};
 use super::{Checked, Checker};
 use crate::ast::{Expr, ExprKind, Ident};
 use crate::diagnostics::{Diagnostic, Span};
@@ -122,8 +122,7 @@ impl Checker<'_> {
     /// The one of two for which `a op b` holds, else the second; each is evaluated once.
     fn choose(&mut self, op: CompareOp, a: hir::Expr, b: hir::Expr, span: Span) -> Checked<hir::Expr> {
         let ty = fold::common(a.ty, b.ty);
-        let (keep_a, a) = self.keep(cast(a, ty), span)?;
-        let (keep_b, b) = self.keep(cast(b, ty), span)?;
+        let ([keep_a, keep_b], [a, b]) = self.keep_all([cast(a, ty), cast(b, ty)], span)?;
         let chosen = fold::select(fold::compare(op, a.clone(), b.clone()), a, b);
         Ok(after([keep_a, keep_b], chosen))
     }
@@ -131,13 +130,11 @@ impl Checker<'_> {
     /// `low` where it is less, else `high` where it is more.
     fn clamp(&mut self, x: hir::Expr, low: hir::Expr, high: hir::Expr, span: Span) -> Checked<hir::Expr> {
         let ty = fold::common(fold::common(x.ty, low.ty), high.ty);
-        let (keep_x, x) = self.keep(cast(x, ty), span)?;
-        let (keep_low, low) = self.keep(cast(low, ty), span)?;
-        let (keep_high, high) = self.keep(cast(high, ty), span)?;
+        let (kept, [x, low, high]) = self.keep_all([cast(x, ty), cast(low, ty), cast(high, ty)], span)?;
         let below = fold::compare(CompareOp::Lt, x.clone(), low.clone());
         let above = fold::compare(CompareOp::Gt, x.clone(), high.clone());
         let chosen = fold::select(below, low, fold::select(above, high, x));
-        Ok(after([keep_x, keep_low, keep_high], chosen))
+        Ok(after(kept, chosen))
     }
 
     fn absolute(&mut self, x: hir::Expr, span: Span) -> Checked<hir::Expr> {
@@ -145,20 +142,40 @@ impl Checker<'_> {
         if !x.ty.signed {
             return Ok(x);
         }
-        let (keep, x) = self.keep(x, span)?;
+        let (kept, [x]) = self.keep_all([x], span)?;
         let negative = fold::compare(CompareOp::Lt, x.clone(), constant(0, x.ty));
-        Ok(after([keep], fold::select(negative, fold::negate(x.clone()), x)))
+        Ok(after(kept, fold::select(negative, fold::negate(x.clone()), x)))
     }
 
-    /// A value that can be named twice: itself where it is constant, else a variable and what fills it.
-    fn keep(&mut self, value: hir::Expr, span: Span) -> Checked<(Option<hir::Expr>, hir::Expr)> {
-        if known(&value).is_some() {
-            return Ok((None, value));
+    /// Values that can be named twice, and what fills the variables that they are kept in for that.
+    fn keep_all<const N: usize>(&mut self, values: [hir::Expr; N], span: Span) -> Checked<Kept<N>> {
+        // Where nothing is changed, what is read twice is the same.
+        let unchanging = values.iter().all(super::loops::changes_nothing);
+        let mut kept = [const { None }; N];
+        let mut named = values;
+        for (value, kept) in named.iter_mut().zip(&mut kept) {
+            if !(unchanging && is_cheap(value)) {
+                let ty = value.ty;
+                let place = self.temporary(ty, span)?;
+                let load = hir::Expr { kind: hir::ExprKind::Load(place.clone()), ty };
+                let value = Box::new(std::mem::replace(value, load));
+                *kept = Some(hir::Expr { kind: hir::ExprKind::Store(place, value), ty });
+            }
         }
-        let ty = value.ty;
-        let place = self.temporary(ty, span)?;
-        let stored = hir::Expr { kind: hir::ExprKind::Store(place.clone(), Box::new(value)), ty };
-        Ok((Some(stored), hir::Expr { kind: hir::ExprKind::Load(place), ty }))
+        Ok((kept, named))
+    }
+}
+
+/// What fills the variables, and the values by which they are named.
+type Kept<const N: usize> = ([Option<hir::Expr>; N], [hir::Expr; N]);
+
+/// Whether it costs no more to read it again than to keep it. An attribute may change in between.
+fn is_cheap(value: &hir::Expr) -> bool {
+    match &value.kind {
+        hir::ExprKind::Const(_) => true,
+        hir::ExprKind::Load(place) => place.indices.is_empty(),
+        hir::ExprKind::Cast(inner) => is_cheap(inner),
+        _ => false,
     }
 }
 

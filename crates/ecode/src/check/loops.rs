@@ -189,6 +189,13 @@ pub(super) fn writes_shared(body: &[Stmt]) -> bool {
     touched.written.iter().any(|place| matches!(place, Extent::Bytes(Base::Static, ..) | Extent::Attribute(_)))
 }
 
+/// Whether evaluating it only reads.
+pub(super) fn changes_nothing(expr: &Expr) -> bool {
+    let mut touched = Touched::default();
+    touched.expr(expr);
+    touched.written.is_empty() && !touched.calls
+}
+
 pub(super) fn has_loops(body: &[Stmt]) -> bool {
     body.iter().any(|statement| match statement {
         Stmt::Loop { .. } => true,
