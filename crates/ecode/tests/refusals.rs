@@ -39,9 +39,16 @@ fn are_refused_in_these_words(topic: &str, env: &Environment) {
         for error in errors.iter() {
             assert!(!error.message().is_empty() && error.line() > 0 && error.column() > 0, "{name}");
         }
-        answers.push_str(&format!("//// {name}\n{}\n\n", errors.render("f.ec", &text, false)));
+        answers.push_str(&format!("//// {name}\n{}\n\n", without_sizes(&errors.render("f.ec", &text, false))));
     }
     compare_with_stored(topic, &answers);
+}
+
+/// How many instructions a program needs is the code generator's affair, and changes with it.
+fn without_sizes(shown: &str) -> String {
+    let Some((before, after)) = shown.split_once("this would be ") else { return shown.to_owned() };
+    let after = after.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    format!("{before}this would be …{after}")
 }
 
 #[test]
