@@ -19,7 +19,7 @@ pub(crate) fn python(error: ClientError) -> PyErr {
     let text = error.to_string();
     match error {
         ClientError::NoDaemon { .. } => NoDaemon::new_err(text),
-        ClientError::Contract(_) => PyValueError::new_err(text),
+        ClientError::Contract(_) | ClientError::Value(_) => PyValueError::new_err(text),
         ClientError::Refused(problem) => refused(text, &problem),
         _ => Error::new_err(text),
     }

@@ -4,6 +4,7 @@
 //! and the object holds only the key: used elsewhere, it finds nothing and says so.
 #![forbid(unsafe_code)]
 
+mod ecalls;
 mod errors;
 mod session;
 
@@ -38,5 +39,8 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("NoDaemon", py.get_type::<errors::NoDaemon>())?;
     module.add("Refused", py.get_type::<errors::Refused>())?;
     module.add_class::<session::NativeSession>()?;
+    module.add_class::<ecalls::NativeEcalls>()?;
+    module.add_class::<ecalls::NativeSubscription>()?;
+    module.add_class::<ecalls::NativeService>()?;
     module.add_function(wrap_pyfunction!(status_json, module)?)
 }

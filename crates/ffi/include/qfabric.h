@@ -9,12 +9,13 @@
 #define QFABRIC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /**
  * What became of a call.
  */
-typedef enum {
+typedef enum qf_status {
   /**
    * Done.
    */
@@ -51,9 +52,29 @@ typedef enum {
 typedef struct qf_cpu qf_cpu;
 
 /**
+ * A connection for ECalls. What was asked for under it ends with it. For one thread at a time.
+ */
+typedef struct qf_ecalls qf_ecalls;
+
+/**
+ * A service of one's own.
+ */
+typedef struct qf_service qf_service;
+
+/**
  * A periodic task: first its contract in the making, then its running session.
  */
 typedef struct qf_session qf_session;
+
+/**
+ * The I/O event delivery module of a connection.
+ */
+typedef struct qf_sockets qf_sockets;
+
+/**
+ * A subscription and its memory.
+ */
+typedef struct qf_subscription qf_subscription;
 
 /**
  * One job of a task started with qf_start_periodic: its number from 0. Returns 0 to go on.
@@ -63,7 +84,7 @@ typedef int (*qf_job)(void *data, uint64_t k);
 /**
  * What is in force, as the daemon last published it. All zero without a reservation.
  */
-typedef struct {
+typedef struct qf_grant {
   /**
    * Q: CPU time per server period.
    */
@@ -85,7 +106,7 @@ typedef struct {
 /**
  * What was achieved so far, as the application sees it. Errors are fractions of the task period.
  */
-typedef struct {
+typedef struct qf_quality {
   /**
    * Jobs ended.
    */
@@ -125,7 +146,7 @@ typedef void (*qf_observe)(void *data, uint64_t cost_ns, double hint);
 /**
  * A predicted computation time.
  */
-typedef struct {
+typedef struct qf_interval {
   /**
    * The least.
    */
@@ -139,12 +160,12 @@ typedef struct {
 /**
  * The next job, of which `hint` is known (NaN: nothing), will take `*predicted`; false: cannot say yet.
  */
-typedef bool (*qf_predict)(void *data, double hint, qf_interval *predicted);
+typedef bool (*qf_predict)(void *data, double hint, struct qf_interval *predicted);
 
 /**
  * What a job used and had been granted.
  */
-typedef struct {
+typedef struct qf_usage {
   /**
    * Its number, from 0.
    */
@@ -175,7 +196,92 @@ typedef struct {
  * The budget of the next job per server period into `*budget_ns`; `predicted` is null if nothing is. False
  * leaves it to the daemon.
  */
-typedef bool (*qf_decide)(void *data, const qf_usage *usage, const qf_interval *predicted, uint64_t *budget_ns);
+typedef bool (*qf_decide)(void *data,
+                          const struct qf_usage *usage,
+                          const struct qf_interval *predicted,
+                          uint64_t *budget_ns);
+
+/**
+ * How one wants to be told: the paper's `struct ecalls`. All zero is nothing; steps are taken in `order`.
+ */
+typedef struct ecalls {
+  /**
+   * A real-time signal, SIGRTMIN to 64; 0: none.
+   */
+  int signal;
+  /**
+   * Who gets it; 0: the caller.
+   */
+  int process_id;
+  /**
+   * The name of a handler; null: none.
+   */
+  const char *k_handler;
+  /**
+   * A handler as E-code; null: none.
+   */
+  const char *k_code;
+  /**
+   * Handlers run in a thread of the daemon.
+   */
+  bool k_thread;
+  /**
+   * Such as "k_code,memory_up,signal"; null: thread, named handler, code, memory, signal.
+   */
+  const char *order;
+  /**
+   * Events are late so many microseconds after they happened; 0: never.
+   */
+  uint64_t deadline_us;
+  /**
+   * Of the subscriptions of a group one is told, in turn; null: none.
+   */
+  const char *group;
+  /**
+   * Only events that concern this process; 0: all.
+   */
+  int only_pid;
+  /**
+   * Options of the service, such as "interface=lo,port=80"; null: none.
+   */
+  const char *options;
+  /**
+   * An event at which a handler faults passes, instead of being blocked.
+   */
+  bool pass_faults;
+} ecalls;
+
+/**
+ * The memory that events are written into: the paper's `struct sh_memory`, whose words the library reads.
+ */
+typedef struct sh_memory {
+  /**
+   * Events it holds; a power of two.
+   */
+  uint32_t slots;
+  /**
+   * A flag and a bit for each slot, instead of a flag and a ring.
+   */
+  bool bit_pattern;
+  /**
+   * With a bit pattern: the field that says which slot; null: the next free one.
+   */
+  const char *position;
+} sh_memory;
+
+/**
+ * What goes with an event.
+ */
+typedef struct qf_stamp {
+  /**
+   * When it happened: nanoseconds of CLOCK_MONOTONIC.
+   */
+  uint64_t time_ns;
+  /**
+   * Until when it is of use; 0: always.
+   */
+  uint64_t deadline_ns;
+} qf_stamp;
 
 #ifdef __cplusplus
 extern "C" {
@@ -195,186 +301,321 @@ const char *qf_version(void);
 /**
  * What people call the task: 1 to 64 characters.
  */
-qf_status qf_set_name(qf_session *task, const char *name);
+enum qf_status qf_set_name(struct qf_session *task, const char *name);
 
 /**
  * T: a job is released every `period_ns`, its deadline is the next release. Also chooses the server period.
  */
-qf_status qf_set_task_period(qf_session *task, uint64_t period_ns);
+enum qf_status qf_set_task_period(struct qf_session *task, uint64_t period_ns);
 
 /**
  * P: the period of the reservation; the task period must be a multiple of it.
  */
-qf_status qf_set_server_period(qf_session *task, uint64_t period_ns);
+enum qf_status qf_set_server_period(struct qf_session *task, uint64_t period_ns);
 
 /**
  * Never ask for more than this fraction of one CPU.
  */
-qf_status qf_set_max_bandwidth(qf_session *task, double bandwidth);
+enum qf_status qf_set_max_bandwidth(struct qf_session *task, double bandwidth);
 
 /**
  * The class, "A", "B" or "C", and what is guaranteed to classes A and B (negative: derived by the daemon).
  */
-qf_status qf_set_class(qf_session *task, const char *name, double guaranteed);
+enum qf_status qf_set_class(struct qf_session *task, const char *name, double guaranteed);
 
 /**
  * The predictor: "ma:12", "mma:3,12", "ol:36,60", "pct:64,95" or "hint:24".
  */
-qf_status qf_set_predictor(qf_session *task, const char *spec);
+enum qf_status qf_set_predictor(struct qf_session *task, const char *spec);
 
 /**
  * The point of the admissible interval the control law takes: "left", "middle", "right", "zero" or "cost".
  */
-qf_status qf_set_controller(qf_session *task, const char *choice);
+enum qf_status qf_set_controller(struct qf_session *task, const char *choice);
 
 /**
  * The target interval, as fractions of the task period a job may end early and late.
  */
-qf_status qf_set_target(qf_session *task, double early, double late);
+enum qf_status qf_set_target(struct qf_session *task, double early, double late);
 
 /**
  * Priority level under overload, 0 (last) to 9 (first), and weight inside it, 1 to 10000.
  */
-qf_status qf_set_priority(qf_session *task, uint8_t priority, uint32_t weight);
+enum qf_status qf_set_priority(struct qf_session *task, uint8_t priority, uint32_t weight);
 
 /**
  * Whether jobs whose deadline has passed while an earlier one ran late are left out (true), or run back to
  * back (false, the default).
  */
-qf_status qf_set_skip_late(qf_session *task, bool skip);
+enum qf_status qf_set_skip_late(struct qf_session *task, bool skip);
 
 /**
  * Finds the daemon of this host: $QFABRIC_SOCKET, or the usual places. `*task` is to be given to qf_free.
  */
-qf_status qf_init(qf_session **task);
+enum qf_status qf_init(struct qf_session **task);
 
 /**
  * Like qf_init, with the daemon that listens at `socket`.
  */
-qf_status qf_init_at(const char *socket, qf_session **task);
+enum qf_status qf_init_at(const char *socket, struct qf_session **task);
 
 /**
  * A task without a daemon: paced and measured, without a reservation. Cannot fail for want of a daemon.
  */
-qf_status qf_init_alone(qf_session **task);
+enum qf_status qf_init_alone(struct qf_session **task);
 
 /**
  * Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest.
  */
-qf_status qf_start(qf_session *task);
+enum qf_status qf_start(struct qf_session *task);
 
 /**
  * The first job begins: the origin of the grid of releases. Optional; otherwise qf_start is.
  */
-qf_status qf_begin(qf_session *task);
+enum qf_status qf_begin(struct qf_session *task);
 
 /**
  * The current job ended. Never blocks; costs about a microsecond.
  */
-qf_status qf_end_cycle(qf_session *task);
+enum qf_status qf_end_cycle(struct qf_session *task);
 
 /**
  * The current job ended; `hint` goes with the next one's computation time, such as the bytes of its frame.
  */
-qf_status qf_end_cycle_hint(qf_session *task, double hint);
+enum qf_status qf_end_cycle_hint(struct qf_session *task, double hint);
 
 /**
  * The current job ended; the next one will take between `low_ns` and `high_ns` of CPU time.
  */
-qf_status qf_end_cycle_interval(qf_session *task, uint64_t low_ns, uint64_t high_ns);
+enum qf_status qf_end_cycle_interval(struct qf_session *task, uint64_t low_ns, uint64_t high_ns);
 
 /**
  * The current job ended; the next one should have `budget_ns` per server period.
  */
-qf_status qf_end_cycle_budget(qf_session *task, uint64_t budget_ns);
+enum qf_status qf_end_cycle_budget(struct qf_session *task, uint64_t budget_ns);
 
 /**
  * Sleeps until the next job's release; at once where it has passed.
  */
-qf_status qf_wait_for_next_job(qf_session *task);
+enum qf_status qf_wait_for_next_job(struct qf_session *task);
 
 /**
  * Runs `job` in every period until it returns something else than 0: wait, job, end of cycle.
  */
-qf_status qf_start_periodic(qf_session *task, qf_job job, void *data);
+enum qf_status qf_start_periodic(struct qf_session *task, qf_job job, void *data);
 
 /**
  * What is in force.
  */
-qf_status qf_get_grant(qf_session *task, qf_grant *grant);
+enum qf_status qf_get_grant(struct qf_session *task, struct qf_grant *grant);
 
 /**
  * What was achieved so far.
  */
-qf_status qf_get_quality(qf_session *task, qf_quality *quality);
+enum qf_status qf_get_quality(struct qf_session *task, struct qf_quality *quality);
 
 /**
  * Joins the daemon again at once if the connection is lost; otherwise a helper thread does so within a
  * second or two of the daemon's return.
  */
-qf_status qf_reconnect(qf_session *task);
+enum qf_status qf_reconnect(struct qf_session *task);
 
 /**
  * Ends the contract: the thread goes back to the scheduler it came from. The task can be changed and
  * started again.
  */
-qf_status qf_end(qf_session *task);
+enum qf_status qf_end(struct qf_session *task);
 
 /**
  * Ends the contract, if there is one, and frees the handle. Null is fine.
  */
-void qf_free(qf_session *task);
+void qf_free(struct qf_session *task);
 
 /**
  * Takes the application's own predictor instead of the daemon's, from the next qf_start on.
  */
-qf_status qf_set_own_predictor(qf_session *task, qf_observe observe, qf_predict predict, void *data);
+enum qf_status qf_set_own_predictor(struct qf_session *task,
+                                    qf_observe observe,
+                                    qf_predict predict,
+                                    void *data);
 
 /**
  * Takes the application's own controller instead of the daemon's, from the next qf_start on.
  */
-qf_status qf_set_own_controller(qf_session *task, qf_decide decide, void *data);
+enum qf_status qf_set_own_controller(struct qf_session *task, qf_decide decide, void *data);
 
 /**
  * A handle with nothing probed and nothing reserved, to be given to qf_cpu_free. Never null.
  */
-qf_cpu *qf_cpu_new(void);
+struct qf_cpu *qf_cpu_new(void);
 
 /**
  * Starts measuring iterations that are `period_ns` apart, without a reservation.
  */
-qf_status qf_cpu_probe_on(qf_cpu *cpu, uint64_t period_ns);
+enum qf_status qf_cpu_probe_on(struct qf_cpu *cpu, uint64_t period_ns);
 
 /**
  * Ends measuring; the mean computation time over the period goes into `*utilisation`.
  */
-qf_status qf_cpu_probe_off(qf_cpu *cpu, double *utilisation);
+enum qf_status qf_cpu_probe_off(struct qf_cpu *cpu, double *utilisation);
 
 /**
  * Reserves `utilisation` of one CPU in every `period_ns`: for the calling thread if `pid` is the caller's
  * own, otherwise for the whole program `pid`.
  */
-qf_status qf_cpu_reserve(qf_cpu *cpu, int32_t pid, double utilisation, uint64_t period_ns);
+enum qf_status qf_cpu_reserve(struct qf_cpu *cpu, int32_t pid, double utilisation, uint64_t period_ns);
 
 /**
  * The first iteration begins now.
  */
-qf_status qf_cpu_start(qf_cpu *cpu);
+enum qf_status qf_cpu_start(struct qf_cpu *cpu);
 
 /**
  * Marks the end of an iteration and sleeps until the next one is due.
  */
-qf_status qf_cpu_yield(qf_cpu *cpu);
+enum qf_status qf_cpu_yield(struct qf_cpu *cpu);
 
 /**
  * Gives the reservation back.
  */
-qf_status qf_cpu_free_reserve(qf_cpu *cpu);
+enum qf_status qf_cpu_free_reserve(struct qf_cpu *cpu);
 
 /**
  * Gives the reservation back, if there is one, and frees the handle. Null is fine.
  */
-void qf_cpu_free(qf_cpu *cpu);
+void qf_cpu_free(struct qf_cpu *cpu);
+
+/**
+ * Connects for ECalls: $QFABRIC_SOCKET, or the usual places. `*session` is to be given to qf_ecalls_free.
+ */
+enum qf_status qf_ecalls_connect(struct qf_ecalls **session);
+
+/**
+ * Ends the connection, and what was asked for under it. Null is fine.
+ */
+void qf_ecalls_free(struct qf_ecalls *session);
+
+/**
+ * Subscribes to a service: the paper's ECalls_subscribe. `memory_up` may be null. `*subscription` is to be given to
+ * qf_ecalls_unsubscribe.
+ */
+enum qf_status qf_ecalls_subscribe(struct qf_ecalls *session,
+                                   const char *service,
+                                   const struct ecalls *how,
+                                   const struct sh_memory *memory_up,
+                                   struct qf_subscription **subscription);
+
+/**
+ * Ends a subscription: the paper's ECalls_unsubscribe. Null is fine.
+ */
+enum qf_status qf_ecalls_unsubscribe(struct qf_subscription *subscription);
+
+/**
+ * The memory's flag: grows by one with every event. 0 without memory, or for null.
+ */
+uint32_t qf_ecalls_flag(const struct qf_subscription *subscription);
+
+/**
+ * The next event, copied into `data` (`size` bytes at most); `*length` is what it has, 0 where none came within
+ * `timeout_ns`. With a timeout of 0 no system call is made. `stamp` may be null.
+ */
+enum qf_status qf_ecalls_next(struct qf_subscription *subscription,
+                              void *data,
+                              size_t size,
+                              uint64_t timeout_ns,
+                              size_t *length,
+                              struct qf_stamp *stamp);
+
+/**
+ * Finds an attribute by name; `*number` is for qf_ecalls_set and qf_ecalls_get.
+ */
+enum qf_status qf_ecalls_attribute(struct qf_ecalls *session, const char *name, size_t *number);
+
+/**
+ * A fast user-ECall: handlers see the value from now on. No system call. An unknown number does nothing.
+ */
+void qf_ecalls_set(const struct qf_ecalls *session, size_t number, int64_t value);
+
+/**
+ * An attribute's value; 0 for an unknown number.
+ */
+int64_t qf_ecalls_get(const struct qf_ecalls *session, size_t number);
+
+/**
+ * A deferred user-ECall: the value waits for the moment that a subscription to app.deferred has chosen.
+ */
+enum qf_status qf_ecalls_defer(struct qf_ecalls *session, int64_t value);
+
+/**
+ * Announces a service: the paper's register_service. `format`: C declarations of the event's structure. `*service`
+ * is to be given to qf_unregister_service.
+ */
+enum qf_status qf_register_service(struct qf_ecalls *session,
+                                   const char *name,
+                                   const char *about,
+                                   const char *format,
+                                   struct qf_service **service);
+
+/**
+ * Raises an event: for the subscriber `pid`, or all (-1); dropped if it cannot be delivered within `deadline_us`
+ * (0: never late). One system call that does not wait. `cpu` asks for the CPU scheduler's cooperation.
+ */
+enum qf_status qf_raise_event(struct qf_service *service,
+                              int pid,
+                              const void *data,
+                              size_t size,
+                              uint64_t deadline_us,
+                              bool cpu);
+
+/**
+ * Ends a service. Null is fine.
+ */
+enum qf_status qf_unregister_service(struct qf_service *service);
+
+/**
+ * The generic call: asks the owner of a service, and waits for its answer, `timeout_ns` at most. What it answers is
+ * copied into `answer` (`room` bytes at most); `*length` is what it has.
+ */
+enum qf_status qf_ecalls_call(struct qf_ecalls *session,
+                              const char *service,
+                              const void *data,
+                              size_t size,
+                              uint64_t timeout_ns,
+                              void *answer,
+                              size_t room,
+                              size_t *length);
+
+/**
+ * The I/O module of a connection: which sockets are active, without a system call. `*sockets` is to be given to
+ * qf_sockets_free.
+ */
+enum qf_status qf_sockets_open(struct qf_ecalls *session,
+                               struct qf_sockets **sockets);
+
+/**
+ * Events of the socket `fd` are wanted from now on; look at it once, for what came before.
+ */
+enum qf_status qf_sockets_add(struct qf_sockets *sockets, int fd);
+
+/**
+ * Events of the socket `fd` are not wanted any more. Call it before closing it.
+ */
+void qf_sockets_remove(const struct qf_sockets *sockets, int fd);
+
+/**
+ * The active sockets up to descriptor `highest` into `fds`; their number. Those beyond `room` stay active.
+ */
+size_t qf_sockets_active(const struct qf_sockets *sockets, int highest, int *fds, size_t room);
+
+/**
+ * Sleeps until a socket up to descriptor `highest` is active, or `timeout_ns` is over; `*active` says which.
+ */
+enum qf_status qf_sockets_wait(struct qf_sockets *sockets, int highest, uint64_t timeout_ns, bool *active);
+
+/**
+ * Ends the use of the module. Null is fine.
+ */
+void qf_sockets_free(struct qf_sockets *sockets);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -2,12 +2,15 @@
 //!
 //! Thin: each function checks its pointers, calls [`qfabric_client`], and turns an error into a status and a
 //! text kept for the calling thread. Both papers' shapes are here: AQuoSA's (Figure 6) as `qf_init` to
-//! `qf_end`, QualMan's (§6.4) as `qf_cpu_*`.
+//! `qf_end`, QualMan's (§6.4) as `qf_cpu_*`, ECalls' (003 §3) as `qf_ecalls_*` with its `struct ecalls`.
 #![allow(unsafe_code)] // raw pointers from C are what this crate is for
 #![allow(non_camel_case_types)] // the names are C's
 
 mod contract;
 mod cpu;
+mod ecalls;
 mod own;
+mod service;
 mod session;
+mod sockets;
 mod status;

@@ -50,7 +50,7 @@ impl From<ClientError> for Failure {
         let status = match &error {
             ClientError::NoDaemon { .. } => QF_NO_DAEMON,
             ClientError::Refused(_) => QF_REFUSED,
-            ClientError::Contract(_) => QF_INVALID,
+            ClientError::Contract(_) | ClientError::Value(_) => QF_INVALID,
             _ => QF_BROKEN,
         };
         Failure::new(status, error)

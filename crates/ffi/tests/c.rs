@@ -78,7 +78,7 @@ fn the_committed_header_is_the_generated_one() {
 
 #[test]
 fn without_a_daemon_a_c_program_is_told_what_to_do() {
-    for (name, call) in [("periodic.c", "qf_init"), ("probe.c", "qf_cpu_reserve")] {
+    for (name, call) in [("periodic.c", "qf_init"), ("probe.c", "qf_cpu_reserve"), ("ecalls.c", "qf_ecalls_connect")] {
         let output = compile("cc", &example(name), shared).run(Path::new("/nowhere/qfabric.sock"), &[]);
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{told}");
@@ -112,6 +112,20 @@ fn c_programs_run_under_a_real_daemon() {
     assert!(told.starts_with("25 jobs, ") && told.contains("in every 10.00 ms"), "{told}");
     let output = probe.run(daemon.socket(), &[]);
     assert!(output.status.success() && text(&output.stdout).contains("reserved: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_c_program_raises_filters_reads_and_is_signalled() {
+    if !may_reserve() {
+        return;
+    }
+    let program = compile("cc", &example("ecalls.c"), shared);
+    let _alone = live_lock();
+    let daemon = Embedded::start(Config::default()).unwrap();
+    let output = program.run(daemon.socket(), &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert_eq!(told, "memory 3, signal 3\nmemory 4, signal 4\n2 events, 4 seen by the handler\n");
 }
 
 #[test]

@@ -65,6 +65,17 @@ int main(void)
     qf_free(NULL);
     qf_cpu_free(NULL);
 
+    CHECK(qf_ecalls_connect(NULL) != QF_OK && qf_ecalls_subscribe(NULL, "a.b", NULL, NULL, NULL) == QF_INVALID);
+    CHECK(qf_register_service(NULL, NULL, NULL, NULL, NULL) == QF_INVALID);
+    CHECK(qf_raise_event(NULL, -1, NULL, 0, 0, false) == QF_INVALID);
+    CHECK(qf_ecalls_unsubscribe(NULL) == QF_OK && qf_unregister_service(NULL) == QF_OK);
+    CHECK(qf_ecalls_flag(NULL) == 0 && qf_ecalls_get(NULL, 3) == 0 && qf_sockets_active(NULL, 3, NULL, 1) == 0);
+    CHECK(qf_ecalls_next(NULL, NULL, 0, 0, NULL, NULL) == QF_INVALID && qf_ecalls_defer(NULL, 1) == QF_INVALID);
+    CHECK(qf_sockets_add(NULL, -1) == QF_INVALID && strstr(qf_last_error(), "-1"));
+    qf_ecalls_set(NULL, 0, 1);
+    qf_ecalls_free(NULL);
+    qf_sockets_free(NULL);
+
     CHECK(qf_init_alone(&task) == QF_OK && task != NULL);
     CHECK(qf_end_cycle(task) == QF_STATE && qf_end(task) == QF_STATE);
     CHECK(qf_set_predictor(task, "kalman:3") == QF_INVALID && strstr(qf_last_error(), "mma:3,12"));

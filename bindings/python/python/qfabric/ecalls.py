@@ -1,0 +1,127 @@
+"""Events of the kernel and of other programs, and code of one's own where they happen.
+
+    with qfabric.ECalls() as ecalls:
+        events = ecalls.subscribe("timer", code="return 1;", memory_up=True, options={"period": "10ms"})
+        for event in events:
+            print(event)
+"""
+
+import json as _json
+
+from . import _qfabric
+
+
+class Service:
+    """A service of one's own; ended by `unregister()`, with the connection, or with the process."""
+
+    def __init__(self, native):
+        self._native = native
+
+    def raise_event(self, fields, *, pid=-1, deadline_us=0, cpu=False):
+        """Raises an event with these fields for the subscriber `pid`, or for all; one that cannot be delivered
+        within the deadline is dropped."""
+        self._native.raise_json(_json.dumps(fields), pid, deadline_us, cpu)
+
+    def unregister(self):
+        """Ends it."""
+        self._native.unregister()
+
+
+class Subscription:
+    """A subscription; iterate over it for its events, as dicts with `time_ns`."""
+
+    def __init__(self, native):
+        self._native = native
+
+    def next(self, timeout=1.0):
+        """The next event; None within the timeout."""
+        came = self._native.next_json(timeout)
+        return came and {"time_ns": came[0], **_json.loads(came[1])}
+
+    def __iter__(self):
+        while True:
+            event = self.next()
+            if event is not None:
+                yield event
+
+    @property
+    def flag(self):
+        """Grows by one with every event; no system call."""
+        return self._native.flag
+
+    @property
+    def info(self):
+        """How it stands: counters, state, where its steps run."""
+        return _json.loads(self._native.info_json())
+
+    def unsubscribe(self):
+        """Ends it."""
+        self._native.unsubscribe()
+
+
+class ECalls:
+    """A connection; everything made with it ends with it."""
+
+    def __init__(self, socket=None):
+        self._native = _qfabric.NativeEcalls(socket)
+
+    def services(self):
+        """All services one can subscribe to: a list of dicts."""
+        return _json.loads(self._native.services_json())
+
+    def register_service(self, name, format, about="", open=False):
+        """Announces a service; `format` is the C declaration of its events' structure."""
+        return Service(self._native.register(name, format, about, open))
+
+    def subscribe(self, service, *, code=None, handler=None, thread=False, memory_up=True, signal=None, order=(),
+                  process_id=0, only_pid=None, deadline_us=0, group=None, options=None, attributes=None,
+                  pass_faults=False):
+        """Subscribes, as the paper's `struct ecalls` says it; `memory_up` may be a dict (layout, slots, position)."""
+        memory = {} if memory_up is True else memory_up or None
+        request = {
+            "service": service, "k_code": code, "k_handler": handler, "k_thread": thread, "memory_up": memory,
+            "signal": signal, "order": list(order), "process_id": process_id, "only_pid": only_pid,
+            "deadline_us": deadline_us, "group": group, "attributes": attributes or {},
+            "options": {name: str(value) for name, value in (options or {}).items()},
+            "on_fault": "pass" if pass_faults else "block",
+        }
+        return Subscription(self._native.subscribe_json(_json.dumps(request)))
+
+    def name_handler(self, name, code):
+        """Gives E-code a name, for `handler=`."""
+        self._native.name_handler(name, code)
+
+    def __getitem__(self, name):
+        """An attribute's value."""
+        return self._native.get_attribute(name)
+
+    def __setitem__(self, name, value):
+        """A fast user-ECall: handlers see the value from now on, without a system call."""
+        self._native.set_attribute(name, value)
+
+    def defer(self, value):
+        """A deferred user-ECall: the value waits for the moment chosen by a subscription to `app.deferred`."""
+        self._native.defer(value)
+
+    def call(self, service, data, timeout=1.0):
+        """Asks the owner of a service, and waits for its answer."""
+        return self._native.call(service, data, timeout)
+
+    def next_notice(self, timeout=1.0):
+        """(kind, number, bytes): a `call` to be answered with `reply`, a handler `taken_out`, or a subscription
+        that has `ended`; None within the timeout."""
+        return self._native.next_notice(timeout)
+
+    def reply(self, call, data):
+        """Answers a call."""
+        self._native.reply(call, data)
+
+    def close(self):
+        """Ends the connection, and everything made with it."""
+        self._native = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,190 @@
+//! ECalls: a connection, subscriptions, services. Usable from any thread; while one waits, others run.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use qfabric_client::Nanos;
+use qfabric_client::ecalls::{Attribute, Ecalls, Notice, OwnService, Subscribe, Subscription, event_json};
+use serde_json::{Map, Value};
+
+use crate::connect;
+use crate::errors::python;
+
+fn value_error(error: impl ToString) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn seconds(timeout: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(timeout).map_err(|_| value_error(format!("the timeout is {timeout}; use seconds")))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A connection for ECalls; everything made with it ends with it.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeEcalls {
+    session: Ecalls,
+    attributes: Mutex<BTreeMap<String, Attribute>>,
+}
+
+#[pymethods]
+impl NativeEcalls {
+    #[new]
+    #[pyo3(signature = (socket=None))]
+    fn new(py: Python<'_>, socket: Option<String>) -> PyResult<Self> {
+        let session = py.detach(|| Ecalls::connect(&connect(socket)?).map_err(python))?;
+        Ok(NativeEcalls { session, attributes: Mutex::default() })
+    }
+
+    /// All services, as JSON.
+    fn services_json(&self, py: Python<'_>) -> PyResult<String> {
+        let list = py.detach(|| self.session.services()).map_err(python)?;
+        Ok(serde_json::to_string(&list).expect("services are plain values"))
+    }
+
+    /// Subscribes; the request is JSON.
+    fn subscribe_json(&self, py: Python<'_>, request: &str) -> PyResult<NativeSubscription> {
+        let request: qfabric_client::ecalls::SubscriptionRequest =
+            serde_json::from_str(request).map_err(value_error)?;
+        let made = py.detach(|| self.session.subscribe(&Subscribe::from(request))).map_err(python)?;
+        Ok(NativeSubscription(Mutex::new(Some(made))))
+    }
+
+    /// Announces a service.
+    fn register(&self, py: Python<'_>, name: &str, format: &str, about: &str, open: bool) -> PyResult<NativeService> {
+        let made = py.detach(|| self.session.register_service(name, about, format, open)).map_err(python)?;
+        Ok(NativeService(Mutex::new(Some(made))))
+    }
+
+    /// Gives E-code a name.
+    fn name_handler(&self, py: Python<'_>, name: &str, code: &str) -> PyResult<()> {
+        py.detach(|| self.session.name_handler(name, code)).map(drop).map_err(python)
+    }
+
+    /// An attribute's value.
+    fn get_attribute(&self, name: &str) -> PyResult<i64> {
+        self.with_attribute(name, Attribute::get)
+    }
+
+    /// A fast user-ECall: a plain store.
+    fn set_attribute(&self, name: &str, value: i64) -> PyResult<()> {
+        self.with_attribute(name, |attribute| attribute.set(value))
+    }
+
+    /// A deferred user-ECall.
+    fn defer(&self, value: i64) -> PyResult<()> {
+        self.session.defer(value).map_err(python)
+    }
+
+    /// The generic call.
+    #[pyo3(signature = (service, data, timeout=1.0))]
+    fn call<'py>(&self, py: Python<'py>, service: &str, data: &[u8], timeout: f64) -> PyResult<Bound<'py, PyBytes>> {
+        let patience = seconds(timeout)?;
+        let answer = py.detach(|| self.session.call(service, data, patience)).map_err(python)?;
+        Ok(PyBytes::new(py, &answer))
+    }
+
+    /// What the daemon has to tell: (kind, number, text or data); None within the timeout.
+    fn next_notice(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(&'static str, u64, Vec<u8>)>> {
+        let patience = seconds(timeout)?;
+        let told = py.detach(|| self.session.next_notice(patience)).map_err(python)?;
+        Ok(told.map(|notice| match notice {
+            Notice::Call { call, data, .. } => ("call", call, data),
+            Notice::TakenOut { subscription, why } => ("taken_out", subscription, why.into_bytes()),
+            Notice::Ended { subscription, why } => ("ended", subscription, why.into_bytes()),
+        }))
+    }
+
+    /// Answers a call.
+    fn reply(&self, call: u64, data: &[u8]) -> PyResult<()> {
+        self.session.reply(call, data).map_err(python)
+    }
+}
+
+impl NativeEcalls {
+    fn with_attribute<A>(&self, name: &str, act: impl FnOnce(&Attribute) -> A) -> PyResult<A> {
+        let mut known = locked(&self.attributes);
+        if !known.contains_key(name) {
+            known.insert(name.to_owned(), self.session.attribute(name).map_err(python)?);
+        }
+        Ok(act(&known[name]))
+    }
+}
+
+/// A subscription.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeSubscription(Mutex<Option<Subscription>>);
+
+impl NativeSubscription {
+    fn with<A>(&self, act: impl FnOnce(&mut Subscription) -> PyResult<A>) -> PyResult<A> {
+        locked(&self.0).as_mut().map(act).unwrap_or_else(|| Err(value_error("the subscription has ended")))
+    }
+}
+
+#[pymethods]
+impl NativeSubscription {
+    /// The next event as (time in ns, JSON object); None within the timeout.
+    fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(u64, String)>> {
+        let patience = seconds(timeout)?;
+        py.detach(|| {
+            self.with(|subscription| {
+                let format = subscription.info().format.clone();
+                let event = subscription.next(patience).map_err(python)?;
+                Ok(event.map(|event| {
+                    let fields = Value::Object(event_json::decode(&format, event.data));
+                    (event.time_ns, fields.to_string())
+                }))
+            })
+        })
+    }
+
+    /// Grows by one with every event.
+    #[getter]
+    fn flag(&self) -> PyResult<u32> {
+        self.with(|subscription| Ok(subscription.flag()))
+    }
+
+    /// How it stands, as JSON.
+    fn info_json(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| {
+            self.with(|subscription| {
+                let info = subscription.now().map_err(python)?;
+                Ok(serde_json::to_string(&info).expect("a subscription is plain values"))
+            })
+        })
+    }
+
+    /// Ends it. Ending twice is fine.
+    fn unsubscribe(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = locked(&self.0).take();
+        py.detach(|| taken.map_or(Ok(()), Subscription::unsubscribe)).map_err(python)
+    }
+}
+
+/// A service of one's own.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeService(Mutex<Option<OwnService>>);
+
+#[pymethods]
+impl NativeService {
+    /// Raises an event; the fields are a JSON object.
+    fn raise_json(&self, fields: &str, pid: i32, deadline_us: u64, cpu: bool) -> PyResult<()> {
+        let fields: Map<String, Value> = serde_json::from_str(fields).map_err(value_error)?;
+        let service = locked(&self.0);
+        let service = service.as_ref().ok_or_else(|| value_error("the service has ended"))?;
+        let data = event_json::encode(&service.info().format, &fields).map_err(value_error)?;
+        service.raise_event(pid, &data, Nanos::from_micros(deadline_us), cpu).map_err(python)
+    }
+
+    /// Ends it. Ending twice is fine.
+    fn unregister(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = locked(&self.0).take();
+        py.detach(|| taken.map_or(Ok(()), OwnService::unregister)).map_err(python)
+    }
+}

@@ -1,0 +1,69 @@
+"""ECalls under a real daemon."""
+
+import signal
+import struct
+import threading
+
+import pytest
+
+import qfabric
+
+from test_daemon import socket  # noqa: F401: a fixture
+
+SAMPLE = "struct sample { long value; };"
+
+
+@pytest.fixture
+def ecalls(socket):  # noqa: F811: the fixture
+    with qfabric.ECalls(socket=socket) as ecalls:
+        yield ecalls
+
+
+def test_events_are_filtered_where_they_are_raised_and_read_from_memory(ecalls):
+    service = ecalls.register_service("py.sample", SAMPLE, "numbers")
+    events = ecalls.subscribe("py.sample", code="return input.value > attr.limit;", attributes={"limit": 1})
+    for value in (1, 2, 3):
+        service.raise_event({"value": value})
+    assert [events.next(5)["value"], events.next(5)["value"]] == [2, 3]
+    ecalls["limit"] = 10
+    service.raise_event({"value": 9})
+    service.raise_event({"value": 11})
+    assert events.next(5)["value"] == 11 and ecalls["limit"] == 10
+    assert events.flag == 3 and events.info["counters"]["blocked"] == 2
+    assert "py.sample" in [service["name"] for service in ecalls.services()]
+    events.unsubscribe()
+    service.unregister()
+
+
+def test_a_signal_carries_the_value(ecalls):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+    service = ecalls.register_service("py.signal", SAMPLE)
+    ecalls_subscription = ecalls.subscribe("py.signal", memory_up=None, signal=signal.SIGRTMIN)
+    service.raise_event({"value": 7})
+    assert signal.sigtimedwait([signal.SIGRTMIN], 5) is not None
+    assert ecalls_subscription.info["counters"]["signals"] == 1
+
+
+def test_a_call_is_answered(ecalls):
+    service = ecalls.register_service("py.double", SAMPLE)
+
+    def answer():
+        kind, call, data = ecalls.next_notice(5)
+        assert kind == "call"
+        ecalls.reply(call, struct.pack("q", 2 * struct.unpack("q", data)[0]))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    assert struct.unpack("q", ecalls.call("py.double", struct.pack("q", 21), timeout=3)) == (42,)
+    thread.join()
+    service.unregister()
+
+
+def test_what_cannot_be_meant_is_refused(ecalls):
+    with pytest.raises(qfabric.Refused, match="no service"):
+        ecalls.subscribe("no.such")
+    with pytest.raises(ValueError, match="no attribute"):
+        ecalls["nothing"] = 1
+    service = ecalls.register_service("py.strict", SAMPLE)
+    with pytest.raises(ValueError, match="no field other"):
+        service.raise_event({"other": 1})
