@@ -16,5 +16,5 @@ mod sys;
 pub(crate) use btf::{Btf, Shape, TypeId};
 pub(crate) use map::{Map, Mapping, set_socket_word};
 pub(crate) use qfabric_ecode::bpf::{Code, TooLarge};
-pub(crate) use program::{Kind, LoadError, Loaded, Program, enable_stats, probe};
+pub(crate) use program::{Kind, LoadError, Loaded, Program, enable_stats, exists, probe};
 pub(crate) use sys::{Link, SkbSide};

@@ -140,6 +140,11 @@ pub(crate) fn enable_stats() -> io::Result<OwnedFd> {
     sys::enable_stats()
 }
 
+/// Whether the kernel has a program of that number.
+pub(crate) fn exists(id: u32) -> bool {
+    sys::prog_exists(id)
+}
+
 /// Whether this process may load programs at all: tries the smallest.
 pub(crate) fn probe() -> io::Result<()> {
     let exit = [Insn { code: 0xb7, ..Insn::default() }, Insn { code: 0x95, ..Insn::default() }];

@@ -171,6 +171,12 @@ pub(super) fn map_update(map: BorrowedFd, key: &[u8], value: &[u8], flags: u64) 
     answer(rc).map(drop)
 }
 
+/// Whether the kernel has a program of that number.
+pub(super) fn prog_exists(id: u32) -> bool {
+    // SAFETY: takes a number only.
+    owned(unsafe { bpf::bpf_prog_get_fd_by_id(id) }).is_ok()
+}
+
 /// Bytes of a map's key and value.
 pub(super) fn map_sizes(map: BorrowedFd) -> io::Result<(u32, u32)> {
     let mut info = bpf::bpf_map_info::default();

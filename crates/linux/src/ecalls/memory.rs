@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qfabric_ecode::bpf::{Alu, Asm, Reg, Size};
 use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader};
@@ -22,6 +22,8 @@ pub struct UpMemory {
     private: Map,
     wake: Map,
     writer: Mutex<Writer>,
+    /// The wake ring's two pages, once this process has slept on it.
+    wake_pages: OnceLock<(Mapping, Mapping)>,
 }
 
 impl UpMemory {
@@ -31,7 +33,8 @@ impl UpMemory {
         let mapping = area.map(geometry.total_bytes() as usize)?;
         mapping.head::<UpHeader>().initialize(geometry);
         let (private, wake) = (Map::array(private::BYTES, 1)?, Map::ring(WAKE_BYTES)?);
-        Ok(UpMemory { geometry, area, mapping, private, wake, writer: Mutex::default() })
+        let (writer, wake_pages) = (Mutex::default(), OnceLock::new());
+        Ok(UpMemory { geometry, area, mapping, private, wake, writer, wake_pages })
     }
 
     /// Its sizes.
@@ -69,7 +72,10 @@ impl UpMemory {
     /// Makes the wake descriptor unreadable again, as a reader in another process does with a mapping of its own
     /// ([`qfabric_types::memory::acknowledge`]).
     pub fn acknowledge(&self) -> io::Result<()> {
-        let (reader, writer) = self.wake.map_ring(WAKE_BYTES as usize)?;
+        if self.wake_pages.get().is_none() {
+            let _ = self.wake_pages.set(self.wake.map_ring(WAKE_BYTES as usize)?);
+        }
+        let (reader, writer) = self.wake_pages.get().expect("just set");
         qfabric_types::memory::acknowledge(&reader.words(0)[0], &writer.words(0)[0]);
         Ok(())
     }

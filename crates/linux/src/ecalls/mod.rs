@@ -151,6 +151,11 @@ pub enum InstallError {
     },
 }
 
+/// Whether the kernel has a BPF program of that number ([`Installed::program_ids`]).
+pub fn program_exists(id: u32) -> bool {
+    crate::bpf::exists(id)
+}
+
 /// What an installation has done so far. Read without stopping it: numbers of one moment may differ by events
 /// in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,6 +16,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 
 use qfabric_ecode::bpf::{Alu, Asm, Code, Jmp, Label, Reg, Size};
 use qfabric_types::memory::{SOCKETS, SocketPage};
@@ -41,6 +42,8 @@ pub struct SocketModule {
     mapping: Mapping,
     wake: Map,
     words: Map,
+    /// The wake ring's two pages, once this process has slept on it.
+    wake_pages: OnceLock<(Mapping, Mapping)>,
 }
 
 /// Numbers of the maps in the programs.
@@ -63,7 +66,7 @@ impl SocketModule {
         let programs: Vec<Loaded> = HOOKS.iter().map(load).collect::<Result<_, _>>()?;
         let attach = |program: &Loaded| system("attaching to the tracepoint", program.attach_tracepoint());
         let links = programs.iter().map(attach).collect::<Result<_, _>>()?;
-        Ok(SocketModule { _links: links, programs, page, mapping, wake, words })
+        Ok(SocketModule { _links: links, programs, page, mapping, wake, words, wake_pages: OnceLock::new() })
     }
 
     /// The page: to be mapped shared for reading and writing, `size_of::<SocketPage>()` from offset 0.
@@ -84,6 +87,17 @@ impl SocketModule {
     /// The page, mapped in this process.
     pub fn page(&self) -> &SocketPage {
         self.mapping.head()
+    }
+
+    /// Makes the wake descriptor unreadable again, as a reader in another process does with a mapping of its own
+    /// ([`qfabric_types::memory::acknowledge`]).
+    pub fn acknowledge(&self) -> io::Result<()> {
+        if self.wake_pages.get().is_none() {
+            let _ = self.wake_pages.set(self.wake.map_ring(WAKE_BYTES as usize)?);
+        }
+        let (reader, writer) = self.wake_pages.get().expect("just set");
+        qfabric_types::memory::acknowledge(&reader.words(0)[0], &writer.words(0)[0]);
+        Ok(())
     }
 
     /// The kernel's numbers of its BPF programs.

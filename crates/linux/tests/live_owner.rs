@@ -1,0 +1,94 @@
+//! Whatever an owner put into the kernel is gone with it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use qfabric_ecode::{Environment, Limits, compile};
+use qfabric_linux::ecalls::{EventRing, Install, Installed, Kernel, Step, program_exists};
+
+fn kernel() -> Option<Kernel> {
+    Kernel::open().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+}
+
+fn install(kernel: &Kernel, ring: &EventRing, service: &str, options: &[(&str, &str)]) -> Installed {
+    let options: BTreeMap<_, _> = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let input = kernel.service(service).map(|service| service.format.clone());
+    let program = compile("return 0;", &Environment { input, ..Environment::default() }).unwrap();
+    let steps = [Step::Handler(&program), Step::Tail { ring, id: 1 }];
+    let limits = Limits::default();
+    let request =
+        Install { service, options: &options, only_pid: None, steps: &steps, limits, down: None, deadline: None, fault_passes: true };
+    kernel.install(&request).unwrap()
+}
+
+/// One handler of each kind of hook.
+fn install_all(kernel: &Kernel, ring: &EventRing) -> Vec<Installed> {
+    vec![
+        install(kernel, ring, "sched.wakeup", &[]),
+        install(kernel, ring, "sock.ready", &[]),
+        install(kernel, ring, "net.rx", &[("interface", "lo")]),
+        install(kernel, ring, "timer", &[("period", "10ms")]),
+    ]
+}
+
+fn all_gone_within(ids: &[u32], patience: Duration) -> bool {
+    let started = Instant::now();
+    while ids.iter().any(|&id| program_exists(id)) {
+        if started.elapsed() > patience {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+#[test]
+fn what_is_dropped_is_taken_out_of_the_kernel() {
+    let Some(kernel) = kernel() else { return };
+    let ring = EventRing::new(4096).unwrap();
+    let installed = install_all(&kernel, &ring);
+    let ids: Vec<u32> = installed.iter().flat_map(Installed::program_ids).copied().collect();
+    assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
+    drop(installed);
+    assert!(all_gone_within(&ids, Duration::from_secs(5)), "{ids:?}");
+}
+
+const OWNER: &str = "QFABRIC_TEST_OWNER";
+
+/// Not a claim of its own: the process that the next test kills.
+#[test]
+fn owner() {
+    if std::env::var_os(OWNER).is_none() {
+        return;
+    }
+    let kernel = kernel().unwrap();
+    let ring = EventRing::new(4096).unwrap();
+    let installed = install_all(&kernel, &ring);
+    let ids: Vec<String> = installed.iter().flat_map(Installed::program_ids).map(u32::to_string).collect();
+    // Past the test harness, which keeps what is printed.
+    writeln!(std::fs::File::create("/proc/self/fd/2").unwrap(), "programs {}", ids.join(" ")).unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn what_a_killed_owner_had_is_taken_out_of_the_kernel() {
+    if kernel().is_none() {
+        return;
+    }
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "owner", "--nocapture"])
+        .env(OWNER, "1")
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(owner.stderr.take().unwrap()).lines();
+    let line = lines.map_while(Result::ok).find(|line| line.starts_with("programs")).unwrap();
+    let ids: Vec<u32> = line.split(' ').skip(1).map(|id| id.parse().unwrap()).collect();
+    assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    assert!(all_gone_within(&ids, Duration::from_secs(5)), "{ids:?}");
+}
