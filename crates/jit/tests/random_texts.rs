@@ -1,0 +1,50 @@
+//! Random programs in text: machine code gives what the interpreter gives.
+
+use qfabric_ecode::testing::texts::{Text, event};
+use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World, compile};
+use qfabric_jit::Jit;
+
+fn program(text: &str, seed: u64) -> Program {
+    let refused = |errors: qfabric_ecode::Diagnostics| {
+        panic!("seed {seed}: {}\n{text}", errors.render("random.ec", text, false));
+    };
+    compile(text, &Environment::default()).unwrap_or_else(refused)
+}
+
+/// Everything that can be seen of three calls.
+fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
+    let call = |number| {
+        let mut emitted = Vec::new();
+        let input = event(3 * seed + number, program.input.size as usize);
+        let answer = engine.call(&input, &World::default(), &mut |event| emitted.push(event.to_vec()));
+        let (output, statics) = (engine.output().to_vec(), engine.statics().to_vec());
+        format!("{answer:?} {output:x?} {statics:x?} {:x?} {emitted:x?}", engine.attributes())
+    };
+    (0..3).map(call).collect()
+}
+
+fn agree(wild: bool) {
+    let limits = Limits { fuel: 2_000, emissions: 3 };
+    for seed in 0..rounds() {
+        let text = Text::random(seed, wild).ecode();
+        let program = program(&text, seed);
+        let mut jit = Jit::new(&program, limits).unwrap();
+        let mut interpreter = Interpreter::new(&program, limits);
+        let (expected, found) = (seen(&mut interpreter, &program, seed), seen(&mut jit, &program, seed));
+        assert_eq!(expected, found, "seed {seed}\n{text}");
+    }
+}
+
+#[test]
+fn machine_code_of_tame_texts_does_what_the_interpreter_does() {
+    agree(false);
+}
+
+#[test]
+fn machine_code_of_wild_texts_does_what_the_interpreter_does() {
+    agree(true);
+}
+
+fn rounds() -> u64 {
+    std::env::var("QFABRIC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(500)
+}
