@@ -62,16 +62,18 @@ pub fn offer(options: &Options, target: &Target, rate: f64, stop: impl Fn() -> b
     command.args(["--timeout", &options.timeout.to_string()]);
     command.args(target.header.map(|header| format!("--add-header={header}\\n")));
     let text = child::output("httperf", &mut command, stop)?;
-    seen(&text, connections / rate)
+    seen(&text, connections / rate, options.timeout)
 }
 
-/// Reads `httperf`'s report on a load that was offered for that many seconds.
-fn seen(text: &str, seconds: f64) -> Result<Seen> {
+/// Reads `httperf`'s report on a load that was to be offered for that many seconds; it then waits for what is
+/// open, at most for the timeout.
+fn seen(text: &str, seconds: f64, timeout: f64) -> Result<Seen> {
     let connections = number_after(text, "Total: connections ")?;
+    let seconds = seconds.max(number_after(text, "test-duration ")? - timeout);
     let errors = line(text, "Errors: total")?;
     let more = line(text, "Errors: fd-unavail")?;
     Ok(Seen {
-        offered: number_after(text, "Connection rate: ")?,
+        offered: connections / seconds,
         replies: number_after(line(text, "Total: ")?, "replies ")? / seconds,
         given_up: (number_after(errors, "client-timo ")? + number_after(errors, "socket-timo ")?) / connections,
         response_ms: number_after(text, "Reply time [ms]: response ")?,
@@ -114,15 +116,21 @@ Errors: fd-unavail 16 addrunavail 0 ftab-full 0 other 0
 
     #[test]
     fn a_report_is_read_per_second_of_offered_load() {
-        let seen = seen(REPORT, 8.0).unwrap();
-        assert_eq!((seen.replies, seen.offered, seen.response_ms, seen.median_ms), (41.75, 355.6, 453.3, 440.5));
+        let seen = seen(REPORT, 8.0, 1.0).unwrap();
+        assert_eq!((seen.replies, seen.offered, seen.response_ms, seen.median_ms), (41.75, 400.0, 453.3, 440.5));
         assert_eq!((seen.max_ms, seen.refused, seen.not_begun), (987.7, 0.01, 0.005));
         assert!((seen.given_up - 0.895_625).abs() < 1e-9);
     }
 
     #[test]
+    fn a_generator_that_was_slower_than_asked_offered_less() {
+        let report = REPORT.replace("8.999 s", "11 s");
+        assert_eq!(seen(&report, 8.0, 1.0).unwrap().offered, 320.0);
+    }
+
+    #[test]
     fn a_report_without_a_figure_is_no_report() {
         let cut = &REPORT[..200];
-        assert!(seen(cut, 8.0).unwrap_err().to_string().contains("Errors"));
+        assert!(seen(cut, 8.0, 1.0).unwrap_err().to_string().contains("Errors"));
     }
 }

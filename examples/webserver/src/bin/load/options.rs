@@ -48,7 +48,7 @@ pub struct Options {
     /// Port of the servers
     #[arg(long, value_name = "N", default_value_t = 18_080)]
     pub port: u16,
-    /// The program qfabric, whose guard stands before nginx [default: beside this program, or in the path]
+    /// The program qfabric: daemon and guard [default: beside this program, or in the path]
     #[arg(long, value_name = "PATH")]
     pub qfabric: Option<PathBuf>,
     /// Write report.json, replies.svg and times.svg into this folder
@@ -69,6 +69,10 @@ pub enum Server {
     Poll,
     /// … over epoll
     Epoll,
+    /// … over the I/O module of ECalls
+    Ecalls,
+    /// The same with the overload controller in the kernel, which knows the server's open connections
+    EcallsControlled,
     /// nginx, compressing a text for each request
     Nginx,
     /// The same nginx behind `qfabric guard`
@@ -82,6 +86,8 @@ impl Server {
             Server::Select => "select",
             Server::Poll => "poll",
             Server::Epoll => "epoll",
+            Server::Ecalls => "ecalls",
+            Server::EcallsControlled => "ecalls + controller",
             Server::Nginx => "nginx",
             Server::NginxGuard => "nginx + guard",
         }
@@ -90,6 +96,11 @@ impl Server {
     /// Whether it is nginx; the others are the example server.
     pub fn is_nginx(self) -> bool {
         matches!(self, Server::Nginx | Server::NginxGuard)
+    }
+
+    /// Whether it needs a daemon.
+    pub fn uses_daemon(self) -> bool {
+        matches!(self, Server::Ecalls | Server::EcallsControlled)
     }
 }
 

@@ -91,6 +91,8 @@ fn colour(server: Server) -> RGBColor {
         Server::Select => RGBColor(148, 163, 184),
         Server::Poll => RGBColor(217, 119, 6),
         Server::Epoll => RGBColor(5, 150, 105),
+        Server::Ecalls => RGBColor(124, 58, 237),
+        Server::EcallsControlled => RGBColor(13, 116, 206),
         Server::Nginx => RGBColor(220, 38, 38),
         Server::NginxGuard => RGBColor(13, 116, 206),
     }

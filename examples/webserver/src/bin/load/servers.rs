@@ -2,10 +2,12 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use qfabric_webserver::work::Work;
+use tempfile::TempDir;
 
 use crate::child::{self, Running};
 use crate::generators::Target;
@@ -22,6 +24,31 @@ pub struct Stable {
     work: Work,
     webserver: PathBuf,
     qfabric: PathBuf,
+    daemon: Option<Daemon>,
+}
+
+/// A daemon for this experiment, with a folder of its own. The order of fields is that of ending.
+#[derive(Debug)]
+struct Daemon {
+    _running: Running,
+    folder: TempDir,
+}
+
+impl Daemon {
+    fn start(qfabric: &Path, cpu: usize) -> Result<Daemon> {
+        let folder = tempfile::tempdir().context("cannot make a folder for the daemon")?;
+        let mut command = child::command(qfabric, cpu);
+        command.args(["daemon", "--directory"]).arg(folder.path()).stderr(Stdio::null());
+        let daemon = Daemon { _running: Running::start("qfabric daemon", &mut command)?, folder };
+        let sockets = ["qfabric.sock", "ecalls.sock"].map(|name| daemon.folder.path().join(name));
+        wait_until(|| sockets.iter().all(|socket| socket.exists()))
+            .context("no daemon came up; it needs root and a built qfabric (cargo build --release -p qfabric-cli)")?;
+        Ok(daemon)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("qfabric.sock")
+    }
 }
 
 /// A server under load; dropping it ends it, the guard first.
@@ -39,11 +66,15 @@ impl Stable {
         if options.servers.iter().any(|server| server.is_nginx()) {
             child::need("nginx", "nginx-light")?;
         }
+        let qfabric = options.qfabric.clone().or_else(|| beside("qfabric").ok()).unwrap_or("qfabric".into());
+        let needs_daemon = options.servers.iter().any(|server| server.uses_daemon());
+        let daemon = needs_daemon.then(|| Daemon::start(&qfabric, options.client_cpu)).transpose()?;
         Ok(Stable {
             site: nginx::Site::new(options.port, options.work.get())?,
             work: Work::of(Duration::from_nanos(options.work.get())),
             webserver: beside("qfabric-webserver")?,
-            qfabric: options.qfabric.clone().or_else(|| beside("qfabric").ok()).unwrap_or("qfabric".into()),
+            qfabric,
+            daemon,
         })
     }
 
@@ -70,6 +101,12 @@ impl Stable {
         command.args(["--listen", &format!("127.0.0.1:{}", options.port), "--patience", "60s"]);
         command.args(["--work-rounds", &self.work.rounds.to_string()]);
         command.args(["--connections", "20000", "--backend", backend(server)]);
+        if let (true, Some(daemon)) = (server.uses_daemon(), &self.daemon) {
+            command.arg("--socket").arg(daemon.socket());
+        }
+        if server == Server::EcallsControlled {
+            command.args(["--overload", "lo"]);
+        }
         Running::start_until(server.label(), &mut command, "listening on")
     }
 
@@ -90,7 +127,8 @@ fn backend(server: Server) -> &'static str {
     match server {
         Server::Select => "select",
         Server::Poll => "poll",
-        _ => "epoll",
+        Server::Ecalls | Server::EcallsControlled => "ecalls",
+        Server::Epoll | Server::Nginx | Server::NginxGuard => "epoll",
     }
 }
 
@@ -102,9 +140,13 @@ fn beside(name: &str) -> Result<PathBuf> {
 }
 
 fn wait_for(address: SocketAddr) -> Result<()> {
+    wait_until(|| TcpStream::connect(address).is_ok()).with_context(|| format!("no server answers at {address}"))
+}
+
+fn wait_until(ready: impl Fn() -> bool) -> Result<()> {
     let until = Instant::now() + START;
-    while TcpStream::connect(address).is_err() {
-        ensure!(Instant::now() < until, "no server answers at {address} after {START:?}");
+    while !ready() {
+        ensure!(Instant::now() < until, "not ready after {START:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
