@@ -1,0 +1,128 @@
+//! Random programs that are plain C: what gcc makes of them gives what our engines give.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use qfabric_ecode::testing::texts::{Text, event};
+use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World, compile};
+use qfabric_jit::Jit;
+
+/// Programs in one C file.
+const BATCH: u64 = 200;
+const CALLS: u64 = 3;
+
+const PRELUDE: &str = "#include <stdint.h>\n#include <stdio.h>\n#include <string.h>\n";
+
+/// Reads each call's event, writes its verdict and output.
+const MAIN: &str = "
+int main(void) {
+    static _Alignas(8) char from[16384], to[16384];
+    for (unsigned i = 0; i < sizeof programs / sizeof *programs; i++)
+        for (int call = 0; call < CALLS; call++) {
+            if (fread(from, 1, programs[i].in, stdin) != programs[i].in) return 1;
+            memset(to, 0, sizeof to);
+            long verdict = programs[i].run(from, to);
+            fwrite(&verdict, 8, 1, stdout);
+            fwrite(to, 1, programs[i].out, stdout);
+        }
+}
+";
+
+struct Subject {
+    seed: u64,
+    text: Text,
+    program: Program,
+}
+
+impl Subject {
+    fn new(seed: u64) -> Subject {
+        let text = Text::random(seed, false);
+        let source = text.ecode();
+        let refused = |errors: qfabric_ecode::Diagnostics| panic!("{}", errors.render("random.ec", &source, false));
+        let program = compile(&source, &Environment::default()).unwrap_or_else(refused);
+        Subject { seed, text, program }
+    }
+
+    fn events(&self) -> impl Iterator<Item = Vec<u8>> {
+        let bytes = self.program.input.size as usize;
+        let first = CALLS * self.seed;
+        (first..first + CALLS).map(move |seed| event(seed, bytes))
+    }
+
+    /// Verdict and output of each call, as the C program writes them.
+    fn answers(&self, mut engine: impl Engine) -> Vec<u8> {
+        let mut answers = Vec::new();
+        for event in self.events() {
+            let verdict = engine.call(&event, &World::default(), &mut |_| ());
+            let verdict =
+                verdict.unwrap_or_else(|fault| panic!("seed {}: {fault:?}\n{}", self.seed, self.text.ecode()));
+            answers.extend(verdict.to_le_bytes());
+            answers.extend(engine.output());
+        }
+        answers
+    }
+}
+
+fn has_gcc() -> bool {
+    Command::new("gcc").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn c_file(subjects: &[Subject]) -> String {
+    let mut file = PRELUDE.to_owned();
+    subjects.iter().enumerate().for_each(|(number, subject)| file += &subject.text.c(number));
+    file += "static struct { long (*run)(const void *, void *); unsigned in, out; } programs[] = {\n";
+    for number in 0..subjects.len() {
+        file += &format!("{{ p{number}, sizeof(struct in_{number}), sizeof(struct out_{number}) }},\n");
+    }
+    file + "};\n" + MAIN
+}
+
+fn compiled(folder: &Path, subjects: &[Subject]) -> Command {
+    let (source, binary) = (folder.join("batch.c"), folder.join("batch"));
+    std::fs::write(&source, c_file(subjects)).unwrap();
+    let calls = format!("-DCALLS={CALLS}");
+    let flags = ["-std=c11", "-O1", "-fwrapv", "-fno-strict-aliasing", "-w", &calls, "-o"];
+    let status = Command::new("gcc").args(flags).arg(&binary).arg(&source).status().unwrap();
+    assert!(status.success(), "gcc refuses {}", source.display());
+    Command::new(binary)
+}
+
+fn answers_of_c(mut program: Command, subjects: &[Subject]) -> Vec<u8> {
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let events: Vec<u8> = subjects.iter().flat_map(Subject::events).flatten().collect();
+    let writer = std::thread::spawn(move || input.write_all(&events));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    output.stdout
+}
+
+#[test]
+fn tame_programs_give_what_gcc_gives() {
+    if !has_gcc() {
+        return println!("skipped: no gcc");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for batch in 0..batches() {
+        let subjects: Vec<Subject> = (batch * BATCH..(batch + 1) * BATCH).map(Subject::new).collect();
+        let found = answers_of_c(compiled(folder.path(), &subjects), &subjects);
+        let mut found = &found[..];
+        for subject in &subjects {
+            let expected = subject.answers(Interpreter::new(&subject.program, Limits::default()));
+            let jit = subject.answers(Jit::new(&subject.program, Limits::default()).unwrap());
+            let (of_c, rest) = found.split_at(expected.len());
+            found = rest;
+            assert_eq!(expected, of_c, "gcc, seed {}\n{}", subject.seed, subject.text.ecode());
+            assert_eq!(jit, of_c, "jit, seed {}\n{}", subject.seed, subject.text.ecode());
+        }
+    }
+}
+
+fn batches() -> u64 {
+    std::env::var("QFABRIC_ROUNDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .map_or(1, |rounds: u64| rounds.div_ceil(BATCH))
+}
