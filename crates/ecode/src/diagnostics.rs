@@ -208,6 +208,13 @@ impl Sink {
         }
     }
 
+    /// Whether one more would only be counted. Counts it then: nobody needs to find words for it.
+    pub fn is_full(&mut self) -> bool {
+        let full = self.list.len() >= MOST;
+        self.left_out += usize::from(full);
+        full
+    }
+
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

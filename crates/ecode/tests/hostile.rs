@@ -234,8 +234,35 @@ fn deep_nesting_of_every_kind_is_refused() {
     ] {
         deep(open, middle, close);
     }
+    let cases: String = (0..63).map(|n| format!("case {n}:break;")).collect();
+    is_refused_soon(format!("{}{}", format!("switch(now()){{{cases}default:").repeat(60), "}".repeat(60)));
+    is_refused_soon(format!(
+        "{}{}",
+        format!("switch(now()){{default:break;{cases}case 99:").repeat(60),
+        "}".repeat(60)
+    ));
     deep("int a[]=", "", "");
     is_refused_soon(format!("int a = {}1{};", "{".repeat(20_000), "}".repeat(20_000)));
+}
+
+#[test]
+fn wide_texts_are_refused_as_soon_as_deep_ones() {
+    let many = |count: usize, part: &dyn Fn(usize) -> String| (0..count).map(part).collect::<String>();
+    is_refused_soon(format!("int a{};", "[1]".repeat(20_000)));
+    is_refused_soon(format!("struct {{ int a{}; }} b;", "[1]".repeat(20_000)));
+    is_refused_soon(many(3000, &|n| format!("int a{n};")) + &many(5000, &|n| format!("b{n};")));
+    is_refused_soon(many(5000, &|n| format!("f{n}(1);")));
+    is_refused_soon(format!("int f({}) {{ }}", many(6000, &|n| format!("int a{n},"))));
+    is_refused_soon(format!("void f(int a) {{ }}{}", "f();".repeat(15_000)));
+    is_refused_soon(format!("struct {{ {} }} s;", many(7000, &|n| format!("char a{n};"))));
+    is_refused_soon("}".repeat(60_000));
+    is_refused_soon("'".repeat(60_000));
+    is_refused_soon("\u{e9} ".repeat(20_000));
+    is_refused_soon("while(1);".repeat(7_000));
+    is_refused_soon(format!("switch (1) {{ {} }}", many(4000, &|n| format!("case {n}: break;"))));
+    is_refused_soon(format!("switch (now()) {{ {} break; }}", many(6000, &|n| format!("case {n}:"))));
+    is_refused_soon("#define A 1\n".repeat(5_000));
+    is_refused_soon(format!("int a[] = {{{}}};", "1,".repeat(30_000)));
 }
 
 /// At the limit of what is taken, nothing overflows in any engine.

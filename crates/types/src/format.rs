@@ -116,6 +116,9 @@ impl Format {
     /// How many members there may be, those of the structures in it included.
     pub const MAX_MEMBERS: u32 = 1024;
 
+    /// Most dimensions of an array.
+    pub const MAX_DIMENSIONS: usize = 8;
+
     /// Whether it describes memory that can be: every member inside, aligned, behind the one before it. A format from
     /// elsewhere is validated before it is used.
     pub fn validate(&self) -> Result<(), FormatError> {
@@ -162,6 +165,13 @@ impl Format {
         let dims = field.dims.iter().map(|dim| u64::from(*dim));
         let size = dims.fold(u64::from(field.kind.size()), u64::saturating_mul);
         let end = u64::from(field.offset).saturating_add(size);
+        if field.dims.len() > Format::MAX_DIMENSIONS {
+            return refused(format!(
+                "has `{name}` of {} dimensions, the limit is {}",
+                field.dims.len(),
+                Format::MAX_DIMENSIONS
+            ));
+        }
         if size == 0 || !field.kind.is_sound() {
             return refused(format!("has a member `{name}` of no size"));
         }
@@ -320,7 +330,8 @@ mod tests {
         );
         assert!(refusal(|format| format.fields[1].dims[0] = 3).contains("`depth` at 4 to 10"), "beyond the end");
         assert!(refusal(|format| format.fields[1].dims[0] = u32::MAX).contains("`depth` at 4 to"), "no overflow");
-        assert!(refusal(|format| format.fields[1].dims = vec![u32::MAX; 9]).contains("`depth` at 4 to"));
+        assert!(refusal(|format| format.fields[1].dims = vec![u32::MAX; 8]).contains("`depth` at 4 to"));
+        assert!(refusal(|format| format.fields[1].dims = vec![1; 9]).contains("`depth` of 9 dimensions"));
         assert!(refusal(|format| format.fields[1].dims[0] = 0).contains("of no size"));
         assert!(refusal(|format| format.fields[0].offset = u32::MAX).contains("`rate` at 4294967295"));
         assert!(refusal(|format| format.align = 2).contains("aligned to 4"), "a member's alignment is the least");

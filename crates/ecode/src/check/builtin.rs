@@ -8,6 +8,7 @@ use super::{Checked, Checker};
 use crate::ast::{Expr, ExprKind, Ident};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp, Builtin, CompareOp};
+use crate::parser::Failed;
 
 /// Name and parameters.
 const BUILTINS: &[(&str, &[&str])] = &[
@@ -97,6 +98,9 @@ impl Checker<'_> {
     }
 
     fn fail_unknown_function<T>(&mut self, name: &Ident) -> Checked<T> {
+        if self.sink.is_full() {
+            return Err(Failed);
+        }
         let message = format!("there is no function `{}`", name.name);
         let known: Vec<&str> =
             self.functions.keys().map(String::as_str).chain(BUILTINS.iter().map(|(known, _)| *known)).collect();

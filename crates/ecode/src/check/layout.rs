@@ -102,7 +102,7 @@ impl Checker<'_> {
             ("output", _, Some(output)) => return Ok(output.clone()),
             _ => {}
         }
-        if self.broken.contains(&tag.name) {
+        if self.broken.contains(&tag.name) || self.sink.is_full() {
             return Err(Failed);
         }
         let help = suggestion(&tag.name, self.scopes.tags(), "declare it before: `struct NAME { … };`");

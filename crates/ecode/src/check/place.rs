@@ -10,6 +10,7 @@ use super::{Checked, Checker, MAX_ATTRIBUTES, suggestion};
 use crate::ast::{Expr, ExprKind, Ident};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, Index, Place};
+use crate::parser::Failed;
 
 /// Something in memory, of any type.
 #[derive(Clone, Debug)]
@@ -161,6 +162,9 @@ impl Checker<'_> {
     }
 
     fn fail_unknown<T>(&mut self, name: &str, span: Span) -> Checked<T> {
+        if self.sink.is_full() {
+            return Err(Failed);
+        }
         let known: Vec<&str> = self.scopes.names().chain(["input", "output", "attr"]).collect();
         let near = crate::suggest::nearest(name, known.iter().copied()).map(str::to_owned);
         let is_function = self.functions.contains_key(name) || super::builtin::is_builtin(name);
@@ -222,6 +226,9 @@ impl Checker<'_> {
         if let Some(member) = structure.member(&name.name) {
             let offset = base.offset + member.offset;
             return Ok(Location { offset, ty: member.ty.clone(), ..base });
+        }
+        if self.sink.is_full() {
+            return Err(Failed);
         }
         let known = structure.members.iter().map(|member| member.name.as_str());
         let help = suggestion(&name.name, known, "it has no members");

@@ -5,9 +5,9 @@ use super::fold::{constant, known};
 use super::place::{Location, Target};
 use super::types::Type;
 use super::{Around, Checked, Checker};
-use crate::ast::{Expr, ExprKind, Stmt, StmtKind};
+use crate::ast::{Expr, ExprKind, Operator, Stmt, StmtKind};
 use crate::diagnostics::{Diagnostic, Span};
-use crate::hir;
+use crate::hir::{self, CompareOp};
 use crate::parser::Failed;
 use qfabric_types::format::Scalar;
 
@@ -67,6 +67,10 @@ impl Checker<'_> {
             && let Some((to, from)) = self.whole_assignment(left, right)?
         {
             return self.copy(to, from, left.span, right.span, body);
+        }
+        if let ExprKind::Binary(Operator::Compare(CompareOp::Eq), sign, ..) = &expr.kind {
+            let error = Diagnostic::new(*sign, "this comparison does nothing", "compares");
+            return self.fail(error.help("write `=` to assign"));
         }
         let effect = self.effect(expr)?;
         if known(&effect).is_none() {

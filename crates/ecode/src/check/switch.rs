@@ -11,9 +11,6 @@ use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, CompareOp};
 use qfabric_types::format::Scalar;
 
-/// Sections of one `switch`: each is an `else` of the one before.
-const MAX_SECTIONS: usize = 64;
-
 impl Checker<'_> {
     pub(super) fn switch(
         &mut self,
@@ -22,7 +19,7 @@ impl Checker<'_> {
         sections: &[Section],
         body: &mut Vec<hir::Stmt>,
     ) -> Checked<()> {
-        self.check_sections(keyword, sections)?;
+        self.refuse_falling_through(keyword, sections);
         let value = fold::promote(self.number(value)?);
         let ty = value.ty;
         let place = self.temporary(ty, keyword)?;
@@ -39,12 +36,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn check_sections(&mut self, keyword: Span, sections: &[Section]) -> Checked<()> {
-        if sections.len() > MAX_SECTIONS {
-            let message = format!("this `switch` has {} sections, the limit is {MAX_SECTIONS}", sections.len());
-            let error = Diagnostic::new(keyword, message, "too many");
-            return self.fail(error.help("look the result up in a `const` array, or use several functions"));
-        }
+    fn refuse_falling_through(&mut self, keyword: Span, sections: &[Section]) {
         for section in sections.iter().rev().skip(1) {
             if !ends(&section.body) {
                 let span = section.labels.last().map_or(keyword, |(_, span)| *span);
@@ -53,7 +45,6 @@ impl Checker<'_> {
                 self.report(error.help("end it with `break;`, or give both labels to one section: `case 1: case 2:`"));
             }
         }
-        Ok(())
     }
 
     /// Each section's condition and statements; the one with `default` last.

@@ -1,12 +1,15 @@
 //! Types, declared names, structures, enumerations, functions.
 
-use qfabric_types::format::Scalar;
+use qfabric_types::format::{Format, Scalar};
 
 use super::expression::no_pointers;
 use super::{Parsed, Parser};
 use crate::ast::{Declaration, Declarator, Expr, Function, Ident, Init, Member, Parameter, TypeKind, TypeName};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::lexer::TokenKind;
+
+/// Parameters of a function: half of what C compilers have to take.
+const MAX_PARAMETERS: usize = 64;
 
 /// The types of `<stdint.h>`.
 const STDINT: &[(&str, Scalar)] = &[
@@ -258,6 +261,12 @@ impl Parser<'_> {
             dims.push(if self.at_punct("]") { None } else { Some(self.conditional()?) });
             self.expect("]", "behind the number of elements")?;
         }
+        if dims.len() > Format::MAX_DIMENSIONS {
+            let message =
+                format!("`{}` has {} dimensions, the limit is {}", name.name, dims.len(), Format::MAX_DIMENSIONS);
+            let error = Diagnostic::new(name.span, message, "too many");
+            return self.fail(error.help("use one dimension, and compute the index: `table[row * WIDTH + column]`"));
+        }
         if self.at_punct(":") {
             let error = Diagnostic::new(self.span(), "there are no bit fields", "this makes it one");
             return self.fail(error.help("use a whole type and masks: `(input.flags >> 3) & 1`"));
@@ -322,6 +331,11 @@ impl Parser<'_> {
             }
         }
         self.expect(")", "behind the parameters")?;
+        if list.len() > MAX_PARAMETERS {
+            let message = format!("{} parameters, the limit is {MAX_PARAMETERS}", list.len());
+            let error = Diagnostic::new(list[MAX_PARAMETERS].declarator.span, message, "one too many");
+            return self.fail(error.help("hand them over in `static` variables or in a table"));
+        }
         Ok(list)
     }
 

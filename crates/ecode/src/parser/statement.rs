@@ -6,6 +6,9 @@ use crate::ast::{Expr, Function, Section, Stmt, StmtKind, Text};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::lexer::TokenKind;
 
+/// Labels of one `switch`: each is compared with, one after the other.
+const MAX_LABELS: u32 = 64;
+
 impl Parser<'_> {
     /// The whole text; one pair of braces around all of it does not count.
     pub(super) fn text(mut self) -> Text {
@@ -267,19 +270,36 @@ impl Parser<'_> {
     }
 
     fn sections(&mut self) -> Parsed<Vec<Section>> {
+        let (depth, mut labels) = (self.depth, 0);
         let mut sections = Vec::new();
         while !self.at_punct("}") && self.kind() != TokenKind::End {
-            if !self.at_label() {
-                let error = Diagnostic::new(self.span(), "a `switch` begins with a `case`", "not behind any `case`");
-                return self.fail(error.help("move it before the `switch`, or behind a `case` of it"));
-            }
-            let mut labels = Vec::new();
-            while self.at_label() {
-                labels.push(self.case()?);
-            }
-            sections.push(Section { labels, body: self.statements() });
+            let section = self.labels(&mut labels)?;
+            // It becomes an `else` of those before; `default`, wherever it stands, of all.
+            let is_default = section.iter().any(|(value, _)| value.is_none());
+            self.depth = depth + if is_default { MAX_LABELS } else { sections.len() as u32 };
+            sections.push(Section { labels: section, body: self.statements() });
+            self.depth = depth;
         }
         Ok(sections)
+    }
+
+    /// The labels before a section; `count` is that of the whole `switch`.
+    fn labels(&mut self, count: &mut u32) -> Parsed<Vec<(Option<Expr>, Span)>> {
+        if !self.at_label() {
+            let error = Diagnostic::new(self.span(), "a `switch` begins with a `case`", "not behind any `case`");
+            return self.fail(error.help("move it before the `switch`, or behind a `case` of it"));
+        }
+        let mut labels = Vec::new();
+        while self.at_label() {
+            labels.push(self.case()?);
+            *count += 1;
+            if *count > MAX_LABELS {
+                let message = format!("this `switch` has more than {MAX_LABELS} labels");
+                let error = Diagnostic::new(self.last_span(), message, "one too many");
+                return self.fail(error.help("look the result up in a `const` array, or use several functions"));
+            }
+        }
+        Ok(labels)
     }
 
     fn case(&mut self) -> Parsed<(Option<Expr>, Span)> {

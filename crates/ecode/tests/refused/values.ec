@@ -77,3 +77,6 @@ return (struct point)p;
 return min(1);
 //// too many arguments
 return now(3);
+//// a comparison in place of an assignment
+int a;
+a == 3;
