@@ -30,7 +30,7 @@ impl Wordy {
 
 impl Host for Wordy {
     fn builtin(&mut self, asm: &mut Asm, what: Builtin, _: &Layout) {
-        Wordy::say(asm, if what == Builtin::Emit { 64 } else { 12 });
+        Wordy::say(asm, if what == Builtin::Emit { 256 } else { 12 });
     }
 
     fn add_attribute(&mut self, asm: &mut Asm, _: i16) {

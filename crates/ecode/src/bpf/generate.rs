@@ -26,7 +26,7 @@ pub struct Exits {
     pub fault: Label,
 }
 
-/// What the kernel and user space do differently. None of it may change r6–r8. [`super::measure`] counts 64
+/// What the kernel and user space do differently. None of it may change r6–r8. [`super::measure`] counts 256
 /// instructions for an emission, 12 for another builtin, 4 for an attribute and 2 for a loop: no host takes more.
 pub trait Host {
     /// Result in r0, extended to 64 bits by its type's sign; may clobber r1–r5. For [`Builtin::Emit`] the limit has

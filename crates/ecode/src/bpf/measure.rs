@@ -20,7 +20,7 @@ pub struct Measure {
 
 /// Instructions that hosts may take, each time, for what they are asked.
 const BUILTIN: u64 = 12;
-const EMIT: u64 = 64;
+const EMIT: u64 = 256;
 const ADD_ATTRIBUTE: u64 = 4;
 const LOOP_GUARD: u64 = 2;
 

@@ -14,6 +14,7 @@ mod insn;
 mod layout;
 mod measure;
 mod place;
+mod text;
 mod walk;
 
 pub use asm::{Asm, Code, Label, TooLarge};

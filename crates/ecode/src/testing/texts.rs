@@ -329,9 +329,12 @@ impl Writer {
         let value = self.expr(3);
         match self.rng.random_range(0..4) {
             0 => self.line(format_args!("emit();")),
+            3 if !self.functions.is_empty() => {
+                let call = self.call(2);
+                self.line(format_args!("{call};"));
+            }
             1 => self.line(format_args!("attr.x += {value};")),
-            2 => self.line(format_args!("attr.y = {value};")),
-            _ => self.line(format_args!("{value};")),
+            _ => self.line(format_args!("attr.y = {value};")),
         }
     }
 
