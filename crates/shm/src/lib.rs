@@ -12,10 +12,12 @@
 pub mod fds;
 mod mapping;
 mod ring;
+mod signal;
 mod socket;
 mod wake;
 
 pub use mapping::{Area, OwnedUp, Shared, SharedDown, SharedSockets, SharedUp};
 pub use ring::SharedRing;
+pub use signal::Signals;
 pub use socket::bind_socket;
 pub use wake::Wake;

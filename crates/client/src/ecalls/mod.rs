@@ -34,6 +34,7 @@
 //! | deferred user-ECall | [`Ecalls::defer`] |
 //! | generic system call | [`Ecalls::call`], answered by [`Ecalls::next_notice`] and [`Ecalls::reply`] |
 //! | `socket_interest`, `socket_ready` | [`Ecalls::sockets`] |
+//! | real-time signals with data | [`Subscribe::signal`], taken by a handler of one's own or by [`Signals`] |
 //!
 //! The connection is a lease: services, handlers and subscriptions end with it, and with the process.
 
@@ -55,5 +56,6 @@ pub use qfabric_types::api::ecalls::{
     HandlerInfo, Layout, LeaseId, MemoryUp, OnFault, OptionInfo, Origin, Raised, ServiceId, ServiceInfo, State, Step,
     SubscriptionCounters, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
 };
+pub use qfabric_shm::Signals;
 pub use qfabric_types::event_json;
 pub use qfabric_types::memory::Stamp;

@@ -1,0 +1,197 @@
+//! ECalls on the kernel's services, under a real daemon.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use qfabric_client::ecalls::{Ecalls, Event, MemoryUp, Notice, State, Step, Subscribe, Subscription, event_json};
+use qfabric_client::{Client, ClientError, Contract, Foresight, Nanos, Session};
+use qfabric_daemon::{Config, Embedded};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use serde_json::{Map, Value};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// With a daemon, and its connection; not at all where this kernel cannot do it.
+fn with_daemon(test: impl FnOnce(&Client, &Ecalls)) {
+    if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let mut config = Config::default();
+    config.log.filter = "error".into();
+    let daemon = Embedded::start(config).unwrap();
+    let client = Client::connect_to(daemon.socket()).unwrap();
+    let ecalls = Ecalls::connect(&client).unwrap();
+    test(&client, &ecalls);
+}
+
+fn own_pid() -> i32 {
+    std::process::id() as i32
+}
+
+/// Subscribes with memory behind the steps.
+fn subscribe(ecalls: &Ecalls, wanted: Subscribe) -> Subscription {
+    ecalls.subscribe(&wanted.memory_up(MemoryUp::default())).unwrap()
+}
+
+fn timer(period: &str) -> Subscribe {
+    Subscribe::to("timer").option("period", period)
+}
+
+fn fields(subscription: &mut Subscription) -> Map<String, Value> {
+    let format = subscription.info().format.clone();
+    let Event { data, .. } = subscription.next(PATIENCE).unwrap().expect("an event in time");
+    event_json::decode(&format, data)
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_handler_in_the_kernel_averages_and_its_memory_has_the_means_only() {
+    with_daemon(|client, ecalls| {
+        let code = "struct output { long mean; long count; };
+            { static long sum; static long n;
+              sum += input.count; n++;
+              if (n < 4) return 0;
+              output.mean = sum / n; output.count = n; sum = 0; n = 0; return 1; }";
+        let mut means = subscribe(ecalls, timer("1ms").code(code));
+        assert_eq!(means.info().in_kernel, [Step::KCode, Step::MemoryUp]);
+        let (first, second) = (fields(&mut means), fields(&mut means));
+        assert_eq!(first["count"], 4);
+        assert_eq!(second["mean"].as_i64().unwrap() - first["mean"].as_i64().unwrap(), 4);
+        let counters = client.subscription(means.id()).unwrap().counters;
+        assert!(counters.blocked > 2 * counters.passed && counters.memory >= 2, "{counters:?}");
+    });
+}
+
+#[test]
+fn a_filter_in_the_kernel_sees_attributes_as_they_are_stored() {
+    with_daemon(|_, ecalls| {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = port.local_addr().unwrap();
+        let code =
+            format!("attr.seen += 1; return input.destination_port == {} && input.data_len > attr.limit;", to.port());
+        let wanted = Subscribe::to("net.rx").option("interface", "lo").code(&code).attribute("limit", 60);
+        let mut packets = subscribe(ecalls, wanted);
+        let (limit, seen) = (ecalls.attribute("limit").unwrap(), ecalls.attribute("seen").unwrap());
+        port.send_to(&[1; 10], to).unwrap();
+        port.send_to(&[2; 100], to).unwrap();
+        assert_eq!(fields(&mut packets)["data"][0], 2);
+        limit.set(0);
+        port.send_to(&[3; 10], to).unwrap();
+        assert_eq!(fields(&mut packets)["data"][0], 3);
+        assert!(seen.get() >= 3);
+    });
+}
+
+#[test]
+fn what_the_kernel_lets_pass_goes_on_in_a_handler_thread() {
+    with_daemon(|_, ecalls| {
+        ecalls.name_handler("test.even", "return input.count % 2 == 0;").unwrap();
+        let slow = "long i; for (i = 0; i < 1000; i++) ; output.count = input.count * 10; return 1;";
+        let mut events = subscribe(ecalls, timer("1ms").handler("test.even").thread().code(slow));
+        assert_eq!(events.info().in_kernel, [Step::KHandler]);
+        assert_eq!(events.info().in_daemon, [Step::KThread, Step::KCode, Step::MemoryUp]);
+        let counts = [fields(&mut events)["count"].clone(), fields(&mut events)["count"].clone()];
+        assert_eq!(counts, [Value::from(20), Value::from(40)]);
+    });
+}
+
+#[test]
+fn of_a_group_at_a_kernel_service_one_is_told_in_turn() {
+    with_daemon(|_, ecalls| {
+        let one = || timer("2ms").group("workers");
+        let (mut a, mut b) = (subscribe(ecalls, one()), subscribe(ecalls, one()));
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.push(fields(&mut a)["count"].as_i64().unwrap());
+            seen.push(fields(&mut b)["count"].as_i64().unwrap());
+        }
+        let all = seen.len();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), all, "no event is told twice: {seen:?}");
+        let other = timer("3ms").group("workers").memory_up(MemoryUp::default());
+        let ClientError::Refused(problem) = ecalls.subscribe(&other).unwrap_err() else { panic!() };
+        assert!(problem.message.contains("other options"), "{problem:?}");
+    });
+}
+
+#[test]
+fn a_kernel_handler_that_faults_too_often_is_taken_out_and_its_owner_told() {
+    with_daemon(|client, ecalls| {
+        let wanted = timer("1ms").code("return 1 / (input.count - input.count);");
+        let events = ecalls.subscribe(&wanted).unwrap();
+        let Some(Notice::TakenOut { subscription, why }) = ecalls.next_notice(PATIENCE).unwrap() else { panic!() };
+        assert!(subscription == events.id() && why.contains("division by zero in line 1"), "{why}");
+        let info = client.subscription(events.id()).unwrap();
+        assert!(matches!(info.state, State::TakenOut { .. }) && info.counters.faults > 16, "{info:?}");
+    });
+}
+
+#[test]
+fn deferred_values_are_handled_as_a_batch_at_the_next_system_call() {
+    with_daemon(|_, ecalls| {
+        let code = "int i; for (i = 0; i < input.count; i++) attr.sum += input.value[i]; attr.batches += 1; return 0;";
+        let wanted = Subscribe::to("app.deferred").option("when", "syscall").only(own_pid()).code(code);
+        let _handler = ecalls.subscribe(&wanted).unwrap();
+        let (sum, batches) = (ecalls.attribute("sum").unwrap(), ecalls.attribute("batches").unwrap());
+        for value in [5, 6, 7] {
+            ecalls.defer(value).unwrap();
+        }
+        eventually("the batch is handled", || sum.get() == 18);
+        assert!(batches.get() <= 3);
+    });
+}
+
+#[test]
+fn a_missed_deadline_is_an_event() {
+    with_daemon(|client, ecalls| {
+        let mut misses = subscribe(ecalls, Subscribe::to("sched.deadline_miss").only(own_pid()));
+        let contract =
+            Contract { max_bandwidth: "0.3".parse().unwrap(), ..Contract::new("late", Nanos::from_millis(10)) };
+        let mut session = Session::start(client, contract).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while misses.flag() == 0 && Instant::now() < until {
+            let job = Instant::now();
+            while job.elapsed() < Duration::from_millis(25) {}
+            session.end_cycle(Foresight::Nothing);
+            session.wait_for_next_job();
+        }
+        let miss = fields(&mut misses);
+        assert_eq!((miss["pid"].as_i64(), miss["app"].as_u64()), (Some(own_pid().into()), session.id().map(|id| id.0)));
+        assert!(miss["error_ns"].as_i64().unwrap() > 0 && miss["period_ns"].as_u64().unwrap() > 0, "{miss:?}");
+    });
+}
+
+#[test]
+fn ready_sockets_are_seen_in_shared_memory() {
+    with_daemon(|_, ecalls| {
+        let sockets = ecalls.sockets().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut served, _) = listener.accept().unwrap();
+        sockets.add(&served).unwrap();
+        let fd = served.as_raw_fd() as u32;
+        assert_eq!(sockets.for_each_active(fd, |_| ()), 1, "marked, so that it is looked at once");
+        assert!(!sockets.wait(fd, Duration::from_millis(20)).unwrap());
+        client.write_all(b"hello").unwrap();
+        assert!(sockets.wait(fd, PATIENCE).unwrap());
+        let mut active = Vec::new();
+        sockets.for_each_active(fd, |fd| active.push(fd));
+        assert_eq!(active, [fd]);
+        let mut came = [0; 8];
+        assert_eq!(served.read(&mut came).unwrap(), 5);
+        sockets.remove(&served);
+        client.write_all(b"again").unwrap();
+        assert!(!sockets.wait(fd, Duration::from_millis(50)).unwrap(), "nobody is interested any more");
+    });
+}

@@ -1,0 +1,135 @@
+//! ECalls: hostile connections, and what a user may.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{NOBODY, call, eventually, given, quiet, role, service};
+use proptest::prelude::*;
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
+use qfabric_client::{Client, ClientError, Nanos, Problem};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_shm::fds;
+use qfabric_types::ecalls_wire::{FromClient, FromDaemon, MAX_MESSAGE, Raise, VERSION};
+
+const SAMPLE: &str = "struct sample { long value; };";
+
+fn metric(client: &Client, name: &str) -> u64 {
+    let (_, text) = call(client.socket(), "GET", "/metrics", "");
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn says_hello(client: &Client) -> std::os::fd::OwnedFd {
+    let socket = fds::connect(&client.ecalls_socket(), Duration::from_secs(5)).unwrap();
+    let mut bytes = Vec::new();
+    FromClient::Hello { version: VERSION }.encode(&mut bytes);
+    fds::send(&socket, &bytes, &[]).unwrap();
+    let mut answer = [0; 64];
+    let length = fds::recv(&socket, &mut answer).unwrap().length;
+    assert!(matches!(FromDaemon::decode(&answer[..length]), Some(FromDaemon::Welcome(_))));
+    socket
+}
+
+#[test]
+fn hostile_messages_are_counted_and_nobody_else_notices() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let (ours, theirs) = (Ecalls::connect(&client).unwrap(), says_hello(&client));
+    let own = ours.register_service("test.sample", "", SAMPLE, false).unwrap();
+    let mut events = ours.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let bytes = prop::collection::vec(any::<u8>(), 1..200);
+    for _ in 0..300 {
+        let mut message = bytes.new_tree(&mut runner).unwrap().current();
+        message[0] %= 9;
+        // A call that nobody made, a socket that is none, a subscription of somebody else: all may be asked.
+        let _ = fds::send_now(&theirs, &[std::io::IoSlice::new(&message)]);
+        let _ = fds::recv_now(&theirs, &mut [0; MAX_MESSAGE]);
+    }
+    let _ = fds::send_now(&theirs, &[std::io::IoSlice::new(&vec![2; MAX_MESSAGE + 1])]);
+    own.raise_event(-1, &7i64.to_le_bytes(), Nanos::ZERO, false).unwrap();
+    assert_eq!(events.next(Duration::from_secs(10)).unwrap().unwrap().data, 7i64.to_le_bytes());
+    assert!(metric(&client, "qfabric_ecalls_nonsense_total") > 100);
+}
+
+#[test]
+fn a_wrong_version_is_told_which_is_spoken() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let socket = fds::connect(&client.ecalls_socket(), Duration::from_secs(5)).unwrap();
+    fds::send(&socket, &[1, VERSION + 1], &[]).unwrap();
+    let mut answer = [0; 600];
+    let length = fds::recv(&socket, &mut answer).unwrap().length;
+    let Some(FromDaemon::Refused(why)) = FromDaemon::decode(&answer[..length]) else { panic!() };
+    assert!(why.contains("version 2") && why.contains("install"), "{why}");
+}
+
+#[test]
+fn events_of_others_services_are_nonsense() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let theirs = says_hello(&client);
+    let kernels = client.services().unwrap();
+    let raise = Raise { service: kernels[0].id, pid: -1, deadline_us: 0, cpu: true, data: &[0; 8] };
+    fds::send_now(&theirs, &[std::io::IoSlice::new(&raise.head()), std::io::IoSlice::new(raise.data)]).unwrap();
+    eventually("it is counted", || metric(&client, "qfabric_ecalls_nonsense_total") == 1);
+}
+
+#[test]
+fn a_user_subscribes_for_its_own_processes_and_to_what_it_is_granted() {
+    if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let mut config = quiet();
+    config.ecalls.users.insert(NOBODY, vec!["timer".into()]);
+    config.ecalls.max_subscriptions_per_user = 3;
+    let (_service, client) = service(config);
+    let roots = Ecalls::connect(&client).unwrap();
+    let own = roots.register_service("root.sample", "", SAMPLE, false).unwrap();
+    let open = roots.register_service("root.open", "", SAMPLE, true).unwrap();
+    let socket = client.socket().display().to_string();
+    let mut child =
+        role("user_subscribes", Some(NOBODY), &[("QF_SOCKET", &socket), ("QF_ROOT", &std::process::id().to_string())]);
+    assert!(child.wait(), "the user's part failed");
+    eventually("nothing of the user is left", || client.subscriptions().unwrap().is_empty());
+    drop((own, open));
+}
+
+#[test]
+#[ignore = "run by a_user_subscribes_for_its_own_processes_and_to_what_it_is_granted, as another user"]
+fn user_subscribes() {
+    let client = Client::connect_to(given("QF_SOCKET")).unwrap();
+    let root: i32 = given("QF_ROOT").parse().unwrap();
+    let ecalls = Ecalls::connect(&client).unwrap();
+    let refused = |wanted: Subscribe| -> Problem {
+        match ecalls.subscribe(&wanted.memory_up(MemoryUp::default())) {
+            Err(ClientError::Refused(problem)) => problem,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refused(Subscribe::to("net.rx").option("interface", "lo")).code, "not_granted");
+    assert_eq!(refused(Subscribe::to("sched.wakeup").only(root)).code, "not_yours");
+    assert_eq!(refused(Subscribe::to("sched.wakeup").process(root)).code, "not_yours");
+    assert_eq!(refused(Subscribe::to("root.sample")).code, "not_yours");
+    let with_memory = |wanted: Subscribe| ecalls.subscribe(&wanted.memory_up(MemoryUp::default())).unwrap();
+    let mut wakeups = with_memory(Subscribe::to("sched.wakeup"));
+    assert_eq!(wakeups.info().only_pid, Some(std::process::id() as i32), "narrowed to the caller");
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(wakeups.next(Duration::from_secs(5)).unwrap().is_some());
+    let mut timer = with_memory(Subscribe::to("timer").option("period", "5ms"));
+    assert!(timer.next(Duration::from_secs(5)).unwrap().is_some());
+    let _open = with_memory(Subscribe::to("root.open"));
+    let problem = refused(Subscribe::to("root.open"));
+    assert!(problem.code == "ecalls_limit" && problem.next_step.contains("max_subscriptions_per_user"), "{problem:?}");
+}
