@@ -51,7 +51,9 @@ pub(crate) fn tokens(text: &str, sink: &mut Sink) -> Vec<Token> {
         sink.push(too_long(text));
         return vec![Token { kind: TokenKind::End, span: Span::new(0, 0) }];
     }
-    let mut lexer = Lexer { text, at: 0, in_define: false, tokens: Vec::new(), sink };
+    // A mark that some editors put before a text.
+    let at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    let mut lexer = Lexer { text, at, in_define: false, tokens: Vec::new(), sink };
     while lexer.step() {}
     lexer.tokens
 }

@@ -329,6 +329,11 @@ mod statements {
     }
 
     #[test]
+    fn editors_marks_and_line_ends_do_not_matter() {
+        assert_eq!(verdict("\u{feff}#define A 3 // three\r\n#define B \\\r\n 4\r\nreturn A + B;\r\n"), 7);
+    }
+
+    #[test]
     fn dangling_else_belongs_to_the_nearest_if() {
         assert_eq!(verdict("int a = 1, b = 0; if (a) if (b) return 2; else return 3; return 4;"), 3);
     }
@@ -554,6 +559,13 @@ mod the_entry {
         let error = errors.iter().next().unwrap();
         assert_eq!(error.message(), "there is no function `utilty`, which is to be called");
         assert_eq!(error.remedy(), Some("did you mean `utility`?"));
+    }
+
+    #[test]
+    fn an_error_in_an_empty_text_can_be_shown() {
+        let env = Environment { entry: Some("main".to_owned()), ..Environment::default() };
+        let errors = compile("", &env).unwrap_err();
+        assert!(errors.render("f.ec", "", false).contains("the text defines no functions: do not name one"));
     }
 
     #[test]
