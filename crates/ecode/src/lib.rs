@@ -8,19 +8,19 @@
 #![forbid(unsafe_code)]
 
 mod ast;
+pub mod bpf;
 mod check;
 mod diagnostics;
-pub mod bpf;
 mod engine;
 mod environment;
 mod format_text;
 mod front;
 pub mod hir;
+mod interp;
 mod lexer;
 mod parser;
 mod pretty;
 mod suggest;
-mod interp;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -29,6 +29,6 @@ pub use engine::{Engine, Limits, World};
 pub use environment::Environment;
 pub use format_text::format_text;
 pub use front::{compile, parse_formats};
-pub use pretty::pretty;
-pub use interp::Interpreter;
 pub use hir::{Fault, FaultKind, Program};
+pub use interp::Interpreter;
+pub use pretty::pretty;
