@@ -11,6 +11,8 @@
  * they could be adaptive.
  *
  * read     numconnects     open connections: stored by the server, or counted by connections.ec
+ *          with_waiting    1: those that wait to be accepted are among them, as connections.ec counts; 0: a server's own
+ *                          number, to which they are added
  *          completed       connections ended so far: the same
  *          patience_ns     how long a connection may wait for the server
  *          fixed_connections, fixed_queue   thresholds given by somebody; 0: found
@@ -54,7 +56,10 @@ int main()
     attr.queue_limit = attr.fixed_queue > 0 ? attr.fixed_queue : found / 2;
     attr.accept_queue = input.accept_queue;
     attr.syns += 1;
-    if (attr.numconnects > attr.connections_limit && input.accept_queue > attr.queue_limit) {
+    long open = attr.numconnects;
+    if (!attr.with_waiting)
+        open += input.accept_queue;
+    if (open > attr.connections_limit && input.accept_queue > attr.queue_limit) {
         attr.dropped += 1;
         return 0;
     }

@@ -43,6 +43,7 @@ impl Handler {
 fn controller() -> Handler {
     let mut handler = Handler::new(include_str!("../handlers/overload.ec"), REQUEST);
     *handler.word("patience_ns") = 100_000_000;
+    *handler.word("with_waiting") = 1;
     handler
 }
 
@@ -123,7 +124,8 @@ impl Model {
 
     fn lets_in(&mut self, at: u64) -> bool {
         let Some(controller) = &mut self.controller else { return true };
-        *controller.word("numconnects") = (self.queue.len() + self.accepted.len()) as i64;
+        let waiting = if *controller.word("with_waiting") == 1 { self.queue.len() } else { 0 };
+        *controller.word("numconnects") = (waiting + self.accepted.len()) as i64;
         *controller.word("completed") = self.completed as i64;
         let mut event = at.to_le_bytes().to_vec();
         event.extend_from_slice(&(self.queue.len() as u32).to_le_bytes());
@@ -153,6 +155,15 @@ fn under_overload_the_server_completes_what_it_can_whatever_a_request_costs() {
             }
         }
     }
+}
+
+#[test]
+fn a_servers_own_count_without_those_that_wait_does_as_well() {
+    let mut own = controller();
+    *own.word("with_waiting") = 0;
+    let cost = SECOND / 200;
+    let model = Model::run(Accepts::All, cost, 3.0, Some(own));
+    assert!(model.goodput(cost) > 0.9 && model.median_wait() < SECOND / 4, "{:.2}", model.goodput(cost));
 }
 
 #[test]

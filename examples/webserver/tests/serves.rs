@@ -2,11 +2,56 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-const BACKENDS: [&str; 3] = ["select", "poll", "epoll"];
+use qfabric_client::Nanos;
+use qfabric_daemon::{Config, Embedded};
+use qfabric_linux::testing::{live_lock, may_reserve};
+
 const PATIENCE: Duration = Duration::from_millis(600);
+
+/// A daemon for the tests that run at the same time; the last one ends it. Without the rights for one, the back end
+/// `ecalls` is left out.
+#[derive(Debug)]
+struct Place {
+    daemon: Option<Embedded>,
+    _folder: tempfile::TempDir,
+    _alone: std::fs::File,
+}
+
+impl Place {
+    fn shared() -> Arc<Place> {
+        static SHARED: Mutex<Weak<Place>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let made = Arc::new(Place::new());
+            *shared = Arc::downgrade(&made);
+            made
+        })
+    }
+
+    fn new() -> Place {
+        let (folder, alone) = (tempfile::tempdir().unwrap(), live_lock());
+        let mut config = Config::default().in_directory(folder.path());
+        config.log.filter = "error".into();
+        config.control.budget = Nanos::ZERO;
+        let daemon = may_reserve().then(|| Embedded::start(config).unwrap());
+        Place { daemon, _folder: folder, _alone: alone }
+    }
+
+    fn backends(&self) -> Vec<&'static str> {
+        let all = ["select", "poll", "epoll", "ecalls"];
+        all.into_iter().take(if self.daemon.is_some() { 4 } else { 3 }).collect()
+    }
+
+    fn start(&self, backend: &str, options: &[&str]) -> Server {
+        let socket = self.daemon.as_ref().map_or(Path::new("none"), |daemon| daemon.socket());
+        Server::start(backend, &[&["--socket", socket.to_str().unwrap()], options].concat())
+    }
+}
 
 struct Server {
     child: Child,
@@ -92,26 +137,29 @@ fn every_back_end_gives_the_same_answers_to_the_same_bytes() {
         &[long.as_bytes()],
         &[b"\r\n\r\nGET / HTTP/1.1\nConnection: close\n\n"],
     ];
-    let servers = BACKENDS.map(|backend| Server::start(backend, &[]));
+    let place = Place::shared();
+    let servers: Vec<_> = place.backends().into_iter().map(|backend| place.start(backend, &[])).collect();
     for conversation in conversations {
-        let [first, others @ ..] = servers.each_ref().map(|server| ask(server, conversation));
-        assert!(first.starts_with("HTTP/1.1 "), "{first:?}");
-        assert!(others.iter().all(|other| *other == first), "{others:?} instead of {first:?}");
+        let said: Vec<_> = servers.iter().map(|server| ask(server, conversation)).collect();
+        assert!(said[0].starts_with("HTTP/1.1 "), "{said:?}");
+        assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
     }
 }
 
 #[test]
 fn garbage_after_a_request_does_not_cost_its_answer() {
-    for backend in BACKENDS {
-        let said = ask(&Server::start(backend, &[]), &[b"GET / HTTP/1.1\r\n\r\n\x00\xff\r\n\r\n"]);
+    let place = Place::shared();
+    for backend in place.backends() {
+        let said = ask(&place.start(backend, &[]), &[b"GET / HTTP/1.1\r\n\r\n\x00\xff\r\n\r\n"]);
         assert!(said.starts_with("HTTP/1.1 200 ") && said.contains("HTTP/1.1 400 "), "{backend}: {said}");
     }
 }
 
 #[test]
 fn who_says_nothing_or_not_enough_is_closed_while_others_are_served() {
-    for backend in BACKENDS {
-        let server = Server::start(backend, &[]);
+    let place = Place::shared();
+    for backend in place.backends() {
+        let server = place.start(backend, &[]);
         let begin = Instant::now();
         let (mut silent, mut dripping) = (server.connect(), server.connect());
         let drip = dripping.try_clone().unwrap();
@@ -131,8 +179,9 @@ fn who_says_nothing_or_not_enough_is_closed_while_others_are_served() {
 
 #[test]
 fn a_client_that_has_ended_its_side_still_gets_its_answer() {
-    for backend in BACKENDS {
-        let server = Server::start(backend, &[]);
+    let place = Place::shared();
+    for backend in place.backends() {
+        let server = place.start(backend, &[]);
         let mut client = server.connect();
         client.write_all(b"GET /work HTTP/1.1\r\n\r\n").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -145,8 +194,9 @@ fn a_slow_reader_gets_a_large_page_whole_while_others_are_served() {
     let page = tempfile::NamedTempFile::new().unwrap();
     let size = 8 << 20;
     std::fs::write(page.path(), vec![b'#'; size]).unwrap();
-    for backend in BACKENDS {
-        let server = Server::start(backend, &["--page", page.path().to_str().unwrap()]);
+    let place = Place::shared();
+    for backend in place.backends() {
+        let server = place.start(backend, &["--page", page.path().to_str().unwrap()]);
         let mut slow = server.connect();
         slow.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         std::thread::sleep(PATIENCE / 4);
@@ -157,8 +207,9 @@ fn a_slow_reader_gets_a_large_page_whole_while_others_are_served() {
 
 #[test]
 fn beyond_the_bound_connections_wait_for_one_that_leaves() {
-    for backend in BACKENDS {
-        let server = Server::start(backend, &["--connections", "2"]);
+    let place = Place::shared();
+    for backend in place.backends() {
+        let server = place.start(backend, &["--connections", "2"]);
         let mut clients = [server.connect(), server.connect()];
         for client in &mut clients {
             client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -176,8 +227,9 @@ fn beyond_the_bound_connections_wait_for_one_that_leaves() {
 
 #[test]
 fn a_server_told_to_end_finishes_its_answers_and_says_what_it_did() {
-    for backend in BACKENDS {
-        let mut server = Server::start(backend, &["--work-rounds", "200000000"]);
+    let place = Place::shared();
+    for backend in place.backends() {
+        let mut server = place.start(backend, &["--work-rounds", "200000000"]);
         let (mut busy, mut idle) = (server.connect(), server.connect());
         idle.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         assert!(one_reply(&mut idle).contains("keep-alive"));
@@ -207,4 +259,39 @@ fn nonsense_is_refused_by_name() {
         let said = String::from_utf8(output.unwrap().stderr).unwrap();
         assert!(said.contains(named), "{said}");
     }
+}
+
+#[test]
+fn a_back_end_without_its_daemon_says_how_to_get_one() {
+    let output = Command::new(env!("CARGO_BIN_EXE_qfabric-webserver"))
+        .args(["--listen", "127.0.0.1:0", "--backend", "ecalls", "--socket", "/no/such.sock"])
+        .output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("/no/such.sock") && said.contains("qfabric daemon"), "{said}");
+}
+
+/// The controller before this server: fixed work, four times what the server can do, for a second.
+#[test]
+fn an_overloaded_server_has_requests_dropped_and_leaves_nothing_behind() {
+    let place = Place::shared();
+    let Some(daemon) = &place.daemon else { return };
+    let client = qfabric_client::Client::connect_to(daemon.socket()).unwrap();
+    let mut server = place.start("ecalls", &["--overload", "lo", "--wait", "20ms", "--work-rounds", "20000000"]);
+    let subscriptions = client.subscriptions().unwrap();
+    assert!(subscriptions.iter().any(|s| s.service == "tcp.accept"), "{subscriptions:?}");
+    let until = Instant::now() + Duration::from_secs(1);
+    let mut clients = Vec::new();
+    while Instant::now() < until {
+        clients.extend(TcpStream::connect_timeout(&server.address, Duration::from_millis(30)).map(|mut client| {
+            client.write_all(b"GET /work HTTP/1.0\r\n\r\n").unwrap();
+            client
+        }));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let counters = client.subscriptions().unwrap().remove(0).counters;
+    assert!(counters.blocked > 0 && counters.passed > 0 && counters.faults == 0, "{counters:?}");
+    drop(clients);
+    server.terminate();
+    assert!(server.ended().0.success());
+    assert_eq!(client.subscriptions().unwrap(), []);
 }

@@ -156,6 +156,7 @@ fn cutting(args: &Args, interfaces: &str) -> Subscribe {
         .option("interface", interfaces)
         .option("drop", "yes")
         .attribute("patience_ns", i64::try_from(args.wait.get()).unwrap_or(i64::MAX))
+        .attribute("with_waiting", 1)
         .attribute("fixed_connections", args.connections.unwrap_or(0).into())
         .attribute("fixed_queue", args.queue.unwrap_or(0).into())
         .code(OVERLOAD)

@@ -1,5 +1,7 @@
 //! What a user meets at the terminal, asserted on the real binary: exit codes, JSON shapes, error texts.
 
+mod ecode;
+mod guard;
 mod harness;
 mod live;
 mod pages;

@@ -20,9 +20,21 @@ pub struct Running {
 
 /// `program` on that CPU, asked to end when this program dies.
 pub fn command(program: &Path, cpu: usize) -> Command {
+    let mut command = tied();
+    command.args(["taskset", "-c", &cpu.to_string()]).arg(program);
+    command
+}
+
+/// The same on any CPU: the daemon's control thread cannot hold its reservation on a subset of the CPUs.
+pub fn command_anywhere(program: &Path) -> Command {
+    let mut command = tied();
+    command.arg(program);
+    command
+}
+
+fn tied() -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "taskset", "-c", &cpu.to_string()]).arg(program);
-    command.stdin(Stdio::null());
+    command.args(["--pdeathsig", "TERM"]).stdin(Stdio::null());
     command
 }
 

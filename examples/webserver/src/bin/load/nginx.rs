@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_page_is_as_long_as_its_cost_asks_for() {
-        let site = Site::new(1, 6_000_000).unwrap();
+        let site = Site::new(1, 11_500_000).unwrap();
         let page = fs::read_to_string(site.folder.path().join("work")).unwrap();
         assert_eq!(page.len(), 100_000);
         assert!(page.starts_with("1: ") && page.contains("\n1000: "));

@@ -35,9 +35,9 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(qfabric: &Path, cpu: usize) -> Result<Daemon> {
+    fn start(qfabric: &Path) -> Result<Daemon> {
         let folder = tempfile::tempdir().context("cannot make a folder for the daemon")?;
-        let mut command = child::command(qfabric, cpu);
+        let mut command = child::command_anywhere(qfabric);
         command.args(["daemon", "--directory"]).arg(folder.path()).stderr(Stdio::null());
         let daemon = Daemon { _running: Running::start("qfabric daemon", &mut command)?, folder };
         let sockets = ["qfabric.sock", "ecalls.sock"].map(|name| daemon.folder.path().join(name));
@@ -68,7 +68,7 @@ impl Stable {
         }
         let qfabric = options.qfabric.clone().or_else(|| beside("qfabric").ok()).unwrap_or("qfabric".into());
         let needs_daemon = options.servers.iter().any(|server| server.uses_daemon());
-        let daemon = needs_daemon.then(|| Daemon::start(&qfabric, options.client_cpu)).transpose()?;
+        let daemon = needs_daemon.then(|| Daemon::start(&qfabric)).transpose()?;
         Ok(Stable {
             site: nginx::Site::new(options.port, options.work.get())?,
             work: Work::of(Duration::from_nanos(options.work.get())),
@@ -116,7 +116,7 @@ impl Stable {
     }
 
     fn guard(&self, options: &Options) -> Result<Running> {
-        let mut command = child::command(&self.qfabric, options.client_cpu);
+        let mut command = child::command_anywhere(&self.qfabric);
         command.args(["guard", "--json", "--listen", &format!("127.0.0.1:{}", options.port)]);
         Running::start_until("qfabric guard", &mut command, "{")
             .context("the guard needs root and a built qfabric (cargo build --release -p qfabric-cli, or --qfabric)")
