@@ -52,10 +52,11 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// A daemon of our own.
-struct Daemon(Child);
+pub struct Daemon(Child);
 
 impl Daemon {
-    fn start(folder: &Path, config: &str) -> Daemon {
+    /// Starts it in `folder`, with the configuration `config`.
+    pub fn start(folder: &Path, config: &str) -> Daemon {
         std::fs::write(folder.join("daemon.toml"), config).unwrap();
         let runtime = folder.join("qfabric");
         let mut command = qfabric(folder);

@@ -2,7 +2,26 @@
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 9] = ["run", "probe", "doctor", "status", "top", "daemon", "restore", "sim control", "demo"];
+const COMMANDS: [&str; 18] = [
+    "run",
+    "probe",
+    "doctor",
+    "status",
+    "top",
+    "daemon",
+    "restore",
+    "sim control",
+    "demo",
+    "services",
+    "ecode check",
+    "ecode fmt",
+    "ecode run",
+    "ecode install",
+    "ecode ls",
+    "ecode rm",
+    "ecode trace",
+    "guard",
+];
 
 #[test]
 fn every_command_explains_itself_with_an_example() {

@@ -1,0 +1,150 @@
+//! `services` and `ecode …`: what needs no kernel, and what does, on the real one.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{Answer, qfabric};
+use crate::live::Daemon;
+
+/// A folder with the files `(name, content)`.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        std::fs::write(folder.path().join(name), content).unwrap();
+    }
+    folder
+}
+
+/// Runs the binary in `folder`.
+fn run(folder: &TempDir, words: &[&str]) -> Answer {
+    Answer::of(qfabric(folder.path()).args(words).current_dir(folder.path()))
+}
+
+/// The kernel to ourselves; none where it has nothing for us.
+fn live() -> Option<File> {
+    let lock = qfabric_linux::testing::live_lock();
+    (qfabric_linux::testing::may_reserve() && qfabric_linux::ecalls::Kernel::open().is_ok()).then_some(lock)
+}
+
+const SUM: &str = "struct input { int a; };\nstatic long sum;\nsum += input.a;\nattr.calls += 1;\nreturn sum;\n";
+
+#[test]
+fn a_good_program_is_measured_and_a_wrong_one_shown_with_its_line() {
+    let folder = folder(&[("sum.ec", SUM), ("bad.ec", "struct input { int a; };\nreturn input.b;\n")]);
+    run(&folder, &["ecode", "check", "sum.ec"]).expect(0, &["sum.ec: good", "8 bytes that persist", "calls"]);
+    run(&folder, &["ecode", "check", "sum.ec", "--asm"]).expect(0, &["exit", "ldx"]);
+    let summary = run(&folder, &["ecode", "check", "sum.ec", "--json"]).json();
+    assert!(summary["instructions"].as_u64().unwrap() > 3 && summary["attributes"] == json!(["calls"]), "{summary}");
+    run(&folder, &["ecode", "check", "bad.ec"]).expect(2, &["bad.ec:2:14", "no member `b`", "help"]);
+    run(&folder, &["ecode", "check", "none.ec"]).expect(2, &["none.ec", "No such file"]);
+    run(&folder, &["ecode", "check"]).expect(2, &["--code"]);
+    run(&folder, &["ecode", "check", "--code", "return 1;", "--service", "no.such"]).expect(2, &["no.such", "timer"]);
+}
+
+#[test]
+fn ten_megabytes_of_source_are_refused_at_once() {
+    let folder = folder(&[("long.ec", &"x += 1;\n".repeat(1_300_000))]);
+    let started = Instant::now();
+    run(&folder, &["ecode", "check", "long.ec"]).expect(2, &["long.ec", "bytes"]);
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_program_runs_the_same_in_user_space_whatever_runs_it() {
+    let folder =
+        folder(&[("sum.ec", SUM), ("in.json", r#"[{"a": 3}, {"a": 4}]"#), ("far.json", r#"{"a": 99999999999}"#)]);
+    for engine in ["interp", "jit"] {
+        let line = ["ecode", "run", "sum.ec", "--input", "in.json", "--engine", engine, "--attr", "calls=5", "--json"];
+        let report = run(&folder, &line).json();
+        let verdicts: Vec<_> = report["calls"].as_array().unwrap().iter().map(|call| call["verdict"].clone()).collect();
+        assert_eq!((verdicts, &report["attributes"]["calls"]), (vec![json!(3), json!(7)], &json!(7)), "{engine}");
+    }
+    run(&folder, &["ecode", "run", "sum.ec", "--input", "far.json"]).expect(2, &["event 1", "a is 99999999999"]);
+    run(&folder, &["ecode", "run", "sum.ec", "--attr", "x=1"]).expect(2, &["no attribute x", "calls"]);
+    run(&folder, &["ecode", "run", "--code", "int i; return 1 / i;"]).expect(1, &["Division in line 1"]);
+    let call = ["ecode", "run", "--code", "int f(int r) { return r * 4; } int g(int d) { return d; }", "--call", "f"];
+    run(&folder, &call).expect(0, &["verdict 0"]);
+}
+
+#[test]
+fn texts_are_laid_out_and_checked_for_it() {
+    let folder = folder(&[("f.ec", "if(input.a>1)return 1;  // large\nreturn 0;")]);
+    run(&folder, &["ecode", "fmt", "f.ec", "--check"]).expect(1, &["f.ec", "--write"]);
+    run(&folder, &["ecode", "fmt", "f.ec", "--write"]).expect(0, &[]);
+    run(&folder, &["ecode", "fmt", "f.ec", "--check"]).expect(0, &[]);
+    run(&folder, &["ecode", "fmt", "f.ec"]).expect(0, &["if (input.a > 1)", "// large"]);
+}
+
+#[test]
+fn without_a_daemon_installing_says_so() {
+    let folder = folder(&[]);
+    let line = ["ecode", "install", "--code", "return 1;", "--service", "timer"];
+    run(&folder, &line).expect(4, &["no daemon", "qfabric daemon"]);
+    run(&folder, &["ecode", "ls"]).expect(4, &["no daemon"]);
+}
+
+#[test]
+fn a_trace_needs_no_daemon_and_ends_at_ctrl_c() {
+    let Some(_lock) = live() else { return };
+    let folder = folder(&[]);
+    let trace = ["ecode", "trace", "--service", "timer", "--option", "period=5ms", "--json"];
+    let three = run(&folder, &[&trace[..], &["--code", "return input.count > 2;", "--count", "3"]].concat());
+    let counts: Vec<Value> =
+        three.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"]["count"].clone()).collect();
+    assert_eq!((three.code, counts), (0, vec![json!(3), json!(4), json!(5)]));
+
+    let mut endless = qfabric(folder.path()).args(trace).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(endless.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    kill_process(Pid::from_child(&endless), Signal::INT).unwrap();
+    assert!(endless.wait().unwrap().code() == Some(0) && first.contains("\"count\":1"), "{first}");
+    run(&folder, &["ecode", "trace", "--service", "timer"]).expect(3, &["period"]);
+    run(&folder, &["ecode", "trace", "--service", "no.such"]).expect(3, &["no.such", "qfabric services"]);
+}
+
+#[test]
+fn what_is_installed_is_listed_until_it_is_removed_or_its_process_ends() {
+    let Some(_lock) = live() else { return };
+    let folder = folder(&[("w.ec", "attr.wakes += 1; return 0;")]);
+    let _daemon = Daemon::start(folder.path(), "");
+    let mut sleeper = std::process::Command::new("sh").args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let install = ["ecode", "install", "w.ec", "--service", "sched.wakeup", "--pid", &pid, "--json"];
+    let (first, second) = (run(&folder, &install).json(), run(&folder, &install).json());
+    assert_eq!(first["in_kernel"], json!(["k_code"]), "{first}");
+    let list = || run(&folder, &["ecode", "ls", "--json"]).json();
+    let until = Instant::now() + Duration::from_secs(10);
+    while list()[0]["counters"]["events"].as_u64() < Some(2) {
+        assert!(Instant::now() < until, "no wake-up was seen: {}", list());
+    }
+    assert!(list()[0]["attributes"][0][1].as_i64().unwrap() >= 2);
+    run(&folder, &["ecode", "ls"]).expect(0, &["sched.wakeup", &pid, "kernel", "active"]);
+    run(&folder, &["ecode", "rm", &first["id"].to_string()]).expect(0, &[]);
+    run(&folder, &["ecode", "rm", &first["id"].to_string()])
+        .expect(3, &["there is no subscription", "qfabric ecode ls"]);
+    assert_eq!(list()[0]["id"], second["id"]);
+    sleeper.kill().and_then(|()| sleeper.wait()).unwrap();
+    while list() != json!([]) {
+        assert!(Instant::now() < until, "it outlived its process: {}", list());
+    }
+    let refused = ["ecode", "install", "--code", "return input.nope;", "--service", "sched.wakeup"];
+    run(&folder, &refused).expect(2, &["no member `nope`", "--code:1:14"]);
+    assert_eq!(list(), json!([]));
+}
+
+#[test]
+fn services_are_listed_with_their_formats() {
+    let Some(_lock) = live() else { return };
+    let folder = folder(&[]);
+    run(&folder, &["services"]).expect(0, &["sched.wakeup", "net.rx", "sched.deadline_miss", "kernel", "daemon"]);
+    run(&folder, &["services", "net.rx"]).expect(0, &["struct net_rx", "interface (required)", "destination_port"]);
+    let list = run(&folder, &["services", "--json"]).json();
+    assert!(list.as_array().unwrap().len() >= 14);
+    run(&folder, &["services", "no.such"]).expect(2, &["no.such", "timer"]);
+}

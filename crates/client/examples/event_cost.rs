@@ -1,0 +1,102 @@
+//! What an event costs and how long it takes, way by way, under a daemon of this process's own. Needs root.
+//!
+//! `cargo run --release -p qfabric-client --example event_cost`
+
+use std::time::{Duration, Instant};
+
+use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Signals, Subscribe, Subscription};
+use qfabric_client::{Client, Nanos, clock};
+use qfabric_daemon::{Config, Embedded};
+
+const ROUNDS: usize = 2_000;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Before the daemon's threads are made: they keep it waiting, too.
+    let signals = Signals::keep(40)?;
+    let daemon = Embedded::start(Config::default())?;
+    let client = Client::connect_to(daemon.socket())?;
+    let ecalls = Ecalls::connect(&client)?;
+    let own = ecalls.register_service("cost.event", "", "struct event { unsigned long time; };", false)?;
+    println!("{:<52} {:>9} {:>9}", "way (µs)", "p50", "p99");
+    show("raise_event: the caller's time, nobody subscribed", rounds(|| timed(|| raise(&own))));
+    let memory = || Subscribe::to("cost.event").memory_up(MemoryUp::default());
+    let mut plain = ecalls.subscribe(&memory())?;
+    show("raised to read, reader looks at the flag", rounds(|| spun(&own, &mut plain)));
+    show("raised to read, reader sleeps", rounds(|| slept(&own, &mut plain)));
+    plain.unsubscribe()?;
+    let mut filtered = ecalls.subscribe(&memory().code("return input.time != 0;"))?;
+    show("… behind a handler, reader looks at the flag", rounds(|| spun(&own, &mut filtered)));
+    filtered.unsubscribe()?;
+    let mut threaded =
+        ecalls.subscribe(&Subscribe::to("cost.event").thread().code("return 1;").memory_up(MemoryUp::default()))?;
+    show("… behind a handler thread, reader looks at the flag", rounds(|| spun(&own, &mut threaded)));
+    threaded.unsubscribe()?;
+    let told = ecalls.subscribe(&Subscribe::to("cost.event").signal(40))?;
+    show("raised to signal", rounds(|| signalled(&own, &signals)));
+    told.unsubscribe()?;
+    let switches = Subscribe::to("sched.wakeup").code("attr.wakes += 1; attr.last = input.time; return 0;");
+    show(
+        "subscribe and unsubscribe: text to running in the kernel",
+        (0..100).map(|_| installed(&ecalls, &switches)).collect(),
+    );
+    let held = ecalls.subscribe(&switches)?;
+    let wakes = ecalls.attribute("wakes")?;
+    show("fast user-ECall: a thousand stores", rounds(|| timed(|| (0..1000).for_each(|value| wakes.set(value)))));
+    drop(held);
+    Ok(())
+}
+
+fn rounds(mut round: impl FnMut() -> f64) -> Vec<f64> {
+    (0..ROUNDS).map(|_| round()).collect()
+}
+
+fn show(what: &str, mut micros: Vec<f64>) {
+    micros.sort_by(f64::total_cmp);
+    let at = |part: usize| micros[(micros.len() - 1) * part / 100];
+    println!("{what:<52} {:>9.1} {:>9.1}", at(50), at(99));
+}
+
+fn timed(act: impl FnOnce()) -> f64 {
+    let started = Instant::now();
+    act();
+    started.elapsed().as_nanos() as f64 / 1e3
+}
+
+fn raise(own: &OwnService) {
+    let now = clock::now().get();
+    while own.raise_event(-1, &now.to_le_bytes(), Nanos::ZERO, false).is_err() {
+        std::thread::yield_now();
+    }
+}
+
+/// Microseconds since the moment that the event carries.
+fn age(data: &[u8]) -> f64 {
+    let raised = u64::from_le_bytes(data[..8].try_into().expect("eight bytes"));
+    clock::now().get().saturating_sub(raised) as f64 / 1e3
+}
+
+fn spun(own: &OwnService, events: &mut Subscription) -> f64 {
+    raise(own);
+    loop {
+        if let Some(event) = events.try_next() {
+            return age(event.data);
+        }
+        std::hint::spin_loop();
+    }
+}
+
+fn slept(own: &OwnService, events: &mut Subscription) -> f64 {
+    raise(own);
+    events.next(PATIENCE).ok().flatten().map_or(f64::NAN, |event| age(event.data))
+}
+
+fn signalled(own: &OwnService, signals: &Signals) -> f64 {
+    raise(own);
+    signals.next(PATIENCE).ok().flatten().map_or(f64::NAN, |value| age(&value.to_le_bytes()))
+}
+
+fn installed(ecalls: &Ecalls, wanted: &Subscribe) -> f64 {
+    let made = ecalls.subscribe(wanted).expect("it can be installed");
+    made.info().installed_in_us as f64
+}
