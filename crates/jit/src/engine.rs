@@ -3,7 +3,7 @@
 use std::io;
 use std::panic::resume_unwind;
 
-use qfabric_ecode::bpf::{Asm, Exits, Layout, TooLarge, generate};
+use qfabric_ecode::bpf::{Asm, Code, Exits, Layout, TooLarge, generate};
 use qfabric_ecode::{Engine, Fault, Limits, Program, World};
 
 use crate::code::Machine;
@@ -18,6 +18,16 @@ pub enum JitError {
     /// No memory, or no compiler for this processor.
     #[error("no machine code could be made: {0}; the interpreter (`--engine interp`) runs the same program")]
     Memory(#[from] io::Error),
+}
+
+/// The program as eBPF for user space: what is compiled. Its `Display` is a listing.
+pub fn assemble(program: &Program, limits: Limits) -> Result<Code, TooLarge> {
+    let mut asm = Asm::new();
+    let exits = Exits { done: asm.label(), fault: asm.label() };
+    prologue(&mut asm);
+    generate(&mut asm, program, &mut User, limits, exits);
+    epilogue(&mut asm, exits);
+    asm.finish()
 }
 
 /// Runs a program as machine code.
@@ -37,14 +47,8 @@ impl Jit {
     /// Compiles a program as [`qfabric_ecode::compile`] gives it; its statics and attributes are as at the beginning.
     pub fn new(program: &Program, limits: Limits) -> Result<Jit, JitError> {
         let layout = Layout::of(program);
-        let mut asm = Asm::new();
-        let exits = Exits { done: asm.label(), fault: asm.label() };
-        prologue(&mut asm);
-        generate(&mut asm, program, &mut User, limits, exits);
-        epilogue(&mut asm, exits);
-        let machine = Machine::compile(&asm.finish()?)?;
         Ok(Jit {
-            machine,
+            machine: Machine::compile(&assemble(program, limits)?)?,
             has_output: program.output.is_some(),
             frame: vec![0; layout.size as usize / 8],
             layout,

@@ -10,4 +10,4 @@ mod code;
 mod engine;
 mod host;
 
-pub use engine::{Jit, JitError};
+pub use engine::{Jit, JitError, assemble};

@@ -42,8 +42,8 @@ pub struct Asm {
     labels: Vec<Target>,
     /// Instruction and the label it jumps to, in order.
     jumps: Vec<(usize, Label)>,
-    /// Where the latest label stands.
-    last_bound: usize,
+    /// Labels that stand here, behind the last instruction.
+    here: Vec<Label>,
     unreachable: bool,
 }
 
@@ -77,14 +77,16 @@ impl Asm {
         Label(self.labels.len() as u32 - 1)
     }
 
-    /// The label stands here: before the next instruction. A jump to it that would stand right here is taken back.
+    /// The label stands here: before the next instruction. A jump to here that would stand right before is taken back.
     pub fn bind(&mut self, label: Label) {
-        self.take_back_jump_to(label);
         let target = &mut self.labels[label.0 as usize];
         assert!(target.at.is_none(), "a label is bound once");
         target.at = Some(self.insns.len());
         self.unreachable &= !target.used;
-        self.last_bound = self.insns.len();
+        self.here.push(label);
+        while self.ends_with_jump_to_here() {
+            self.take_back_jump();
+        }
     }
 
     /// Whether control can come here.
@@ -242,13 +244,18 @@ impl Asm {
         self.push(code, dst, src, 0, imm);
     }
 
-    fn take_back_jump_to(&mut self, label: Label) {
-        let here = self.insns.len();
-        let is_last = self.jumps.last().is_some_and(|&(at, to)| at + 1 == here && to == label);
-        if is_last && self.insns[here - 1].code == class::JMP && self.last_bound < here {
-            self.insns.pop();
-            self.jumps.pop();
-            self.unreachable = false;
+    fn ends_with_jump_to_here(&self) -> bool {
+        let last = self.insns.len().wrapping_sub(1);
+        let jump = self.jumps.last().filter(|(at, to)| *at == last && self.here.contains(to));
+        jump.is_some() && self.insns[last].code == class::JMP
+    }
+
+    fn take_back_jump(&mut self) {
+        self.insns.pop();
+        self.jumps.pop();
+        self.unreachable = false;
+        for label in &self.here {
+            self.labels[label.0 as usize].at = Some(self.insns.len());
         }
     }
 
@@ -278,6 +285,7 @@ impl Asm {
         if self.unreachable {
             return;
         }
+        self.here.clear();
         self.insns.push(Insn { code, dst: dst.0, src: src.0, off, imm });
     }
 }
@@ -331,6 +339,20 @@ mod tests {
         asm.bind(end);
         asm.exit();
         assert_eq!(asm.finish().unwrap().insns.len(), 3);
+    }
+
+    #[test]
+    fn other_labels_move_with_a_jump_that_is_taken_back() {
+        let mut asm = Asm::new();
+        let (other, unused, end) = (asm.label(), asm.label(), asm.label());
+        asm.jump_if(Jmp::Eq, Reg::R1, 0, other);
+        asm.jump(end);
+        asm.bind(other);
+        asm.bind(unused);
+        asm.bind(end);
+        asm.exit();
+        let code = asm.finish().unwrap();
+        assert_eq!((code.insns.len(), code.insns[0].off), (2, 0));
     }
 
     #[test]
