@@ -65,6 +65,8 @@ impl Checker<'_> {
 
     fn compute(&mut self, name: &str, values: Vec<hir::Expr>, written: &[Expr], span: Span) -> Checked<hir::Expr> {
         let line = self.line(span);
+        let shifted = |op, value| fold::binary(op, value, constant(POINT, Scalar::I32), line);
+        let product = |a, b| fold::binary(BinaryOp::Mul, long(a), long(b), line);
         match (name, <[hir::Expr; 3]>::try_from(filled(values)).expect("at most three arguments")) {
             ("now", _) => Ok(host(Builtin::Now, Scalar::U64)),
             ("pid", _) => Ok(host(Builtin::Pid, Scalar::I32)),
@@ -74,20 +76,13 @@ impl Checker<'_> {
             ("max", [a, b, _]) => self.choose(CompareOp::Gt, a, b, span),
             ("clamp", [x, low, high]) => self.clamp(x, low, high, span),
             ("abs", [x, ..]) => self.absolute(x, span),
-            ("fx_from", [x, ..]) => Ok(fold::binary(BinaryOp::Shl, long(x), constant(POINT, Scalar::I32), line)),
-            ("fx_to_int", [x, ..]) => Ok(fold::binary(BinaryOp::Shr, long(x), constant(POINT, Scalar::I32), line)),
-            ("fx_mul", [a, b, _]) => {
-                let product = fold::binary(BinaryOp::Mul, long(a), long(b), line);
-                Ok(fold::binary(BinaryOp::Shr, product, constant(POINT, Scalar::I32), line))
-            }
-            ("fx_div", [a, b, _]) => {
-                let scaled = fold::binary(BinaryOp::Shl, long(a), constant(POINT, Scalar::I32), line);
-                self.divide(scaled, b, written[1].span, line)
-            }
+            ("fx_from", [x, ..]) => Ok(shifted(BinaryOp::Shl, long(x))),
+            ("fx_to_int", [x, ..]) => Ok(shifted(BinaryOp::Shr, long(x))),
+            ("fx_mul", [a, b, _]) => Ok(shifted(BinaryOp::Shr, product(a, b))),
+            ("fx_div", [a, b, _]) => self.divide(shifted(BinaryOp::Shl, long(a)), b, written[1].span, line),
             (_, [a, b, c]) => {
                 debug_assert_eq!(name, "mul_div");
-                let product = fold::binary(BinaryOp::Mul, long(a), long(b), line);
-                self.divide(product, c, written[2].span, line)
+                self.divide(product(a, b), c, written[2].span, line)
             }
         }
     }

@@ -134,20 +134,21 @@ impl Checker<'_> {
                 let value = Box::new(cast(value, Scalar::I64));
                 Ok(hir::Expr { kind: hir::ExprKind::SetAttr(number, value), ty: Scalar::I64 })
             }
-            (Target::Memory(location), Value::Whole(whole)) if !matches!(location.ty, Type::Scalar(_)) => {
-                debug_assert!(whole.ty.size() > 0);
-                let error = Diagnostic::new(span, "a whole structure is copied by a statement of its own", "not here");
-                let written = self.quote(span);
-                self.fail(error.help(format!("write the copy as a statement before: `{written};`")))
-            }
-            (Target::Memory(location), Value::Whole(whole)) => {
-                self.fail_kinds(left, right, &location.ty.to_string(), &article(&whole.ty))
-            }
+            (Target::Memory(location), Value::Whole(whole)) => match location.ty {
+                Type::Scalar(ty) => self.fail_kinds(left, right, ty.c_name(), &article(&whole.ty)),
+                _ => self.fail_copy(span),
+            },
             (Target::Attribute(_), Value::Whole(whole)) => {
                 self.fail_kinds(left, right, "attribute (a `long`)", &article(&whole.ty))
             }
             (_, Value::Nothing(_)) => self.number(right),
         }
+    }
+
+    fn fail_copy<T>(&mut self, span: Span) -> Checked<T> {
+        let error = Diagnostic::new(span, "a whole structure is copied by a statement of its own", "not here");
+        let written = self.quote(span);
+        self.fail(error.help(format!("write the copy as a statement before: `{written};`")))
     }
 
     fn fail_kinds<T>(&mut self, left: &Expr, right: &Expr, to: &str, from: &str) -> Checked<T> {
