@@ -1,0 +1,105 @@
+//! memory_down: attributes, and values whose handling waits for a chosen moment.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use super::{ATTRIBUTES, DEFERRED};
+
+/// memory_down: the application's attributes and the values of its deferred calls. All zeros at first.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Down {
+    attribute: [AtomicI64; ATTRIBUTES],
+    head: AtomicU32,
+    _unused: AtomicU32,
+    tail: AtomicU32,
+    _pad: [AtomicU32; 13],
+    value: [AtomicI64; DEFERRED],
+}
+
+const _: () = assert!(size_of::<Down>() == 1088 && DEFERRED.is_power_of_two());
+
+/// Deferred values are queued faster than their moment comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{DEFERRED} deferred values wait already; the kernel takes them at the moment chosen with `when`")]
+pub struct DeferredFull;
+
+impl Down {
+    /// Bytes from the area's beginning to the number of values queued.
+    pub const HEAD: u32 = 512;
+    /// To the number of values taken, as last told by the kernel.
+    pub const TAIL: u32 = 520;
+    /// To the values.
+    pub const VALUES: u32 = 576;
+
+    /// An attribute's value; 0 beyond the last one.
+    pub fn attribute(&self, number: usize) -> i64 {
+        self.attribute.get(number).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// A fast user-ECall: handlers in the kernel see the value from now on. `false`: there is no such number.
+    pub fn set_attribute(&self, number: usize, value: i64) -> bool {
+        self.attribute.get(number).map(|word| word.store(value, Ordering::Release)).is_some()
+    }
+
+    /// Adds to an attribute in one step; the new value.
+    pub fn add_attribute(&self, number: usize, by: i64) -> Option<i64> {
+        Some(self.attribute.get(number)?.fetch_add(by, Ordering::AcqRel).wrapping_add(by))
+    }
+
+    /// A deferred user-ECall: the value waits for the next chosen moment, together with others. One thread at a
+    /// time may queue.
+    pub fn defer(&self, value: i64) -> Result<(), DeferredFull> {
+        let head = self.head.load(Ordering::Relaxed);
+        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) as usize >= DEFERRED {
+            return Err(DeferredFull);
+        }
+        self.value[head as usize % DEFERRED].store(value, Ordering::Relaxed);
+        self.head.store(head.wrapping_add(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Deferred values that wait.
+    pub fn deferred(&self) -> u32 {
+        self.head.load(Ordering::Relaxed).wrapping_sub(self.tail.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn down() -> Down {
+        Down {
+            attribute: [const { AtomicI64::new(0) }; ATTRIBUTES],
+            head: AtomicU32::new(0),
+            _unused: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            _pad: [const { AtomicU32::new(0) }; 13],
+            value: [const { AtomicI64::new(0) }; DEFERRED],
+        }
+    }
+
+    #[test]
+    fn its_words_lie_where_handlers_look_for_them() {
+        use std::mem::offset_of;
+        let places = [offset_of!(Down, head), offset_of!(Down, tail), offset_of!(Down, value)];
+        assert_eq!(places, [Down::HEAD, Down::TAIL, Down::VALUES].map(|at| at as usize));
+    }
+
+    #[test]
+    fn there_is_no_attribute_beyond_the_last() {
+        let down = down();
+        assert!(down.set_attribute(63, 7) && !down.set_attribute(64, 7));
+        assert_eq!((down.attribute(63), down.attribute(64)), (7, 0));
+        assert_eq!((down.add_attribute(63, -9), down.add_attribute(64, 1)), (Some(-2), None));
+    }
+
+    #[test]
+    fn more_deferred_values_than_there_is_room_for_are_refused() {
+        let down = down();
+        (0..DEFERRED as i64).for_each(|value| down.defer(value).unwrap());
+        assert_eq!((down.defer(1), down.deferred()), (Err(DeferredFull), 64));
+        down.tail.store(16, Ordering::Relaxed);
+        assert_eq!((down.defer(1), down.deferred()), (Ok(()), 49));
+    }
+}
