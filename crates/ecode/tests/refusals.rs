@@ -149,3 +149,11 @@ fn colours_are_only_for_terminals() {
     assert!(errors.render("f.ec", "x", true).contains("\u{1b}["));
     assert!(!errors.render("f.ec", "x", false).contains('\u{1b}'));
 }
+
+#[test]
+fn another_text_than_the_compiled_one_does_no_harm() {
+    let errors = compile("int a = 1;\nreturn b;", &Environment::default()).unwrap_err();
+    for other in ["", "x", "äöüäöüäöüäöüäöüäöü", &"\n".repeat(99)] {
+        assert!(errors.render("f.ec", other, false).starts_with("error: `b` is not known here"));
+    }
+}
