@@ -13,7 +13,7 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 11] = [
+const NEEDS: [Need; 13] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
@@ -24,6 +24,8 @@ const NEEDS: [Need; 11] = [
     Need { package: "ffmpeg", why: "makes the demo's clips", is_met: |sh| works(sh, "ffmpeg -version") },
     Need { package: "g++", why: "tests of the C header under C++", is_met: |sh| works(sh, "c++ --version") },
     Need { package: "procps", why: "tests end processes by kill", is_met: |sh| works(sh, "kill -l") },
+    Need { package: "httperf", why: "offers a web server too much", is_met: |sh| works(sh, "which httperf") },
+    Need { package: "wrk", why: "measures a web server's capacity", is_met: |sh| works(sh, "which wrk") },
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
