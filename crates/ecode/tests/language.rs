@@ -240,6 +240,14 @@ mod variables {
     }
 
     #[test]
+    fn a_constant_of_the_environment_may_be_said_again_but_not_otherwise() {
+        let env = Environment { constants: [("N".to_owned(), 4)].into(), ..Environment::default() };
+        assert!(compile("#define N 4\nint a[N];", &env).is_ok());
+        assert!(compile("int a[N]; a[3] = 1;", &env).is_ok());
+        assert!(compile("#define N 5\nint a[N];", &env).is_err());
+    }
+
+    #[test]
     fn a_const_table_at_a_constant_index_is_a_constant() {
         let program = program("static const int table[3] = {4, 5, 6}; int a[table[1] - 4]; return a[0];");
         assert_eq!(program.functions[0].frame, 8, "one int");

@@ -182,9 +182,12 @@ impl<'a> Checker<'a> {
         self.frame.name.is_empty() && self.scopes.depth() <= 2
     }
 
-    /// Declares a name once.
+    /// Declares a name once. What the environment says already may be said again.
     fn declare(&mut self, global: bool, name: &Ident, symbol: Symbol) {
-        let Some(before) = self.scopes.declare(global, &name.name, symbol, name.span) else { return };
+        let known = self.env.constants.get(&name.name);
+        let again = matches!(&symbol, Symbol::Constant(value, _) if known == Some(value));
+        let before = self.scopes.declare(global, &name.name, symbol, name.span);
+        let Some(before) = before.filter(|before| !(again && before.end == 0)) else { return };
         let message = format!("`{}` is declared twice", name.name);
         self.report(match before {
             Span { end: 0, .. } => Diagnostic::new(name.span, message, "there is a constant of this name already")
