@@ -42,8 +42,8 @@ pub struct Asm {
     labels: Vec<Target>,
     /// Instruction and the label it jumps to, in order.
     jumps: Vec<(usize, Label)>,
-    /// Labels that stand here, behind the last instruction.
-    here: Vec<Label>,
+    /// Labels in the order in which they were bound, which is that of their places.
+    bound: Vec<Label>,
     unreachable: bool,
 }
 
@@ -83,7 +83,7 @@ impl Asm {
         assert!(target.at.is_none(), "a label is bound once");
         target.at = Some(self.insns.len());
         self.unreachable &= !target.used;
-        self.here.push(label);
+        self.bound.push(label);
         while self.ends_with_jump_to_here() {
             self.take_back_jump();
         }
@@ -244,17 +244,25 @@ impl Asm {
         self.push(code, dst, src, 0, imm);
     }
 
+    /// How many labels stand here, behind the last instruction.
+    fn labels_here(&self) -> usize {
+        let is_here = |label: &&Label| self.labels[label.0 as usize].at == Some(self.insns.len());
+        self.bound.iter().rev().take_while(is_here).count()
+    }
+
     fn ends_with_jump_to_here(&self) -> bool {
+        let here = &self.bound[self.bound.len() - self.labels_here()..];
         let last = self.insns.len().wrapping_sub(1);
-        let jump = self.jumps.last().filter(|(at, to)| *at == last && self.here.contains(to));
+        let jump = self.jumps.last().filter(|(at, to)| *at == last && here.contains(to));
         jump.is_some() && self.insns[last].code == class::JMP
     }
 
     fn take_back_jump(&mut self) {
+        let first = self.bound.len() - self.labels_here();
         self.insns.pop();
         self.jumps.pop();
         self.unreachable = false;
-        for label in &self.here {
+        for label in &self.bound[first..] {
             self.labels[label.0 as usize].at = Some(self.insns.len());
         }
     }
@@ -285,7 +293,6 @@ impl Asm {
         if self.unreachable {
             return;
         }
-        self.here.clear();
         self.insns.push(Insn { code, dst: dst.0, src: src.0, off, imm });
     }
 }
@@ -350,6 +357,21 @@ mod tests {
         asm.bind(other);
         asm.bind(unused);
         asm.bind(end);
+        asm.exit();
+        let code = asm.finish().unwrap();
+        assert_eq!((code.insns.len(), code.insns[0].off), (2, 0));
+    }
+
+    #[test]
+    fn labels_move_with_every_jump_that_is_taken_back() {
+        let mut asm = Asm::new();
+        let (between, inner, outer) = (asm.label(), asm.label(), asm.label());
+        asm.jump_if(Jmp::Eq, Reg::R1, 0, between);
+        asm.jump(outer);
+        asm.bind(between);
+        asm.jump(inner);
+        asm.bind(inner);
+        asm.bind(outer);
         asm.exit();
         let code = asm.finish().unwrap();
         assert_eq!((code.insns.len(), code.insns[0].off), (2, 0));
