@@ -6,6 +6,8 @@ mod maker;
 use std::time::Duration;
 
 use qfabric_ecode::bpf::measure;
+use qfabric_ecode::testing::conformance;
+use qfabric_ecode::testing::texts::{Text, event};
 use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
 use qfabric_linux::ecalls::{Kernel, KernelEngine};
 
@@ -39,6 +41,42 @@ fn random_programs_are_verified_and_do_what_the_interpreter_does() {
         assert_eq!(maker::seen(&mut interpreter, seed), maker::seen(&mut kernel, seed), "seed {seed}");
         let (walked, made) = (u64::from(kernel.verified_instructions()), measure(&program).instructions);
         assert!(walked <= 20 * made + 1000, "seed {seed}: the verifier walked {walked} for {made} instructions");
+    }
+}
+
+/// Everything that can be seen of three calls.
+fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
+    let call = |number| {
+        let mut emitted = Vec::new();
+        let input = event(3 * seed + number, program.input.size as usize);
+        let answer = engine.call(&input, &World::default(), &mut |event| emitted.push(event.to_vec()));
+        let (output, statics) = (engine.output().to_vec(), engine.statics().to_vec());
+        format!("{answer:?} {output:x?} {statics:x?} {:x?} {emitted:x?}", engine.attributes())
+    };
+    (0..3).map(call).collect()
+}
+
+#[test]
+fn random_texts_are_verified_and_do_what_the_interpreter_does() {
+    if !may_load() {
+        return;
+    }
+    let limits = Limits { fuel: 2_000, emissions: 3 };
+    for (seed, wild) in (0..rounds() / 2).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let text = Text::random(seed, wild).ecode();
+        let program = program(&text);
+        let mut kernel =
+            KernelEngine::new(&program, limits).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
+        let mut interpreter = Interpreter::new(&program, limits);
+        let (expected, found) = (seen(&mut interpreter, &program, seed), seen(&mut kernel, &program, seed));
+        assert_eq!(expected, found, "seed {seed}\n{text}");
+    }
+}
+
+#[test]
+fn the_kernel_passes_the_engines_conformance_suite() {
+    if may_load() {
+        conformance::run(&mut |program| Box::new(KernelEngine::new(program, Limits::default()).unwrap()));
     }
 }
 

@@ -18,8 +18,16 @@ fn install(kernel: &Kernel, ring: &EventRing, service: &str, options: &[(&str, &
     let program = compile("return 0;", &Environment { input, ..Environment::default() }).unwrap();
     let steps = [Step::Handler(&program), Step::Tail { ring, id: 1 }];
     let limits = Limits::default();
-    let request =
-        Install { service, options: &options, only_pid: None, steps: &steps, limits, down: None, deadline: None, fault_passes: true };
+    let request = Install {
+        service,
+        options: &options,
+        only_pid: None,
+        steps: &steps,
+        limits,
+        down: None,
+        deadline: None,
+        fault_passes: true,
+    };
     kernel.install(&request).unwrap()
 }
 

@@ -145,7 +145,8 @@ fn who_holds_the_descriptor_may_bind_without_rights() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: takes numbers; gives up root and with it all capabilities.
-        let dropped = unsafe { libc::setresgid(65_534, 65_534, 65_534) == 0 && libc::setresuid(65_534, 65_534, 65_534) == 0 };
+        let dropped =
+            unsafe { libc::setresgid(65_534, 65_534, 65_534) == 0 && libc::setresuid(65_534, 65_534, 65_534) == 0 };
         let bound = dropped && bind_socket(module.bind_fd(), server.as_fd()).is_ok();
         // SAFETY: ends the child without running what belongs to the parent.
         unsafe { libc::_exit(if bound { 7 } else { 1 }) };

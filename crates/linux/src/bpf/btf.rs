@@ -75,7 +75,10 @@ impl Btf {
     }
 
     fn parse(data: Vec<u8>) -> io::Result<Btf> {
-        let header: Vec<usize> = (0..6).map(|word| word_at(&data, word * 4).map(|w| w as usize)).collect::<Option<_>>().ok_or_else(damaged)?;
+        let header: Vec<usize> = (0..6)
+            .map(|word| word_at(&data, word * 4).map(|w| w as usize))
+            .collect::<Option<_>>()
+            .ok_or_else(damaged)?;
         if header[0] & 0xffff != 0xeb9f {
             return Err(damaged());
         }
@@ -109,7 +112,9 @@ impl Btf {
     }
 
     fn remember(&mut self, id: TypeId, members: u32) {
-        if members > 0 && let Some(name) = self.name(id).filter(|name| !name.is_empty()) {
+        if members > 0
+            && let Some(name) = self.name(id).filter(|name| !name.is_empty())
+        {
             let name = name.to_owned();
             self.structs.entry(name).or_insert(id);
         }

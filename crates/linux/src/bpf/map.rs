@@ -116,7 +116,9 @@ impl Mapping {
     pub fn words(&self, offset: usize) -> &[AtomicU64] {
         assert!(offset.is_multiple_of(8) && offset <= self.bytes, "words lie within the mapping, aligned");
         // SAFETY: within the mapping, which lives as long as `self`, aligned, and atomics may be shared.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(offset).cast::<AtomicU64>(), (self.bytes - offset) / 8) }
+        unsafe {
+            std::slice::from_raw_parts(self.at.as_ptr().add(offset).cast::<AtomicU64>(), (self.bytes - offset) / 8)
+        }
     }
 
     /// The structure at the beginning.

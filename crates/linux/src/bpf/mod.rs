@@ -15,6 +15,6 @@ mod sys;
 
 pub(crate) use btf::{Btf, Shape, TypeId};
 pub(crate) use map::{Map, Mapping, set_socket_word};
-pub(crate) use qfabric_ecode::bpf::{Code, TooLarge};
 pub(crate) use program::{Kind, LoadError, Loaded, Program, enable_stats, exists, probe};
+pub(crate) use qfabric_ecode::bpf::{Code, TooLarge};
 pub(crate) use sys::{Link, SkbSide};

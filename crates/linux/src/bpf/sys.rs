@@ -70,7 +70,14 @@ pub(super) fn map_create(spec: &MapSpec) -> io::Result<OwnedFd> {
     }
     // SAFETY: name and opts are live, opts says its own size; the call keeps neither.
     let fd = unsafe {
-        bpf::bpf_map_create(spec.kind, c"qfabric".as_ptr(), spec.key_bytes, spec.value_bytes, spec.entries, &raw const opts)
+        bpf::bpf_map_create(
+            spec.kind,
+            c"qfabric".as_ptr(),
+            spec.key_bytes,
+            spec.value_bytes,
+            spec.entries,
+            &raw const opts,
+        )
     };
     owned(fd)
 }

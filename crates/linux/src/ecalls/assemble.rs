@@ -106,7 +106,8 @@ impl Plan<'_> {
     /// The program for one of the service's hooks. `number`: which; `hooks`: of how many.
     pub fn assemble(&self, btf: &Btf, hook: &Hook, number: u32, hooks: u32) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
-        let labels = Labels { skip: asm.label(), leave: asm.label(), pass: asm.label(), block: asm.label(), busy: asm.label() };
+        let labels =
+            Labels { skip: asm.label(), leave: asm.label(), pass: asm.label(), block: asm.label(), busy: asm.label() };
         let build = Build { plan: self, asm: &mut asm, labels, hook };
         build.whole(btf, number, hooks).map_err(|why| self.unavailable(why))?;
         asm.finish().map_err(|why| InstallError::TooLarge(why.to_string()))

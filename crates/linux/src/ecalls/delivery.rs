@@ -159,8 +159,8 @@ impl ToMemory<'_> {
         self.asm.lddw_map_value(Reg::R1, self.private, 0);
         lock(self.asm, Reg::R1, private::LOCK, busy);
         match self.geometry.layout() {
-            Layout::Ring => self.to_ring(full),
-            Layout::Bits => self.to_slot(position, full),
+            Layout::Ring => self.append(full),
+            Layout::Bits => self.place(position, full),
         }
         self.raise_flag();
         self.take_waiting();
@@ -180,7 +180,7 @@ impl ToMemory<'_> {
     }
 
     /// r1: the owner's side.
-    fn to_ring(&mut self, full: Label) {
+    fn append(&mut self, full: Label) {
         let asm = &mut *self.asm;
         asm.load(Size::W, Reg::R3, Reg::R1, private::BACK);
         asm.lddw_map_value(Reg::R2, self.area, 0);
@@ -204,7 +204,7 @@ impl ToMemory<'_> {
     }
 
     /// r1: the owner's side.
-    fn to_slot(&mut self, position: Option<(u32, Size)>, full: Label) {
+    fn place(&mut self, position: Option<(u32, Size)>, full: Label) {
         let slots = self.geometry.slots() as i32;
         match position {
             Some((offset, size)) => {

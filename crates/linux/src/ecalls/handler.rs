@@ -85,7 +85,8 @@ pub(super) struct Installer<'a> {
 
 impl Installer<'_> {
     pub fn install(&self) -> Result<Installed, InstallError> {
-        let options = Options::new(self.spec, self.request.options).map_err(|(option, why)| self.option(option, why))?;
+        let options =
+            Options::new(self.spec, self.request.options).map_err(|(option, why)| self.option(option, why))?;
         let interfaces = self.interfaces(options)?;
         self.check_pid()?;
         let own = if self.request.down.is_none() { Some(system("memory_down", DownMemory::new())?) } else { None };
@@ -151,7 +152,13 @@ impl Installer<'_> {
         })
     }
 
-    fn attach(&self, programs: &[Loaded], hooks: &[&Hook], options: Options, interfaces: &[u32]) -> Result<Vec<Link>, InstallError> {
+    fn attach(
+        &self,
+        programs: &[Loaded],
+        hooks: &[&Hook],
+        options: Options,
+        interfaces: &[u32],
+    ) -> Result<Vec<Link>, InstallError> {
         let mut links = Vec::new();
         for (program, hook) in programs.iter().zip(hooks) {
             match hook.at {
@@ -174,8 +181,9 @@ impl Installer<'_> {
         let number = |name: &str| {
             let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
                 .map_err(|error| InstallError::System { what: "looking for the interface", error: error.into() })?;
-            rustix::net::netdevice::name_to_index(&socket, name)
-                .map_err(|_| self.option("interface".into(), format!("there is no interface {name:?}; `ip link` lists them")))
+            rustix::net::netdevice::name_to_index(&socket, name).map_err(|_| {
+                self.option("interface".into(), format!("there is no interface {name:?}; `ip link` lists them"))
+            })
         };
         options.interfaces().into_iter().map(number).collect()
     }
@@ -214,7 +222,9 @@ impl Installer<'_> {
     fn check_program(&self, program: &Program, event: &Format, at: usize) -> Result<(), InstallError> {
         if program.input.size != 0 && program.input.size != event.size {
             let (has, gets) = (program.input.size, event.size);
-            return Err(self.steps(format!("step {}: its input has {has} bytes, the event that reaches it {gets}", at + 1)));
+            return Err(
+                self.steps(format!("step {}: its input has {has} bytes, the event that reaches it {gets}", at + 1))
+            );
         }
         let another = self.request.steps[at + 1..].iter().any(|step| matches!(step, Step::Handler(_)));
         if another && Use::of(program).emits {
@@ -224,7 +234,13 @@ impl Installer<'_> {
         Ok(())
     }
 
-    fn memory<'p>(&self, memory: &'p UpMemory, position: Option<&str>, event: &Format, fds: &mut Vec<BorrowedFd<'p>>) -> Result<Target, InstallError> {
+    fn memory<'p>(
+        &self,
+        memory: &'p UpMemory,
+        position: Option<&str>,
+        event: &Format,
+        fds: &mut Vec<BorrowedFd<'p>>,
+    ) -> Result<Target, InstallError> {
         let geometry = memory.geometry();
         if geometry.data_bytes() < event.size {
             let (room, size) = (geometry.data_bytes(), event.size);
@@ -243,7 +259,13 @@ impl Installer<'_> {
         }
     }
 
-    fn ring<'p>(&self, ring: &'p EventRing, id: u64, event: &Format, fds: &mut Vec<BorrowedFd<'p>>) -> Result<Target, InstallError> {
+    fn ring<'p>(
+        &self,
+        ring: &'p EventRing,
+        id: u64,
+        event: &Format,
+        fds: &mut Vec<BorrowedFd<'p>>,
+    ) -> Result<Target, InstallError> {
         if RECORD_HEADER + event.size > ring.bytes() / 4 {
             let (size, bytes) = (event.size, ring.bytes());
             return Err(self.steps(format!("an event of {size} bytes takes over a quarter of the ring's {bytes}")));

@@ -142,7 +142,10 @@ mod tests {
 
     #[test]
     fn an_option_that_is_wrong_is_refused_with_what_would_be_right() {
-        assert_eq!(refusal("sched.wakeup", &[("speed", "9")]), "speed: there is no such option; sched.wakeup takes none");
+        assert_eq!(
+            refusal("sched.wakeup", &[("speed", "9")]),
+            "speed: there is no such option; sched.wakeup takes none"
+        );
         assert!(refusal("net.rx", &[]).contains("interface: is needed"));
         assert!(refusal("net.rx", &[("interface", "lo"), ("drop", "maybe")]).contains("none of yes, no"));
         assert!(refusal("tcp.accept", &[("interface", "lo"), ("listen", "80")]).contains("such as :8080"));

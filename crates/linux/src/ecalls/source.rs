@@ -213,7 +213,14 @@ impl Prologue<'_> {
         Ok(())
     }
 
-    fn fetch(&mut self, source: Source, at: i16, bytes: u32, size: Size, argument: &mut Option<u8>) -> Result<(), Unsupported> {
+    fn fetch(
+        &mut self,
+        source: Source,
+        at: i16,
+        bytes: u32,
+        size: Size,
+        argument: &mut Option<u8>,
+    ) -> Result<(), Unsupported> {
         match source {
             Source::Path(number, _) => return self.fetch_member(source, number, at, bytes, size, argument),
             Source::Number(number) => {
@@ -235,7 +242,15 @@ impl Prologue<'_> {
     }
 
     /// `argument` is the one whose pointer r8 holds, so that several members cost one load of it.
-    fn fetch_member(&mut self, source: Source, number: u8, at: i16, bytes: u32, size: Size, argument: &mut Option<u8>) -> Result<(), Unsupported> {
+    fn fetch_member(
+        &mut self,
+        source: Source,
+        number: u8,
+        at: i16,
+        bytes: u32,
+        size: Size,
+        argument: &mut Option<u8>,
+    ) -> Result<(), Unsupported> {
         let steps = source.resolve(self.at, self.btf)?;
         if *argument != Some(number) {
             self.load_argument(Reg::R8, number);

@@ -21,7 +21,10 @@ pub(super) static SPEC: Spec = Spec {
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
     ],
     options: &[
-        OptionSpec::required("when", "syscall: at the end of the process's next system call; schedule: when a thread of it leaves its CPU; delay: after at most `delay`"),
+        OptionSpec::required(
+            "when",
+            "syscall: at the end of the process's next system call; schedule: when a thread of it leaves its CPU; delay: after at most `delay`",
+        ),
         OptionSpec::optional("delay", "with when=delay: how long, such as 5ms; 10ms if not given"),
         OptionSpec::optional("latest", "yes: only the most recent value is handed over"),
     ],
@@ -82,7 +85,11 @@ fn batch(p: &mut Prologue) -> Result<(), Unsupported> {
     p.asm.mov(Reg::R7, Reg::R2);
     p.asm.alu32(Alu::Sub, Reg::R7, DEFERRED as i32);
     p.asm.bind(sane);
-    if p.options.is("latest", "yes") { latest(p) } else { oldest_first(p) }
+    if p.options.is("latest", "yes") {
+        latest(p)
+    } else {
+        oldest_first(p)
+    }
     p.asm.store(Size::W, Reg::R9, state::SERVICE, Reg::R7);
     p.asm.store(Size::W, Reg::R8, Down::TAIL as i16, Reg::R7);
     Ok(())

@@ -10,7 +10,11 @@ pub(super) static SPEC: Spec = Spec {
     about: "memory is short: the reclaiming thread of a node was woken, or a process has to reclaim itself",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-        Field::one("kind", Scalar::I32, "1 the reclaiming thread was woken, 2 a process reclaims (it waits), 3 it is done"),
+        Field::one(
+            "kind",
+            Scalar::I32,
+            "1 the reclaiming thread was woken, 2 a process reclaims (it waits), 3 it is done",
+        ),
         Field::one("pid", Scalar::I32, "the process that was about to take memory"),
         Field::one("node", Scalar::I32, "the memory node of kind 1; -1: not told"),
         Field::one("order", Scalar::I32, "it wanted 2^order pages of kinds 1 and 2"),
@@ -18,10 +22,7 @@ pub(super) static SPEC: Spec = Spec {
     ],
     hooks: &[
         Hook::tracepoint("mm_vmscan_wakeup_kswapd", &[Now, Number(1), Tgid, Arg(0), Arg(2), Number(0)]),
-        Hook::tracepoint(
-            "mm_vmscan_direct_reclaim_begin",
-            &[Now, Number(2), Tgid, Number(-1), Arg(0), Number(0)],
-        ),
+        Hook::tracepoint("mm_vmscan_direct_reclaim_begin", &[Now, Number(2), Tgid, Number(-1), Arg(0), Number(0)]),
         Hook::tracepoint("mm_vmscan_direct_reclaim_end", &[Now, Number(3), Tgid, Number(-1), Number(0), Arg(0)]),
     ],
     ..Spec::NEW

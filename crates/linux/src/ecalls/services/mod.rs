@@ -158,8 +158,7 @@ pub(super) struct Hook {
 pub(super) type Emit = fn(&mut Prologue) -> Result<(), Unsupported>;
 
 impl Hook {
-    const NEW: Hook =
-        Hook { at: At::Timer, sources: &[], processes: &[], when: always, before: None, make: None };
+    const NEW: Hook = Hook { at: At::Timer, sources: &[], processes: &[], when: always, before: None, make: None };
 
     const fn tracepoint(name: &'static str, sources: &'static [Source]) -> Hook {
         Hook { at: At::Tracepoint(name), sources, ..Hook::NEW }

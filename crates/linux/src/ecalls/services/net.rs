@@ -16,7 +16,11 @@ const UDP: i32 = 17;
 
 const FIELDS: &[Field] = &[
     Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-    Field::one("len", Scalar::U32, "bytes of the packet with its link header; more than the MTU where the kernel joins packets"),
+    Field::one(
+        "len",
+        Scalar::U32,
+        "bytes of the packet with its link header; more than the MTU where the kernel joins packets",
+    ),
     Field::one("interface", Scalar::U32, "number of the interface"),
     Field::one("mark", Scalar::U32, "the packet's mark (SO_MARK, nft)"),
     Field::one("protocol", Scalar::U16, "what it carries: 0x0800 IPv4, 0x86dd IPv6, others as Ethernet's"),

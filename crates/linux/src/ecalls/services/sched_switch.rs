@@ -15,7 +15,11 @@ pub(super) static SPEC: Spec = Spec {
         Field::one("prev_pid", Scalar::I32, "process of the thread left; 0: idle"),
         Field::one("prev_tid", Scalar::I32, "the thread left"),
         Field::one("prev_prio", Scalar::I32, "its priority: 0 to 99 real-time, 100 to 139 normal, -1 deadline"),
-        Field::one("prev_state", Scalar::U32, "why: 0 runnable, 1 sleeps, 2 sleeps uninterruptibly, others as the kernel's"),
+        Field::one(
+            "prev_state",
+            Scalar::U32,
+            "why: 0 runnable, 1 sleeps, 2 sleeps uninterruptibly, others as the kernel's",
+        ),
         Field::one("next_pid", Scalar::I32, "process of the thread taken up; 0: idle"),
         Field::one("next_tid", Scalar::I32, "the thread taken up"),
         Field::one("next_prio", Scalar::I32, "its priority"),

@@ -15,7 +15,11 @@ pub(super) static SPEC: Spec = Spec {
     about: "a TCP connection changes its state",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-        Field::one("old_state", Scalar::I32, "1 ESTABLISHED, 2 SYN_SENT, 3 SYN_RECV, 4 FIN_WAIT1, 5 FIN_WAIT2, 6 TIME_WAIT, 7 CLOSE, 8 CLOSE_WAIT, 9 LAST_ACK, 10 LISTEN, 11 CLOSING, 12 NEW_SYN_RECV"),
+        Field::one(
+            "old_state",
+            Scalar::I32,
+            "1 ESTABLISHED, 2 SYN_SENT, 3 SYN_RECV, 4 FIN_WAIT1, 5 FIN_WAIT2, 6 TIME_WAIT, 7 CLOSE, 8 CLOSE_WAIT, 9 LAST_ACK, 10 LISTEN, 11 CLOSING, 12 NEW_SYN_RECV",
+        ),
         Field::one("state", Scalar::I32, "the new one"),
         Field::one("local_port", Scalar::U16, "port on this host"),
         Field::one("peer_port", Scalar::U16, "port of the peer; 0: none yet"),

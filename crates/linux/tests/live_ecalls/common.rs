@@ -1,0 +1,103 @@
+//! What tests of handlers in the running kernel share.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use qfabric_ecode::{Environment, Limits, Program, compile};
+use qfabric_linux::ecalls::{DownMemory, Install, InstallError, Installed, Kernel, Step, UpMemory};
+use qfabric_types::Nanos;
+use qfabric_types::format::Format;
+use qfabric_types::memory::{Geometry, Layout};
+
+pub fn options(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+pub fn own_pid() -> i32 {
+    std::process::id() as i32
+}
+
+/// A request that each test changes where it matters.
+pub struct Ask {
+    pub service: &'static str,
+    pub options: BTreeMap<String, String>,
+    pub pid: Option<i32>,
+    pub deadline: Option<Nanos>,
+    pub fault_passes: bool,
+    pub limits: Limits,
+}
+
+impl Ask {
+    pub fn of(service: &'static str) -> Ask {
+        let (options, limits) = (BTreeMap::new(), Limits::default());
+        Ask { service, options, pid: None, deadline: None, fault_passes: true, limits }
+    }
+
+    pub fn with(service: &'static str, options: &[(&str, &str)]) -> Ask {
+        Ask { options: self::options(options), ..Ask::of(service) }
+    }
+
+    pub fn own(self) -> Ask {
+        Ask { pid: Some(own_pid()), ..self }
+    }
+
+    pub fn install(
+        &self,
+        kernel: &Kernel,
+        steps: &[Step],
+        down: Option<&DownMemory>,
+    ) -> Result<Installed, InstallError> {
+        kernel.install(&Install {
+            service: self.service,
+            options: &self.options,
+            only_pid: self.pid,
+            steps,
+            limits: self.limits,
+            down,
+            deadline: self.deadline,
+            fault_passes: self.fault_passes,
+        })
+    }
+
+    pub fn program(&self, kernel: &Kernel, text: &str) -> Program {
+        let input = Some(kernel.service(self.service).unwrap().format.clone());
+        let env = Environment { input, attributes: vec!["seen".into(), "limit".into()], ..Environment::default() };
+        compile(text, &env).unwrap_or_else(|errors| panic!("{}", errors.render("test", text, false)))
+    }
+}
+
+pub fn up(format: &Format) -> UpMemory {
+    UpMemory::new(Geometry::new(Layout::Ring, 64, format.size).unwrap()).unwrap()
+}
+
+/// A field of an event that is a single number.
+pub fn number(format: &Format, data: &[u8], name: &str) -> i64 {
+    let field = format.field(name).unwrap_or_else(|| panic!("{} has no field {name}", format.name));
+    let qfabric_types::format::Kind::Scalar(scalar) = field.kind else { panic!("{name} is no number") };
+    let mut bytes = [0; 8];
+    let (at, length) = (field.offset as usize, scalar.bytes() as usize);
+    bytes[..length].copy_from_slice(&data[at..at + length]);
+    scalar.wrap(i64::from_le_bytes(bytes))
+}
+
+pub fn event(of: &UpMemory) -> Vec<u8> {
+    let mut data = vec![0; of.geometry().data_bytes() as usize];
+    let mut reader = of.reader();
+    for _ in 0..200 {
+        if reader.take(&mut data).is_some() {
+            return data;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("no event within a second");
+}
+
+/// Makes this process sleep and be woken.
+pub fn nap() {
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+/// The kernel, where this process may put handlers into it; says on standard error when a test is skipped for it.
+pub fn kernel() -> Option<Kernel> {
+    Kernel::open().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+}

@@ -1,0 +1,189 @@
+//! Each service's events.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use qfabric_linux::ecalls::{DownMemory, Step, UpMemory};
+
+use crate::common::{Ask, event, kernel, nap, number, options, own_pid, up};
+
+#[test]
+fn every_service_can_be_had_here_and_takes_all_its_fields() {
+    let Some(kernel) = kernel() else { return };
+    for service in kernel.services() {
+        assert_eq!(service.unavailable, None, "{}", service.name);
+        assert_eq!(service.fields.len(), service.format.fields.len());
+        let memory = up(&service.format);
+        let values = [("interface", "lo"), ("listen", ":7777"), ("period", "1ms"), ("when", "syscall")];
+        let needed = values.iter().filter(|(name, _)| service.options.iter().any(|o| o.required && o.name == *name));
+        let ask = Ask { options: options(&needed.copied().collect::<Vec<_>>()), ..Ask::of(service.name) };
+        let ask = if service.name == "app.deferred" { ask.own() } else { ask };
+        ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None)
+            .unwrap_or_else(|error| panic!("{}: {error}", service.name));
+    }
+}
+
+#[test]
+fn fork_exec_and_exit_tell_of_a_child() {
+    let Some(kernel) = kernel() else { return };
+    let format = |service: &str| kernel.service(service).unwrap().format.clone();
+    let memories: Vec<_> = ["proc.fork", "proc.exec", "proc.exit"].map(|service| up(&format(service))).into();
+    let fork = Ask::of("proc.fork").own();
+    let forked = fork.install(&kernel, &[Step::Memory { memory: &memories[0], position: None }], None).unwrap();
+    let of_ours = |service: &'static str, memory: &UpMemory| {
+        let ask = Ask::of(service);
+        let program = ask.program(&kernel, &format!("return input.parent == {};", own_pid()));
+        ask.install(&kernel, &[Step::Handler(&program), Step::Memory { memory, position: None }], None).unwrap()
+    };
+    let (executed, exited) = (of_ours("proc.exec", &memories[1]), of_ours("proc.exit", &memories[2]));
+    let mut child = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+    let pid = i64::from(child.id());
+    child.wait().unwrap();
+    let find = |service: &str, memory: &UpMemory, name: &str| {
+        let format = format(service);
+        (0..64).map(|_| event(memory)).find(|data| number(&format, data, name) == pid).unwrap()
+    };
+    find("proc.fork", &memories[0], "child_pid");
+    let exec = find("proc.exec", &memories[1], "pid");
+    let comm = format("proc.exec").field("comm").unwrap().offset as usize;
+    assert_eq!(&exec[comm..comm + 3], b"sh\0");
+    let exit = find("proc.exit", &memories[2], "pid");
+    assert_eq!(number(&format("proc.exit"), &exit, "code") >> 8, 3);
+    drop((forked, executed, exited));
+}
+
+#[test]
+fn a_packet_is_taken_apart_and_can_be_dropped() {
+    let Some(kernel) = kernel() else { return };
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let port = receiver.local_addr().unwrap().port();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let ask = Ask::with("net.rx", &[("interface", "lo"), ("drop", "yes")]);
+    let text = format!("if (input.destination_port != {port}) return 1; emit(); return input.data[0] != 'x';");
+    let program = ask.program(&kernel, &text);
+    let format = &kernel.service("net.rx").unwrap().format;
+    let memory = up(format);
+    let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
+    let _installed = ask.install(&kernel, &steps, None).unwrap();
+    let mut room = [0; 16];
+    sender.send_to(b"hello", ("127.0.0.1", port)).unwrap();
+    assert_eq!(receiver.recv(&mut room).unwrap(), 5);
+    sender.send_to(b"x away", ("127.0.0.1", port)).unwrap();
+    assert!(receiver.recv(&mut room).is_err(), "dropped in the kernel");
+    let data = std::iter::repeat_with(|| event(&memory))
+        .find(|data| number(format, data, "destination_port") == i64::from(port))
+        .unwrap();
+    let expected = [("version", 4), ("transport", 17), ("protocol", 0x800), ("data_len", 5), ("source", 0x7f00_0001)];
+    for (field, value) in expected {
+        assert_eq!(number(format, &data, field), value, "{field}");
+    }
+    let payload = format.field("data").unwrap().offset as usize;
+    assert_eq!(&data[payload..payload + 6], b"hello\0");
+}
+
+#[test]
+fn a_packet_over_ipv6_has_its_addresses_and_leaves_by_tx() {
+    let Some(kernel) = kernel() else { return };
+    let Ok(receiver) = UdpSocket::bind("[::1]:0") else { return };
+    let port = receiver.local_addr().unwrap().port();
+    let ask = Ask::with("net.tx", &[("interface", "lo")]);
+    let program = ask.program(&kernel, &format!("return input.destination_port == {port};"));
+    let format = &kernel.service("net.tx").unwrap().format;
+    let memory = up(format);
+    let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
+    let _installed = ask.install(&kernel, &steps, None).unwrap();
+    UdpSocket::bind("[::1]:0").unwrap().send_to(b"six", ("::1", port)).unwrap();
+    let data = event(&memory);
+    let destination = format.field("destination6").unwrap().offset as usize;
+    assert_eq!(data[destination..destination + 16], std::net::Ipv6Addr::LOCALHOST.octets());
+    assert_eq!((number(format, &data, "version"), number(format, &data, "data_len")), (6, 3));
+}
+
+#[test]
+fn a_syn_shows_the_queues_and_can_be_dropped() {
+    let Some(kernel) = kernel() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let listen = format!("127.0.0.1:{}", address.port());
+    let ask = Ask::with("tcp.accept", &[("interface", "lo"), ("listen", &listen), ("drop", "yes")]);
+    let program = ask.program(&kernel, "if (input.accept_queue < 2) return 1; emit(); return 0;");
+    let format = &kernel.service("tcp.accept").unwrap().format;
+    let memory = up(format);
+    let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
+    let installed = ask.install(&kernel, &steps, None).unwrap();
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300));
+    let _first = connect().unwrap();
+    nap(); // the last packet of the handshake is on its way still
+    let _second = connect().unwrap();
+    nap();
+    assert!(connect().is_err(), "two wait already");
+    let events: Vec<_> = (0..3).map(|_| event(&memory)).collect();
+    let queue: Vec<_> = events.iter().map(|data| number(format, data, "accept_queue")).collect();
+    assert_eq!(queue, [0, 1, 2]);
+    assert_eq!(number(format, &events[0], "accept_limit"), 128);
+    assert_eq!(number(format, &events[0], "port"), i64::from(address.port()));
+    assert!(installed.counters().blocked >= 1);
+    drop(installed);
+    listener.accept().unwrap();
+    connect().unwrap();
+}
+
+#[test]
+fn a_connections_states_and_a_sockets_data_are_told() {
+    let Some(kernel) = kernel() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!(":{}", listener.local_addr().unwrap().port());
+    let format = |service: &str| kernel.service(service).unwrap().format.clone();
+    let (states, ready) = (up(&format("tcp.state")), up(&format("sock.ready")));
+    let ask = |service, memory| {
+        let ask = Ask::with(service, &[("listen", &listen)]);
+        ask.install(&kernel, &[Step::Memory { memory, position: None }], None).unwrap()
+    };
+    let _installed = (ask("tcp.state", &states), ask("sock.ready", &ready));
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"data").unwrap();
+    server.read_exact(&mut [0; 4]).unwrap();
+    drop(client);
+    let reached: Vec<_> = (0..2).map(|_| number(&format("tcp.state"), &event(&states), "state")).collect();
+    assert_eq!(reached[0], 3, "SYN_RECV of the new connection");
+    let why: Vec<_> = (0..3).map(|_| number(&format("sock.ready"), &event(&ready), "why")).collect();
+    assert_eq!(why, [1, 1, 2], "a connection, its data, its end");
+}
+
+#[test]
+fn deferred_values_come_in_batches_at_the_next_system_call() {
+    let Some(kernel) = kernel() else { return };
+    let ask = Ask::with("app.deferred", &[("when", "syscall")]).own();
+    let program = ask.program(&kernel, "for (int i = 0; i < input.count; i++) attr.seen += input.value[i]; return 1;");
+    let down = DownMemory::new().unwrap();
+    let installed = ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap();
+    for value in 1..=20 {
+        down.down().defer(value).unwrap();
+    }
+    for _ in 0..3 {
+        let _ = rustix::process::getppid();
+    }
+    assert_eq!(down.down().attribute(0), 210);
+    assert_eq!((installed.counters().events, down.down().deferred()), (2, 0));
+}
+
+#[test]
+fn only_the_latest_deferred_value_is_handed_over_if_that_is_wanted() {
+    let Some(kernel) = kernel() else { return };
+    for when in ["schedule", "delay"] {
+        let ask = Ask::with("app.deferred", &[("when", when), ("latest", "yes")]).own();
+        let program = ask.program(&kernel, "attr.seen = input.value[0]; return input.count == 1;");
+        let down = DownMemory::new().unwrap();
+        let installed = ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap();
+        (1..=20).for_each(|value| down.down().defer(value).unwrap());
+        for _ in 0..100 {
+            nap();
+        }
+        assert_eq!((down.down().attribute(0), down.down().deferred()), (20, 0), "{when}");
+        assert_eq!(installed.counters().blocked, 0);
+    }
+}
