@@ -1,5 +1,6 @@
-//! Random programs in text: machine code gives what the interpreter gives.
+//! Random programs in text, and heavy ones: machine code gives what the interpreter gives.
 
+use qfabric_ecode::testing::heavy;
 use qfabric_ecode::testing::texts::{Text, event};
 use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World, compile};
 use qfabric_jit::Jit;
@@ -43,6 +44,16 @@ fn machine_code_of_tame_texts_does_what_the_interpreter_does() {
 #[test]
 fn machine_code_of_wild_texts_does_what_the_interpreter_does() {
     agree(true);
+}
+
+#[test]
+fn heavy_programs_are_taken_and_give_the_same() {
+    for (name, text) in heavy::all() {
+        let program = program(&text, 0);
+        let mut jit = Jit::new(&program, Limits::default()).unwrap();
+        let mut interpreter = Interpreter::new(&program, Limits::default());
+        assert_eq!(seen(&mut interpreter, &program, 1), seen(&mut jit, &program, 1), "{name}");
+    }
 }
 
 fn rounds() -> u64 {

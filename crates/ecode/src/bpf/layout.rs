@@ -68,7 +68,7 @@ fn places(program: &Program, locals: u32) -> Vec<u32> {
 
 /// Words that are enough for everything that waits in the frame while something else is evaluated.
 fn temporaries(program: &Program) -> u32 {
-    let all = walk::by_function(program, |body, known| waiting_in(body, known));
+    let all = walk::by_function(program, waiting_in);
     all.into_iter().max().unwrap_or(0) as u32
 }
 

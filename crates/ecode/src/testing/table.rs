@@ -63,7 +63,7 @@ fn arithmetic() -> Vec<Case> {
         case(
             "quotients by constants are those by numbers",
             on_ints!("return input.a / 8 * 1000000 + input.a / -7 * 1000 + input.a % 5;"),
-            [gives(12_000_000 - 14_000 + 0).of(&[100, 0]), gives(-12_000_000 + 14_000 - 1).of(&[-101, 0])],
+            [gives(12_000_000 - 14_000).of(&[100, 0]), gives(-12_000_000 + 14_000 - 1).of(&[-101, 0])],
         ),
         case(
             "unsigned division is unsigned",
@@ -73,10 +73,7 @@ fn arithmetic() -> Vec<Case> {
         case(
             "64-bit division",
             on_ints!("long a = (long)input.a << 32, b = input.b; return a / b + a % b;"),
-            [
-                gives(-(1 << 31) / 3 * 0 + (-(1i64 << 40) / 3 + -(1i64 << 40) % 3)).of(&[-256, 3]),
-                gives(1 << 40).of(&[-256, -1]),
-            ],
+            [gives(-(1 << 40) / 3 - 1).of(&[-256, 3]), gives(1 << 40).of(&[-256, -1])],
         ),
         case(
             "shift counts are taken modulo the width",
