@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use common::{NOBODY, call, eventually, given, quiet, role, service};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_linux::testing::{live_lock, may_reserve};

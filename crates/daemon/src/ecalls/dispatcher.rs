@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use qfabric_linux::clock;
-use qfabric_types::api::ecalls::State;
 use qfabric_types::ecalls_wire::MAX_MESSAGE;
 use qfabric_types::memory::Stamp;
 use qfabric_types::{Instant, Nanos};
@@ -26,7 +25,7 @@ use rustix::event::epoll;
 use super::misses::SERVICE;
 use super::raise::Event;
 use super::subscription::count;
-use super::{Ecalls, Source, lock};
+use super::{Ecalls, Source, drop_aside, lock};
 
 /// Records taken from the kernel's ring per turn, and events delivered before others are looked at.
 const RECORDS_PER_TURN: usize = 256;
@@ -123,7 +122,7 @@ impl Turning {
         let Ok(side) = self.ecalls.kernel() else { return };
         side.ring.drain(RECORDS_PER_TURN, &mut |record| {
             let stamp = Stamp { time_ns: record.time_ns, deadline_ns: record.deadline_ns };
-            self.ecalls.from_kernel(record.id, record.data, stamp);
+            self.ecalls.take_from_kernel(record.id, record.data, stamp);
         });
     }
 
@@ -161,7 +160,7 @@ impl Turning {
         let all: Vec<_> = self.ecalls.registry().subscriptions.values().cloned().collect();
         for subscription in all {
             if let Some(why) = subscription.judge(now, self.ecalls.config.faults_per_second) {
-                debug_assert!(matches!(*lock(&subscription.state), State::TakenOut { .. }));
+                drop_aside(subscription.take_out(&why));
                 count(&self.ecalls.totals.taken_out);
                 tracing::info!(subscription = subscription.id, why, "a handler was taken out");
                 self.ecalls.tell_taken_out(&subscription, &why);

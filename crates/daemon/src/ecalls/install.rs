@@ -41,6 +41,8 @@ struct Draft {
     service: ServiceInfo,
     owner: Owner,
     target: Option<Target>,
+    /// Whose events it gets, if they are one process's.
+    filtered: Option<Target>,
     plan: Plan,
     limits: Limits,
     /// Of each handler, in the order of the chain.
@@ -75,7 +77,7 @@ impl Ecalls {
     fn draft(&self, peer: Peer, mut request: SubscriptionRequest, service: ServiceInfo) -> Result<Draft, Problem> {
         let granted = self.check_service(peer, &service)?;
         let target = who_is_told(peer, &mut request)?;
-        narrow(peer, &mut request, &service, granted)?;
+        let filtered = narrow(peer, &mut request, &service, granted)?;
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook).map_err(problems::chain)?;
         check_signal_target(&plan, target.as_ref())?;
@@ -90,7 +92,20 @@ impl Ecalls {
         check_fault_policy(&request, &programs)?;
         numbered(&attributes, &request.attributes)?;
         let owner = peer.owner;
-        Ok(Draft { request, service, owner, target, plan, limits, programs, attributes, down, format, geometry })
+        Ok(Draft {
+            request,
+            service,
+            owner,
+            target,
+            filtered,
+            plan,
+            limits,
+            programs,
+            attributes,
+            down,
+            format,
+            geometry,
+        })
     }
 
     /// Whether `peer` may use the service at all; `true`: all of it, not only what concerns its own processes.
@@ -212,9 +227,9 @@ impl Ecalls {
     /// Onto the books; from here on events reach it.
     fn commit(&self, subscription: Arc<Subscription>, hook: Option<GroupHook>) -> Result<SubscriptionInfo, Problem> {
         let id = subscription.id;
-        if let Some(target) = &subscription.target {
+        for process in subscription.processes() {
             let failed = |error: io::Error| problem::internal(format!("cannot watch the process: {error}"));
-            self.watch(target, Source::Process(id)).map_err(failed)?;
+            self.watch(process, Source::Process(id)).map_err(failed)?;
         }
         let mut registry = self.registry();
         if let Some(lease) = subscription.lease {
@@ -278,8 +293,8 @@ impl Draft {
 
     /// What events look like behind the first `handlers` handlers.
     fn format_behind(&self, handlers: usize) -> Format {
-        let outputs = self.programs.iter().take(handlers).filter_map(|program| program.output.as_ref());
-        outputs.last().unwrap_or(&self.service.format).clone()
+        let mut outputs = self.programs.iter().take(handlers).filter_map(|program| program.output.as_ref());
+        outputs.next_back().unwrap_or(&self.service.format).clone()
     }
 
     fn signal(&self, format: &Format) -> Result<Stage, Problem> {
@@ -305,7 +320,7 @@ impl Draft {
         backlog: usize,
         installed_in_us: u64,
     ) -> Subscription {
-        let Draft { request, service, owner, target, plan, attributes, down, format, geometry, .. } = self;
+        let Draft { request, service, owner, target, filtered, plan, attributes, down, format, geometry, .. } = self;
         for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
             down.words().set_attribute(number, value);
         }
@@ -328,6 +343,7 @@ impl Draft {
             up,
             stages,
             target: target.map(|target| target.watch),
+            filtered: filtered.map(|filtered| filtered.watch),
             on_fault: request.on_fault,
             installed_in_us,
             installed: installed.into(),
@@ -392,19 +408,24 @@ fn who_is_told(peer: Peer, request: &mut SubscriptionRequest) -> Result<Option<T
 
 /// Who is not granted the whole service gets what concerns a process of its own: the one that is told, if it names
 /// no other.
-fn narrow(peer: Peer, request: &mut SubscriptionRequest, service: &ServiceInfo, granted: bool) -> Result<(), Problem> {
+fn narrow(
+    peer: Peer,
+    request: &mut SubscriptionRequest,
+    service: &ServiceInfo,
+    granted: bool,
+) -> Result<Option<Target>, Problem> {
     if !granted && !service.concerns_process {
         return Err(problems::not_granted(&service.name, peer.owner.uid));
     }
     if !granted && request.only_pid.is_none() {
         request.only_pid = Some(request.process_id);
     }
-    let Some(pid) = request.only_pid else { return Ok(()) };
+    let Some(pid) = request.only_pid else { return Ok(None) };
     if !service.concerns_process {
         let why = format!("events of {} concern no process; leave only_pid out", service.name);
         return Err(problems::chain(why));
     }
-    auth::target(peer, pid, Covers::Program).map(drop)
+    auth::target(peer, pid, Covers::Program).map(Some)
 }
 
 fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {

@@ -16,7 +16,7 @@ use super::memory::Down;
 use super::raise::Event;
 use super::registry::Lease;
 use super::subscription::{Subscription, count};
-use super::{Ecalls, Source, problems};
+use super::{Ecalls, Source, drop_aside, problems};
 use crate::auth::Peer;
 use crate::problem;
 
@@ -183,8 +183,9 @@ impl Ecalls {
         registry.calls.retain(|_, call| !services.contains(&call.service));
         drop(registry);
         self.forget(&*lease.socket);
-        services.into_iter().for_each(|id| self.end_service(id));
-        subscriptions.into_iter().for_each(|id| self.end_subscription(id));
+        let of_services: Vec<_> = services.into_iter().flat_map(|id| self.end_service(id)).collect();
+        let own: Vec<_> = subscriptions.into_iter().filter_map(|id| self.end_subscription(id)).collect();
+        drop_aside((lease, of_services, own));
     }
 
     /// A process that a subscription is about has ended.
@@ -192,7 +193,7 @@ impl Ecalls {
         let found = self.registry().subscriptions.get(&id).cloned();
         if let Some(subscription) = found {
             self.tell_ended(&subscription, "its process has ended");
-            self.end_subscription(id);
+            drop_aside(self.end_subscription(id));
         }
     }
 

@@ -43,7 +43,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use qfabric_linux::ecalls::{EventRing, Kernel, Unsupported};
+use qfabric_linux::ecalls::{EventRing, Installed, Kernel, Unsupported};
 use qfabric_sched::EventQueue;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
@@ -54,7 +54,8 @@ use crate::control::{wake, wake_descriptor};
 use files::ServiceFiles;
 use pool::Pool;
 use raise::Queued;
-use registry::Registry;
+use registry::{GroupHook, Registry};
+use subscription::Subscription;
 
 pub(crate) use dispatcher::Dispatcher;
 pub(crate) use misses::{Miss, Misses};
@@ -80,6 +81,20 @@ pub(crate) struct Ecalls {
     wake: Arc<OwnedFd>,
     stopping: AtomicBool,
     totals: Totals,
+}
+
+/// What is left of a subscription that is off the books.
+pub(crate) struct Remains {
+    _installed: Option<Installed>,
+    _hook: Option<GroupHook>,
+    _subscription: Arc<Subscription>,
+}
+
+/// Drops something in a thread of its own: the dispatcher does not wait for hooks to be taken out.
+fn drop_aside<T: Send + 'static>(what: T) {
+    let thread = std::thread::Builder::new().name("qf-ecalls-end".to_owned());
+    // Where no thread is to be had, it has been dropped here.
+    let _ = thread.spawn(move || drop(what));
 }
 
 /// The kernel, and the ring through which its events come.
@@ -249,22 +264,21 @@ impl Ecalls {
     /// Ends a subscription.
     pub fn unsubscribe(&self, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         self.registry().subscription(id, peer)?;
-        self.end_subscription(id);
+        drop(self.end_subscription(id));
         Ok(())
     }
 
-    /// Takes it off the books; its kernel part and its memory go outside of the lock.
-    fn end_subscription(&self, id: SubscriptionId) {
+    /// Takes it off the books. The answer is what is left of it in the kernel, for the caller to drop outside of
+    /// the lock: taking a hook out may cost milliseconds.
+    #[must_use]
+    fn end_subscription(&self, id: SubscriptionId) -> Option<Remains> {
         let mut registry = self.registry();
-        let removed = registry.remove_subscription(id);
+        let (subscription, hook) = registry.remove_subscription(id)?;
         self.misses.want(registry.has_subscriber(misses::SERVICE));
         drop(registry);
-        if let Some(subscription) = removed {
-            subscription.take_out("it has ended");
-            if let Some(target) = &subscription.target {
-                self.forget(target);
-            }
-        }
+        subscription.processes().for_each(|process| self.forget(process));
+        let installed = subscription.take_out("it has ended");
+        Some(Remains { _installed: installed, _hook: hook, _subscription: subscription })
     }
 
     /// What metrics show.

@@ -112,6 +112,8 @@ impl Pool {
     }
 
     fn work(&self) {
+        // Made by the dispatcher, which comes before others; what takes long does not.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 0);
         while let Some(subscription) = self.next() {
             self.serve(&subscription);
         }

@@ -67,6 +67,8 @@ impl Ecalls {
         check_owner(service, name, peer)?;
         let data = data(&service.format, &request.data)?;
         let raised = self.raise(&mut registry, id, &Event::now(request.pid, &data, request.deadline_us, request.cpu));
+        drop(registry);
+        self.nudge();
         Ok(raised.unwrap_or_default())
     }
 
@@ -87,6 +89,7 @@ impl Ecalls {
         }
     }
 
+    /// The dispatcher, if it is not the caller, is to be nudged.
     fn raise(&self, registry: &mut Registry, id: ServiceId, event: &Event<'_>) -> Option<Raised> {
         let service = registry.services.get_mut(&id)?;
         service.raised += 1;
@@ -104,14 +107,11 @@ impl Ecalls {
                 false => raised.dropped += 1,
             }
         }
-        if raised.queued > 0 {
-            self.nudge();
-        }
         Some(raised)
     }
 
     /// What left the kernel: `tail` says for whom.
-    pub(super) fn from_kernel(&self, tail: u64, data: &[u8], stamp: Stamp) {
+    pub(super) fn take_from_kernel(&self, tail: u64, data: &[u8], stamp: Stamp) {
         let mut registry = self.registry();
         let Some(tail) = registry.tails.get(&tail).cloned() else { return };
         let to = match tail {

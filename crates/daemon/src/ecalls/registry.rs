@@ -145,20 +145,19 @@ impl Registry {
         }
     }
 
-    /// Takes a subscription off the books. Its kernel part goes with the last one that holds it.
-    pub fn remove_subscription(&mut self, id: SubscriptionId) -> Option<Arc<Subscription>> {
+    /// Takes a subscription off the books; with the last of a group goes the group's hook.
+    pub fn remove_subscription(&mut self, id: SubscriptionId) -> Option<(Arc<Subscription>, Option<GroupHook>)> {
         let removed = self.subscriptions.remove(&id)?;
         self.tails.remove(&id);
-        let Some(service) = self.services.get_mut(&removed.service) else { return Some(removed) };
+        let Some(service) = self.services.get_mut(&removed.service) else { return Some((removed, None)) };
         service.subscriptions.retain(|subscription| subscription.id != id);
         let name = removed.group.as_ref();
         let is_over = |name: &&String| !service.subscriptions.iter().any(|other| other.group.as_ref() == Some(name));
-        if let Some(group) = name.filter(is_over).and_then(|name| service.groups.remove(name))
-            && let Some(hook) = group.hook
-        {
+        let hook = name.filter(is_over).and_then(|name| service.groups.remove(name)?.hook);
+        if let Some(hook) = &hook {
             self.tails.remove(&hook.tail);
         }
-        Some(removed)
+        Some((removed, hook))
     }
 
     pub fn has_subscriber(&self, service: &str) -> bool {

@@ -7,7 +7,7 @@ use qfabric_types::api::ecalls::{
 use qfabric_types::format::Format;
 
 use super::registry::{Handler, Service, ServiceOwner};
-use super::{Ecalls, misses, problems};
+use super::{Ecalls, Remains, misses, problems};
 use crate::auth::Peer;
 
 /// Longest text that says what a service tells.
@@ -135,18 +135,21 @@ impl Ecalls {
             return Err(problems::not_your_service(name, owner.peer.owner.uid, peer.owner.uid));
         }
         drop(registry);
-        self.end_service(id);
+        drop(self.end_service(id));
         Ok(())
     }
 
-    pub(super) fn end_service(&self, id: ServiceId) {
+    /// Ends a service and its subscriptions; what is left of them is for the caller to drop.
+    #[must_use]
+    pub(super) fn end_service(&self, id: ServiceId) -> Vec<Remains> {
         let removed = self.registry().remove_service(id);
-        let Some(service) = removed else { return };
+        let Some(service) = removed else { return Vec::new() };
         self.files.hide(&service.name);
-        for subscription in service.subscriptions {
+        let ended = service.subscriptions.into_iter().filter_map(|subscription| {
             self.tell_ended(&subscription, "its service has ended");
-            self.end_subscription(subscription.id);
-        }
+            self.end_subscription(subscription.id)
+        });
+        ended.collect()
     }
 
     /// Named handlers that `peer` may use.

@@ -77,6 +77,8 @@ pub(crate) struct Subscription {
     pub stages: Vec<Stage>,
     /// Whom signals go to.
     pub target: Option<watch::Process>,
+    /// Whose events it gets, if they are one process's: its number may not become another's.
+    pub filtered: Option<watch::Process>,
     pub on_fault: OnFault,
     pub installed_in_us: u64,
     pub installed: Mutex<Option<Installed>>,
@@ -189,12 +191,17 @@ impl Subscription {
         own.min(events)
     }
 
+    /// Those with whose end it ends.
+    pub fn processes(&self) -> impl Iterator<Item = &watch::Process> {
+        self.target.iter().chain(&self.filtered)
+    }
+
     pub fn is_active(&self) -> bool {
         *lock(&self.state) == State::Active
     }
 
     /// Faults of the kernel's part since this was last asked go into the window; then whether there were more than
-    /// `limit` within a second. If so the handler is taken out, and this says why, once.
+    /// `limit` within a second: why the handler is to be taken out.
     pub fn judge(&self, now: Instant, limit: u32) -> Option<String> {
         let kernel = lock(&self.installed).as_ref().map(|installed| installed.counters());
         let mut window = lock(&self.faults);
@@ -207,18 +214,18 @@ impl Subscription {
         }
         let why =
             format!("{} faults within a second, {limit} are allowed; the last: {}", found.count, shown(found.last));
-        drop(window);
-        self.take_out(&why);
         Some(why)
     }
 
-    /// Ends deliveries; the counters stay.
-    pub fn take_out(&self, why: &str) {
+    /// Ends deliveries; the counters stay. The kernel's part is for the caller to drop.
+    #[must_use]
+    pub fn take_out(&self, why: &str) -> Option<Installed> {
         *lock(&self.state) = State::TakenOut { why: why.to_owned() };
         let installed = lock(&self.installed).take();
-        if let Some(installed) = installed {
-            self.tally.absorb(&installed);
+        if let Some(installed) = &installed {
+            self.tally.absorb(installed);
         }
+        installed
     }
 
     pub fn counters(&self) -> SubscriptionCounters {
