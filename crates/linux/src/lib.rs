@@ -17,7 +17,8 @@
 //! | helpers of tests that need the real scheduler | [`testing`] |
 //!
 //! Times in nanoseconds, shares in millionths of one CPU. Nothing here decides a budget. `unsafe` lives in
-//! `sys.rs`, `observe/ring.rs` and [`launch`] alone, each block with its reason.
+//! `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/sys.rs`, `bpf/map.rs` and `ecalls/signal.rs` alone, each block with
+//! its reason.
 
 mod bpf;
 pub mod capability;

@@ -180,3 +180,19 @@ pub struct Counters {
     /// Run time in nanoseconds, while [`Kernel::measure`] is on; else 0.
     pub run_ns: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_daemon_shares_among_its_threads_may_be_shared() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Kernel>();
+        shared::<Installed>();
+        shared::<UpMemory>();
+        shared::<DownMemory>();
+        shared::<EventRing>();
+        shared::<SocketModule>();
+    }
+}

@@ -101,3 +101,34 @@ fn end_of(place: &Place, bytes: u32) -> u32 {
     let reach: u32 = place.indices.iter().map(|index| index.count.saturating_sub(1).saturating_mul(index.stride)).sum();
     place.offset.saturating_add(reach).saturating_add(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_ecode::{Environment, compile};
+
+    fn use_of(body: &str) -> Use {
+        let text = format!("struct part {{ int x; int y; }}; struct input {{ int a; long b; struct part c[4]; int d; }}; {body}");
+        Use::of(&compile(&text, &Environment::default()).unwrap())
+    }
+
+    #[test]
+    fn only_what_is_named_is_read() {
+        let found = use_of("if (input.a > 3 && input.d) return 1; return 0;");
+        assert!(found.reads(0, 4) && found.reads(48, 52) && !found.reads(4, 48), "{found:?}");
+        assert!(!found.emits && !found.attributes);
+    }
+
+    #[test]
+    fn behind_an_index_anything_may_be_read() {
+        let found = use_of("int i = input.a; return input.c[i].y;");
+        assert!(found.reads(20, 48) && !found.reads(8, 16) && !found.reads(48, 52), "{found:?}");
+    }
+
+    #[test]
+    fn a_copy_reads_all_and_a_called_function_counts() {
+        assert!(use_of("output = input; return 1;").reads(8, 16));
+        let found = use_of("int f(void) { emit(); attr.n += input.d; return 0; } return f();");
+        assert!(found.emits && found.attributes && found.reads(48, 52), "{found:?}");
+    }
+}

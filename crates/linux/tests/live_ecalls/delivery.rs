@@ -231,6 +231,9 @@ fn free_slots_are_filled_in_turn_and_a_position_out_of_range_is_dropped() {
 #[test]
 fn what_user_space_raises_arrives_like_the_kernels_own() {
     use qfabric_types::memory::Stamp;
+    if kernel().is_none() {
+        return;
+    }
     let stamp = Stamp { time_ns: 5, deadline_ns: 6 };
     let ring = UpMemory::new(Geometry::new(Layout::Ring, 2, 300).unwrap()).unwrap();
     assert!(ring.put(&[7; 300], stamp, None).unwrap() && ring.put(b"short", stamp, None).unwrap());

@@ -1,6 +1,6 @@
 //! The kernel's services: events with a name, a documented format, and the hook they come from.
 //!
-//! A service is one short file with one [`Spec`]: its fields, and for each hook where each field comes from. See
+//! A service is one short file with one `Spec`: its fields, and for each hook where each field comes from. See
 //! the guide's chapter «Writing a service».
 
 use qfabric_types::format::{Field as Member, Format, Kind, Scalar};
