@@ -26,8 +26,8 @@ const MOST_BYTES: usize = 64;
 /// `rbpf` takes whole pages.
 const PAGE: usize = 4096;
 
-// SAFETY: the memory belongs to this value alone, and is not written once it exists.
 #[allow(unsafe_code)] // a mapping is not tied to the thread that made it
+// SAFETY: the memory belongs to this value alone, and is not written once it exists.
 unsafe impl Send for Machine {}
 
 impl Machine {

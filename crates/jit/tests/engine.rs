@@ -1,0 +1,80 @@
+//! The engine as its callers see it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Limits, Program, World, compile};
+use qfabric_jit::{Jit, assemble};
+
+fn program(text: &str) -> Program {
+    compile(text, &Environment::default()).unwrap_or_else(|errors| panic!("{}", errors.render("test", text, false)))
+}
+
+fn jit(text: &str) -> Jit {
+    Jit::new(&program(text), Limits::default()).unwrap()
+}
+
+#[test]
+fn it_moves_between_threads() {
+    let mut engine = jit("static int n; return ++n;");
+    let first = engine.call(&[], &World::default(), &mut |_| ());
+    let second = std::thread::spawn(move || engine.call(&[], &World::default(), &mut |_| ())).join().unwrap();
+    assert_eq!((first, second), (Ok(1), Ok(2)));
+}
+
+#[test]
+fn a_sink_that_panics_is_heard_after_the_call() {
+    let mut engine = jit("struct input { int a; };\nemit(); attr.done = 1; emit(); return 5;");
+    let mut events = 0;
+    let call = catch_unwind(AssertUnwindSafe(|| {
+        engine.call(&[0; 4], &World::default(), &mut |_| {
+            events += 1;
+            panic!("full");
+        })
+    }));
+    assert!(call.is_err());
+    assert_eq!((events, engine.attributes()), (1, &mut [1][..]), "the program ran to its end, the sink was left alone");
+    assert_eq!(engine.call(&[0; 4], &World::default(), &mut |_| ()), Ok(5));
+}
+
+#[test]
+fn the_world_is_that_of_the_call() {
+    let mut engine = jit("return now() * 100 + pid() * 10 + cpu();");
+    let world = World { now: u64::MAX, pid: -3, cpu: 7 };
+    assert_eq!(engine.call(&[], &world, &mut |_| ()), Ok(-100 - 30 + 7));
+}
+
+#[test]
+fn limits_are_those_it_was_made_with() {
+    let text = "int i, n = 0; for (i = 0; i < 100; i++) n += emit();\nreturn n;";
+    let mut bounded = Jit::new(&program(text), Limits { fuel: 100, emissions: 3 }).unwrap();
+    assert_eq!(bounded.call(&[], &World::default(), &mut |_| ()), Ok(3));
+    let mut tight = Jit::new(&program(text), Limits { fuel: 99, emissions: 3 }).unwrap();
+    let fault = Fault { kind: FaultKind::Fuel, line: 1 };
+    assert_eq!(tight.call(&[], &World::default(), &mut |_| ()), Err(fault));
+}
+
+#[test]
+fn programs_of_many_pages_are_compiled() {
+    let text: String = (0..2_000).map(|i| format!("x = x * 3 + {i};\n")).collect();
+    let mut engine = jit(&format!("long x = 1;\n{text}return x;"));
+    let expected = (0..2_000).fold(1_i64, |x, i| x.wrapping_mul(3).wrapping_add(i));
+    assert_eq!(engine.call(&[], &World::default(), &mut |_| ()), Ok(expected));
+}
+
+#[test]
+fn a_simple_filter_is_a_load_and_a_jump_for_each_comparison() {
+    let text = "struct input { int kind; unsigned short port; };\nreturn input.kind == 3 && input.port > 1024;";
+    let listing = assemble(&program(text), Limits::default()).unwrap().to_string();
+    let lines: Vec<&str> = listing.lines().skip(5).map(|line| &line[7..]).collect();
+    let expected = [
+        "r0 = *(u32 *)(r6 +104)",
+        "if w0 != 3 goto 11",
+        "r0 = *(u16 *)(r6 +108)",
+        "if w0 s<= 1024 goto 11",
+        "r0 = 1",
+        "goto 12",
+        "r0 = 0",
+        "exit",
+    ];
+    assert_eq!(lines, expected, "{listing}");
+}
