@@ -36,10 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     show("raised to signal", rounds(|| signalled(&own, &signals)));
     told.unsubscribe()?;
     let switches = Subscribe::to("sched.wakeup").code("attr.wakes += 1; attr.last = input.time; return 0;");
-    show(
-        "subscribe and unsubscribe: text to running in the kernel",
-        (0..100).map(|_| installed(&ecalls, &switches)).collect(),
-    );
+    show("subscribe: text to running in the kernel", (0..40).map(|_| installed(&ecalls, &switches)).collect());
     let held = ecalls.subscribe(&switches)?;
     let wakes = ecalls.attribute("wakes")?;
     show("fast user-ECall: a thousand stores", rounds(|| timed(|| (0..1000).for_each(|value| wakes.set(value)))));
@@ -96,7 +93,11 @@ fn signalled(own: &OwnService, signals: &Signals) -> f64 {
     signals.next(PATIENCE).ok().flatten().map_or(f64::NAN, |value| age(&value.to_le_bytes()))
 }
 
+/// The kernel waits for a grace period (10 ms) where a hook is used again that was taken out just before: we do not.
 fn installed(ecalls: &Ecalls, wanted: &Subscribe) -> f64 {
     let made = ecalls.subscribe(wanted).expect("it can be installed");
-    made.info().installed_in_us as f64
+    let took = made.info().installed_in_us as f64;
+    drop(made);
+    std::thread::sleep(Duration::from_millis(50));
+    took
 }

@@ -45,7 +45,7 @@ impl Measurements {
     }
 
     /// The next one of interest: sensor and value.
-    pub fn next(&mut self) -> Result<(u32, u32)> {
+    pub fn take(&mut self) -> Result<(u32, u32)> {
         let event = self.subscription.next(PATIENCE)?.context("nothing of interest came in time")?;
         Ok((number::<4>(&event, 0) as u32, number::<4>(&event, 4) as u32))
     }

@@ -46,7 +46,7 @@ fn serve_requests(ecalls: &Ecalls, port: u16, count: usize) -> Result<()> {
 fn show_measurements(ecalls: &Ecalls, port: u16, threshold: i64) -> Result<()> {
     let mut measurements = Measurements::watch(ecalls, "lo", port, threshold)?;
     loop {
-        let (sensor, value) = measurements.next()?;
+        let (sensor, value) = measurements.take()?;
         println!("sensor {sensor}: {value} ({} seen)", measurements.seen());
     }
 }

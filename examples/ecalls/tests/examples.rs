@@ -80,7 +80,11 @@ fn every_64th_sample_is_told_with_the_average() {
         let told = std::thread::scope(|scope| {
             // Somebody is busy on every CPU, so that the average says so.
             for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-                scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop()
+                    }
+                });
             }
             let told = example(daemon, &["averages", "4"]).spawn().map(output);
             stop.store(true, Ordering::Relaxed);
@@ -104,10 +108,10 @@ fn only_measurements_of_interest_leave_the_kernel() {
         for (id, value) in [(1, 50), (2, 150), (3, 70_000)] {
             measure(id, value);
         }
-        assert_eq!([measurements.next().unwrap(), measurements.next().unwrap()], [(2, 150), (3, 70_000)]);
+        assert_eq!([measurements.take().unwrap(), measurements.take().unwrap()], [(2, 150), (3, 70_000)]);
         measurements.above(10);
         measure(4, 11);
-        assert_eq!((measurements.next().unwrap(), measurements.seen()), ((4, 11), 4));
+        assert_eq!((measurements.take().unwrap(), measurements.seen()), ((4, 11), 4));
     });
 }
 
