@@ -95,7 +95,8 @@ pub struct Place {
     pub base: Base,
     /// Bytes from the base.
     pub offset: u32,
-    /// Evaluated in order, then checked in order. Constant indices are in the offset already.
+    /// Evaluated in order; checked in order when the place is accessed: after the value of a store, or the right side
+    /// of an update, has been evaluated. Constant indices are in the offset already.
     pub indices: Vec<Index>,
     /// What lies there ([`Stmt::Copy`] and [`Stmt::Clear`] do not look at it).
     pub ty: Scalar,
