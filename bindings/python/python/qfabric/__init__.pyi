@@ -1,6 +1,8 @@
 from contextlib import AbstractContextManager
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
+from .ecalls import ECalls as ECalls
+
 __version__: str
 
 class Error(Exception): ...

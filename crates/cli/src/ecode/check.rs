@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use qfabric_ecode::{Environment, Program, bpf};
+use qfabric_ecode::{Environment, Limits, Program, bpf};
 use serde_json::json;
 
-use super::asm;
 use super::source::{Source, format_of};
-use crate::exit::{Done, Outcome};
+use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
 /// Compiles E-code and says what is wrong with it, or how large it is.
@@ -46,7 +45,8 @@ pub fn run(args: Args) -> Outcome {
         false => output::print(&text(&source.name, &program))?,
     }
     if args.asm {
-        output::print(&asm::listing(&program)?)?;
+        let code = qfabric_jit::assemble(&program, Limits::default()).map_err(Failure::usage)?;
+        output::print(&code.to_string())?;
     }
     Ok(Done(0))
 }

@@ -1,6 +1,5 @@
 //! `qfabric ecode`: code for the places where events happen.
 
-mod asm;
 mod check;
 mod fmt;
 mod install;

@@ -38,7 +38,7 @@ const SUM: &str = "struct input { int a; };\nstatic long sum;\nsum += input.a;\n
 fn a_good_program_is_measured_and_a_wrong_one_shown_with_its_line() {
     let folder = folder(&[("sum.ec", SUM), ("bad.ec", "struct input { int a; };\nreturn input.b;\n")]);
     run(&folder, &["ecode", "check", "sum.ec"]).expect(0, &["sum.ec: good", "8 bytes that persist", "calls"]);
-    run(&folder, &["ecode", "check", "sum.ec", "--asm"]).expect(0, &["exit", "ldx"]);
+    run(&folder, &["ecode", "check", "sum.ec", "--asm"]).expect(0, &["exit", "r0 = *(u64 *)(r8"]);
     let summary = run(&folder, &["ecode", "check", "sum.ec", "--json"]).json();
     assert!(summary["instructions"].as_u64().unwrap() > 3 && summary["attributes"] == json!(["calls"]), "{summary}");
     run(&folder, &["ecode", "check", "bad.ec"]).expect(2, &["bad.ec:2:14", "no member `b`", "help"]);
