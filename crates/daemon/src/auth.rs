@@ -60,6 +60,12 @@ pub(crate) fn target(peer: Peer, pid: i32, covers: Covers) -> Result<Target, Pro
     if watch.ended() { Err(problem::gone(pid)) } else { Ok(Target { pid, owner: users.owner(), watch }) }
 }
 
+/// Whether the process is still all of `owner`: it may have become a set-uid program since it was looked at.
+pub(crate) fn still_owns(owner: Owner, pid: i32) -> bool {
+    let peer = Peer { pid, owner };
+    Users::of(pid).is_some_and(|users| users.belong_to(peer))
+}
+
 fn check_thread(pid: i32, thread: ThreadId) -> Result<(), Problem> {
     match threads::process_of(thread) {
         Some(process) if process == pid => Ok(()),
@@ -138,6 +144,7 @@ mod tests {
         assert_eq!(target(mine, me, Covers::Thread(ThreadId(1))).unwrap_err().code, "no_such_thread");
         let stranger = Peer { pid: me, owner: Owner { uid: 54_321, gid: 54_321 } };
         assert_eq!(target(stranger, me, Covers::Program).unwrap_err().code, "not_yours");
+        assert!(still_owns(mine.owner, me) && !still_owns(stranger.owner, me));
     }
 
     #[test]

@@ -33,8 +33,10 @@ const RECORDS_PER_TURN: usize = 256;
 const DELIVERIES_PER_TURN: usize = 64;
 /// Sources seen per turn; the rest at the next, at once.
 const SOURCES: usize = 64;
-/// How often faults are judged.
+/// How often faults are judged, and whether processes still are their users'.
 const JUDGE_EVERY: Nanos = Nanos::from_millis(100);
+/// See [`JUDGE_EVERY`].
+const CHECK_EVERY: Nanos = Nanos::from_millis(1_000);
 const LONGEST: Nanos = Nanos::from_millis(60_000);
 
 /// The running thread.
@@ -47,8 +49,13 @@ impl Dispatcher {
     /// Starts it; `listener` is `ecalls.sock`, non-blocking.
     pub fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
         ecalls.watch(&listener, Source::Listener)?;
-        let turning =
-            Turning { ecalls: ecalls.clone(), listener, buffer: vec![0; MAX_MESSAGE], judge_at: Instant::ZERO };
+        let turning = Turning {
+            ecalls: ecalls.clone(),
+            listener,
+            buffer: vec![0; MAX_MESSAGE],
+            judge_at: Instant::ZERO,
+            check_at: Instant::ZERO,
+        };
         let thread = std::thread::Builder::new().name("qf-ecalls".to_owned());
         let thread = Some(thread.spawn(move || turning.run())?);
         Ok(Dispatcher { ecalls, thread })
@@ -70,6 +77,7 @@ struct Turning {
     listener: OwnedFd,
     buffer: Vec<u8>,
     judge_at: Instant,
+    check_at: Instant,
 }
 
 impl Turning {
@@ -84,7 +92,9 @@ impl Turning {
             }
             self.take_misses();
             self.deliver();
-            self.judge(clock::now());
+            let now = clock::now();
+            self.judge(now);
+            self.check_owners(now);
         }
     }
 
@@ -165,6 +175,17 @@ impl Turning {
                 tracing::info!(subscription = subscription.id, why, "a handler was taken out");
                 self.ecalls.tell_taken_out(&subscription, &why);
             }
+        }
+    }
+
+    /// A process that took up a set-uid program is its user's no more.
+    fn check_owners(&mut self, now: Instant) {
+        if now < self.check_at {
+            return;
+        }
+        self.check_at = now + CHECK_EVERY;
+        for id in self.ecalls.lost_processes() {
+            self.ecalls.process_lost(id);
         }
     }
 }

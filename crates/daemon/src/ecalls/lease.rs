@@ -17,7 +17,7 @@ use super::raise::Event;
 use super::registry::Lease;
 use super::subscription::{Subscription, count};
 use super::{Ecalls, Source, drop_aside, problems};
-use crate::auth::Peer;
+use crate::auth::{self, Peer};
 use crate::problem;
 
 /// Messages read from one connection per turn.
@@ -193,6 +193,23 @@ impl Ecalls {
         let found = self.registry().subscriptions.get(&id).cloned();
         if let Some(subscription) = found {
             self.tell_ended(&subscription, "its process has ended");
+            drop_aside(self.end_subscription(id));
+        }
+    }
+
+    /// Subscriptions of users to processes that are not theirs any more.
+    pub(super) fn lost_processes(&self) -> Vec<SubscriptionId> {
+        let registry = self.registry();
+        let narrowed = registry.subscriptions.values().filter(|s| !self.config.grants(s.owner, &s.service_name));
+        let lost = narrowed.filter(|s| s.only_pid.is_some_and(|pid| !auth::still_owns(s.owner, pid)));
+        lost.map(|subscription| subscription.id).collect()
+    }
+
+    /// Ends such a subscription.
+    pub(super) fn process_lost(&self, id: SubscriptionId) {
+        let found = self.registry().subscriptions.get(&id).cloned();
+        if let Some(subscription) = found {
+            self.tell_ended(&subscription, "its process runs as another user");
             drop_aside(self.end_subscription(id));
         }
     }
