@@ -199,8 +199,8 @@ impl Ecalls {
 
     /// Subscriptions of users to processes that are not theirs any more.
     pub(super) fn lost_processes(&self) -> Vec<SubscriptionId> {
-        let registry = self.registry();
-        let narrowed = registry.subscriptions.values().filter(|s| !self.config.grants(s.owner, &s.service_name));
+        let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
+        let narrowed = all.iter().filter(|s| !self.config.grants(s.owner, &s.service_name));
         let lost = narrowed.filter(|s| s.only_pid.is_some_and(|pid| !auth::still_owns(s.owner, pid)));
         lost.map(|subscription| subscription.id).collect()
     }

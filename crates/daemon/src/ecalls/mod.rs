@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `policy` | limits, and who may what |
 //! | `registry` | who is there |
-//! | `plan`, `install` | from a request to a subscription that works: all or nothing |
+//! | `plan`, `checks`, `install` | from a request to a subscription that works: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool` | a chain at work |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
 //! | `lease` | what comes through `ecalls.sock`; hostile |
@@ -21,6 +21,7 @@
 //! registry's lock. The lock is held for look-ups only, never while a handler runs.
 
 mod call;
+mod checks;
 mod dispatcher;
 mod files;
 mod handler;
@@ -254,7 +255,7 @@ impl Ecalls {
         values: impl IntoIterator<Item = (&'a String, &'a i64)>,
     ) -> Result<SubscriptionInfo, Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
-        let numbered = install::numbered(&subscription.attributes, values)?;
+        let numbered = checks::numbered(&subscription.attributes, values)?;
         for (number, value) in numbered {
             subscription.down.words().set_attribute(number, value);
         }

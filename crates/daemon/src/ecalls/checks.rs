@@ -1,0 +1,110 @@
+//! What must hold before anything is made: who is told, whose events, and parts that fit together.
+
+use std::collections::BTreeMap;
+
+use qfabric_ecode::Program;
+use qfabric_types::api::ecalls::{OnFault, ServiceInfo, Step, SubscriptionRequest};
+use qfabric_types::api::{Covers, Problem};
+use qfabric_types::format::Format;
+
+use super::plan::Plan;
+use super::problems;
+use crate::auth::{self, Peer, Target};
+
+/// The process that is told, alive and the caller's. A subscription without a lease is about the process it filters
+/// for; without either it is nobody's, which only root may have.
+pub(super) fn who_is_told(peer: Peer, request: &mut SubscriptionRequest) -> Result<Option<Target>, Problem> {
+    if request.process_id == 0 {
+        request.process_id = match request.lease {
+            Some(_) => peer.pid,
+            None => request.only_pid.unwrap_or(0),
+        };
+    }
+    match (request.process_id, peer.owner.uid) {
+        (0, 0) => Ok(None),
+        (0, _) => Err(problems::chain("no process is named; name one of yours as process_id or only_pid".to_owned())),
+        (pid, _) => auth::target(peer, pid, Covers::Program).map(Some),
+    }
+}
+
+/// Who is not granted the whole service gets what concerns a process of its own: the one that is told, if it names
+/// no other.
+pub(super) fn narrow(
+    peer: Peer,
+    request: &mut SubscriptionRequest,
+    service: &ServiceInfo,
+    granted: bool,
+) -> Result<Option<Target>, Problem> {
+    if !granted && !service.concerns_process {
+        return Err(problems::not_granted(&service.name, peer.owner.uid));
+    }
+    if !granted && request.only_pid.is_none() {
+        request.only_pid = Some(request.process_id);
+    }
+    let Some(pid) = request.only_pid else { return Ok(None) };
+    if !service.concerns_process {
+        let why = format!("events of {} concern no process; leave only_pid out", service.name);
+        return Err(problems::chain(why));
+    }
+    auth::target(peer, pid, Covers::Program).map(Some)
+}
+
+pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {
+    match plan.in_daemon.contains(&Step::Signal) && target.is_none() {
+        true => Err(problems::chain("nobody is named to get the signal; give process_id".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// An event that a handler faulted on can go on as it came only where the next step expects it so.
+pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Program]) -> Result<(), Problem> {
+    let changes = programs.iter().any(|program| program.output.as_ref().is_some_and(|output| *output != program.input));
+    match request.on_fault == OnFault::Pass && changes {
+        true => {
+            Err(problems::chain("on_fault is pass, but a handler makes events of another format; use block".to_owned()))
+        }
+        false => Ok(()),
+    }
+}
+
+pub(super) fn no_such_field(format: &Format, field: &str) -> Problem {
+    let known: Vec<_> = format.fields.iter().map(|field| field.name.as_str()).collect();
+    problems::chain(format!("struct {} has no number {field}; it has {}", format.name, known.join(", ")))
+}
+
+/// Values of attributes by their numbers; a name that is not used is refused.
+pub(super) fn numbered<'a>(
+    names: &[String],
+    values: impl IntoIterator<Item = (&'a String, &'a i64)>,
+) -> Result<BTreeMap<usize, i64>, Problem> {
+    let number = |(name, value): (&String, &i64)| {
+        let found = names.iter().position(|known| known == name);
+        found
+            .map(|number| (number, *value))
+            .ok_or_else(|| problems::chain(format!("no handler uses attribute {name}; they use: {}", names.join(", "))))
+    };
+    values.into_iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Owner;
+
+    #[test]
+    fn attributes_are_numbered_by_their_names_and_unknown_ones_refused() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let values = BTreeMap::from([("b".to_owned(), 7)]);
+        assert_eq!(numbered(&names, &values).unwrap(), BTreeMap::from([(1, 7)]));
+        let unknown = BTreeMap::from([("c".to_owned(), 7)]);
+        assert!(numbered(&names, &unknown).unwrap_err().next_step.contains("a, b"));
+    }
+
+    #[test]
+    fn whoever_names_no_process_is_told_which_to_name() {
+        let peer = |uid| Peer { pid: std::process::id() as i32, owner: Owner { uid, gid: uid } };
+        let mut request = SubscriptionRequest::default();
+        assert!(who_is_told(peer(0), &mut request).unwrap().is_none());
+        assert_eq!(who_is_told(peer(5), &mut request).unwrap_err().code, "chain");
+    }
+}
