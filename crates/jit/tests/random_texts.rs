@@ -1,16 +1,9 @@
 //! Random programs in text, and heavy ones: machine code gives what the interpreter gives.
 
 use qfabric_ecode::testing::heavy;
-use qfabric_ecode::testing::texts::{Text, event};
-use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World, compile};
+use qfabric_ecode::testing::texts::{Text, compiled, event};
+use qfabric_ecode::{Engine, Interpreter, Limits, Program, World};
 use qfabric_jit::Jit;
-
-fn program(text: &str, seed: u64) -> Program {
-    let refused = |errors: qfabric_ecode::Diagnostics| {
-        panic!("seed {seed}: {}\n{text}", errors.render("random.ec", text, false));
-    };
-    compile(text, &Environment::default()).unwrap_or_else(refused)
-}
 
 /// Everything that can be seen of three calls.
 fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
@@ -28,7 +21,7 @@ fn agree(wild: bool) {
     let limits = Limits { fuel: 2_000, emissions: 3 };
     for seed in 0..rounds() {
         let text = Text::random(seed, wild).ecode();
-        let program = program(&text, seed);
+        let Some(program) = compiled(&text, seed) else { continue };
         let mut jit = Jit::new(&program, limits).unwrap();
         let mut interpreter = Interpreter::new(&program, limits);
         let (expected, found) = (seen(&mut interpreter, &program, seed), seen(&mut jit, &program, seed));
@@ -49,7 +42,7 @@ fn machine_code_of_wild_texts_does_what_the_interpreter_does() {
 #[test]
 fn heavy_programs_are_taken_and_give_the_same() {
     for (name, text) in heavy::all() {
-        let program = program(&text, 0);
+        let program = compiled(&text, 0).expect("it is within the limits");
         let mut jit = Jit::new(&program, Limits::default()).unwrap();
         let mut interpreter = Interpreter::new(&program, Limits::default());
         assert_eq!(seen(&mut interpreter, &program, 1), seen(&mut jit, &program, 1), "{name}");

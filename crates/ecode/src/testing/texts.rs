@@ -3,6 +3,7 @@
 //! A *tame* one means the same in C, so that a C compiler can be asked: no fault, no side effect whose order C leaves
 //! open, nothing that C lacks. A *wild* one may fault, and uses attributes, emissions and assignments anywhere.
 
+use crate::{Environment, Program, compile};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt::Write;
@@ -44,6 +45,19 @@ impl Text {
              {body}\n#undef input\n#undef output\n}}\n"
         )
     }
+}
+
+/// The program of a random text; none: its functions, put into each other, come to more than may be.
+///
+/// # Panics
+/// If it is refused for anything else.
+pub fn compiled(text: &str, seed: u64) -> Option<Program> {
+    let refused = match compile(text, &Environment::default()) {
+        Ok(program) => return Some(program),
+        Err(errors) => errors.render("random.ec", text, false),
+    };
+    assert!(refused.contains("instructions, the limit is"), "seed {seed}: {refused}\n{text}");
+    None
 }
 
 const TYPES: [&str; 12] = [
