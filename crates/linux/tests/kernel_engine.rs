@@ -6,8 +6,8 @@ mod maker;
 use std::time::Duration;
 
 use qfabric_ecode::bpf::measure;
-use qfabric_ecode::testing::conformance;
 use qfabric_ecode::testing::texts::{Text, event};
+use qfabric_ecode::testing::{conformance, heavy};
 use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
 use qfabric_linux::ecalls::{Kernel, KernelEngine};
 
@@ -77,6 +77,20 @@ fn random_texts_are_verified_and_do_what_the_interpreter_does() {
 fn the_kernel_passes_the_engines_conformance_suite() {
     if may_load() {
         conformance::run(&mut |program| Box::new(KernelEngine::new(program, Limits::default()).unwrap()));
+    }
+}
+
+#[test]
+fn programs_near_the_limits_are_verified_in_a_bounded_time() {
+    if !may_load() {
+        return;
+    }
+    for (name, text) in heavy::all() {
+        let program = program(&text);
+        let engine = KernelEngine::new(&program, Limits::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (walked, made) = (engine.verified_instructions(), measure(&program).instructions);
+        println!("{name}: {walked} walked for {made} instructions in {:?}", engine.load_time());
+        assert!(engine.load_time() < Duration::from_secs(5), "{name}: {:?}", engine.load_time());
     }
 }
 

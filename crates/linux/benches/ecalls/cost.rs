@@ -28,16 +28,16 @@ pub fn run(kernel: &Kernel) {
         kernel,
         "return input.prio > 100 && input.prio < 140 && input.cpu >= 0 && input.tid != 7 && input.pid != 8;",
     );
-    let memory = UpMemory::new(Geometry::new(Layout::Ring, 64, 48).expect("it is small")).expect("memory is there");
+    let memory = UpMemory::new(Geometry::new(Layout::Bits, 64, 48).expect("it is small")).expect("memory is there");
     let by_program = |program| move |kernel: &Kernel| install(kernel, &[Step::Handler(program)]);
-    let to_memory = |kernel: &Kernel| install(kernel, &[Step::Memory { memory: &memory, position: None }]);
+    let to_memory = |kernel: &Kernel| install(kernel, &[Step::Memory { memory: &memory, position: Some("cpu") }]);
     let with_filter = |kernel: &Kernel| {
-        install(kernel, &[Step::Handler(&filter), Step::Memory { memory: &memory, position: None }])
+        install(kernel, &[Step::Handler(&filter), Step::Memory { memory: &memory, position: Some("cpu") }])
     };
     report(kernel, "handler: attr.seen += 1", signal, &by_program(&count));
     report(kernel, "handler: filter of five comparisons", signal, &by_program(&filter));
-    report(kernel, "memory_up (full ring: dropped)", signal, &to_memory);
-    report(kernel, "filter and memory_up (full ring: dropped)", signal, &with_filter);
+    report(kernel, "memory_up, a slot overwritten", signal, &to_memory);
+    report(kernel, "filter and memory_up", signal, &with_filter);
 }
 
 fn program(kernel: &Kernel, text: &str) -> Program {
