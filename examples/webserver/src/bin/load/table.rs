@@ -36,13 +36,12 @@ fn head(report: &Report) -> String {
 
 fn cells(report: &Report, row: &Row) -> [String; 9] {
     let seen = &row.seen;
-    let capacity = if row.server.is_nginx() { report.nginx_capacity } else { report.capacity };
     [
         row.server.label().to_owned(),
         format!("{}x", row.factor),
         format!("{:.0}", seen.offered),
         format!("{:.0}", seen.replies),
-        format!("{:.0} %", 100.0 * seen.replies / capacity),
+        format!("{:.0} %", 100.0 * seen.replies / capacity(report, row)),
         format!("{:.0} %", 100.0 * seen.given_up),
         format!("{:.0}", seen.response_ms),
         format!("{:.0}", seen.median_ms),
@@ -52,16 +51,22 @@ fn cells(report: &Report, row: &Row) -> [String; 9] {
 
 /// Runs in which the generator, not the server, was the bottleneck.
 fn remarks(report: &Report) -> String {
-    let limited = report.rows.iter().filter(|row| row.seen.not_begun > 0.001);
-    let remark = |row: &Row| {
-        format!(
-            "{} at {}x: httperf could not begin {:.1} % of the connections; offer less, or more cost with --work\n",
-            row.server.label(),
-            row.factor,
-            100.0 * row.seen.not_begun
-        )
-    };
-    limited.map(remark).collect()
+    report.rows.iter().filter_map(|row| remark(report, row)).collect()
+}
+
+fn remark(report: &Report, row: &Row) -> Option<String> {
+    let asked = row.factor * capacity(report, row);
+    let (what, advice) = (format!("{} at {}x", row.server.label(), row.factor), "offer less, or more cost with --work");
+    if row.seen.not_begun > 0.001 {
+        let share = 100.0 * row.seen.not_begun;
+        return Some(format!("{what}: httperf could not begin {share:.1} % of the connections; {advice}\n"));
+    }
+    let slow = row.seen.offered < 0.95 * asked;
+    slow.then(|| format!("{what}: httperf offered {:.0} of {asked:.0} per second; {advice}\n", row.seen.offered))
+}
+
+fn capacity(report: &Report, row: &Row) -> f64 {
+    if row.server.is_nginx() { report.nginx_capacity } else { report.capacity }
 }
 
 #[cfg(test)]
@@ -71,10 +76,11 @@ pub mod tests {
     use crate::options::Server;
 
     pub fn report() -> Report {
-        let row = |server, factor, replies| Row {
+        let capacity_of = |server: Server| if server.is_nginx() { 100.0 } else { 200.0 };
+        let row = |server: Server, factor, replies| Row {
             server,
             factor,
-            seen: Seen { offered: factor * 200.0, replies, response_ms: 120.0, ..Seen::default() },
+            seen: Seen { offered: factor * capacity_of(server), replies, response_ms: 120.0, ..Seen::default() },
             spread: (replies, replies),
         };
         Report {
@@ -101,7 +107,9 @@ pub mod tests {
     #[test]
     fn a_run_that_the_generator_limited_is_said_to_be_one() {
         let mut report = report();
-        assert!(!table(&report).contains("could not begin"));
+        assert!(!table(&report).contains("httperf"), "{}", table(&report));
+        report.rows[1].seen.offered = 500.0;
+        assert!(table(&report).contains("select at 3x: httperf offered 500 of 600 per second"));
         report.rows[1].seen.not_begun = 0.2;
         assert!(table(&report).contains("select at 3x: httperf could not begin 20.0 %"));
     }
