@@ -143,10 +143,14 @@ fn write_one(fd: &OwnedFd) {
 fn by_eventfd() {
     let event = new_eventfd();
     let epoll = epoll_of(event.as_fd());
-    measure("eventfd, epoll", || write_one(&event), || {
-        wait_epoll(&epoll);
-        rustix::io::read(&event, &mut [0; 8]).expect("it is open");
-    });
+    measure(
+        "eventfd, epoll",
+        || write_one(&event),
+        || {
+            wait_epoll(&epoll);
+            rustix::io::read(&event, &mut [0; 8]).expect("it is open");
+        },
+    );
 }
 
 fn own_pidfd() -> OwnedFd {
@@ -177,10 +181,14 @@ fn by_signalfd() {
     // SAFETY: just made, nobody else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let (epoll, own) = (epoll_of(fd.as_fd()), own_pidfd());
-    measure("signalfd, epoll", || signal_queue(own.as_fd(), signo, 1).expect("it is queued"), || {
-        wait_epoll(&epoll);
-        rustix::io::read(&fd, &mut [0; 128]).expect("it is open");
-    });
+    measure(
+        "signalfd, epoll",
+        || signal_queue(own.as_fd(), signo, 1).expect("it is queued"),
+        || {
+            wait_epoll(&epoll);
+            rustix::io::read(&fd, &mut [0; 128]).expect("it is open");
+        },
+    );
 }
 
 static SIGNALLED: AtomicU64 = AtomicU64::new(0);
@@ -197,18 +205,22 @@ fn by_handler() {
     let blocked = block(signo, libc::SIG_BLOCK);
     let own = own_pidfd();
     let mut seen = 0;
-    measure("real-time signal, handler", || signal_queue(own.as_fd(), signo, 1).expect("it is queued"), move || {
-        let mut open = blocked;
-        // SAFETY: both sets are live. Blocked until `sigsuspend` opens it: none is missed in between.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut());
-            libc::sigdelset(&raw mut open, signo);
-            while SIGNALLED.load(Ordering::Acquire) == seen {
-                libc::sigsuspend(&raw const open);
+    measure(
+        "real-time signal, handler",
+        || signal_queue(own.as_fd(), signo, 1).expect("it is queued"),
+        move || {
+            let mut open = blocked;
+            // SAFETY: both sets are live. Blocked until `sigsuspend` opens it: none is missed in between.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut());
+                libc::sigdelset(&raw mut open, signo);
+                while SIGNALLED.load(Ordering::Acquire) == seen {
+                    libc::sigsuspend(&raw const open);
+                }
             }
-        }
-        seen += 1;
-    });
+            seen += 1;
+        },
+    );
 }
 
 /// The other thread waits in the ring for a read of an eventfd.
@@ -221,11 +233,15 @@ fn by_uring() {
     let event = new_eventfd();
     let fd = event.as_raw_fd();
     let mut room = [0u8; 8];
-    measure(NAME, || write_one(&event), move || {
-        let read = opcode::Read::new(types::Fd(fd), room.as_mut_ptr(), 8).build();
-        // SAFETY: `room` and the descriptor live until the completion below is taken.
-        unsafe { ring.submission().push(&read).expect("the ring has room") };
-        ring.submit_and_wait(1).expect("the ring works");
-        ring.completion().next().expect("one was waited for");
-    });
+    measure(
+        NAME,
+        || write_one(&event),
+        move || {
+            let read = opcode::Read::new(types::Fd(fd), room.as_mut_ptr(), 8).build();
+            // SAFETY: `room` and the descriptor live until the completion below is taken.
+            unsafe { ring.submission().push(&read).expect("the ring has room") };
+            ring.submit_and_wait(1).expect("the ring works");
+            ring.completion().next().expect("one was waited for");
+        },
+    );
 }

@@ -108,7 +108,9 @@ mod tests {
     use qfabric_ecode::{Environment, compile};
 
     fn use_of(body: &str) -> Use {
-        let text = format!("struct part {{ int x; int y; }}; struct input {{ int a; long b; struct part c[4]; int d; }}; {body}");
+        let text = format!(
+            "struct part {{ int x; int y; }}; struct input {{ int a; long b; struct part c[4]; int d; }}; {body}"
+        );
         Use::of(&compile(&text, &Environment::default()).unwrap())
     }
 
