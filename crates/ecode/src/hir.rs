@@ -247,19 +247,23 @@ pub enum Builtin {
 }
 
 /// Why a call was ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum FaultKind {
     /// Division, or remainder, by zero.
+    #[error("division by zero")]
     Division = 1,
     /// An index outside of its array.
+    #[error("an index out of range")]
     Index = 2,
     /// More turns of loops than a call may take.
+    #[error("more turns of loops than a call may take")]
     Fuel = 3,
 }
 
 /// A call was ended before its end. What it had stored in statics and attributes stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} in line {line}")]
 pub struct Fault {
     /// Why.
     pub kind: FaultKind,

@@ -13,6 +13,7 @@
 //! | run an application's code where kernel events happen | [`ecalls`] |
 //! | are budgets enforced finely | [`hrtick`] |
 //! | what does this host offer, why not, what to do | [`doctor`], [`cgroup`], [`capability`] |
+//! | which network interfaces are there | [`interfaces`] |
 //! | clocks, locked memory | [`clock`], [`memory`] |
 //! | helpers of tests that need the real scheduler | [`testing`] |
 //!
@@ -30,6 +31,7 @@ pub mod deadline;
 pub mod doctor;
 pub mod ecalls;
 pub mod hrtick;
+pub mod interfaces;
 pub mod journal;
 pub mod launch;
 pub mod mechanism;

@@ -134,7 +134,7 @@ fn call(program: &Program, engine: &mut dyn Engine, event: &[u8]) -> Value {
     let output = program.output.as_ref().map(|format| decode(format, engine.output()));
     match verdict {
         Ok(verdict) => json!({ "verdict": verdict, "output": output, "emitted": emitted }),
-        Err(fault) => json!({ "fault": format!("{:?} in line {}", fault.kind, fault.line), "emitted": emitted }),
+        Err(fault) => json!({ "fault": fault.to_string(), "emitted": emitted }),
     }
 }
 

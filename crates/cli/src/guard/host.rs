@@ -3,13 +3,12 @@
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::Path;
 use std::str::FromStr;
+
+use qfabric_linux::interfaces::{self, Interface};
 
 use crate::exit::Failure;
 
-/// Bit of an interface's flags that is up.
-const IFF_UP: u32 = 1;
 /// States in the kernel's table of TCP sockets.
 const ESTABLISHED: &str = "01";
 const CLOSE_WAIT: &str = "08";
@@ -52,37 +51,23 @@ impl fmt::Display for Listen {
 
 /// The interfaces to guard, with commas between; those that were named must be there.
 pub fn interfaces(listen: &Listen, named: Option<&str>) -> Result<String, Failure> {
-    let present = present(Path::new("/sys/class/net"))?;
+    let present = interfaces::present().map_err(|error| Failure::fault(format!("cannot list interfaces: {error}")))?;
     let Some(named) = named else { return Ok(chosen(listen, &present)) };
     for name in named.split(',') {
-        if !present.iter().any(|(there, _)| there == name) {
-            let there: Vec<_> = present.iter().map(|(name, _)| name.as_str()).collect();
+        if !present.iter().any(|interface| interface.name == name) {
+            let there: Vec<_> = present.iter().map(|interface| interface.name.as_str()).collect();
             return Err(Failure::usage(format!("there is no interface {name:?}; there are {}", there.join(", "))));
         }
     }
     Ok(named.to_owned())
 }
 
-fn chosen(listen: &Listen, present: &[(String, bool)]) -> String {
+fn chosen(listen: &Listen, present: &[Interface]) -> String {
     if listen.address.is_some_and(|address| address.is_loopback()) {
         return "lo".to_owned();
     }
-    let up = present.iter().filter(|(_, is_up)| *is_up).map(|(name, _)| name.as_str());
+    let up = present.iter().filter(|interface| interface.is_up).map(|interface| interface.name.as_str());
     up.collect::<Vec<_>>().join(",")
-}
-
-/// Names, and whether they are up.
-fn present(folder: &Path) -> Result<Vec<(String, bool)>, Failure> {
-    let entries = fs::read_dir(folder).map_err(|e| Failure::fault(format!("cannot read {}: {e}", folder.display())))?;
-    let mut present: Vec<_> = entries.filter_map(|entry| interface(&entry.ok()?.path())).collect();
-    present.sort();
-    Ok(present)
-}
-
-fn interface(path: &Path) -> Option<(String, bool)> {
-    let flags = fs::read_to_string(path.join("flags")).ok()?;
-    let flags = u32::from_str_radix(flags.trim().strip_prefix("0x")?, 16).ok()?;
-    Some((path.file_name()?.to_str()?.to_owned(), flags & IFF_UP != 0))
 }
 
 /// Whether a socket listens there.
@@ -169,7 +154,8 @@ mod tests {
 
     #[test]
     fn loopback_is_guarded_at_lo_and_all_else_at_all_that_is_up() {
-        let present = [("eth0".to_owned(), true), ("eth1".to_owned(), false), ("lo".to_owned(), true)];
+        let present = [("eth0", true), ("eth1", false), ("lo", true)];
+        let present = present.map(|(name, is_up)| Interface { name: name.to_owned(), is_up });
         let at = |text: &str| chosen(&text.parse().unwrap(), &present);
         assert_eq!((at("127.0.0.1:80"), at("[::1]:80"), at(":80")), ("lo".into(), "lo".into(), "eth0,lo".into()));
     }

@@ -67,7 +67,7 @@ fn a_program_runs_the_same_in_user_space_whatever_runs_it() {
     }
     run(&folder, &["ecode", "run", "sum.ec", "--input", "far.json"]).expect(2, &["event 1", "a is 99999999999"]);
     run(&folder, &["ecode", "run", "sum.ec", "--attr", "x=1"]).expect(2, &["no attribute x", "calls"]);
-    run(&folder, &["ecode", "run", "--code", "int i; return 1 / i;"]).expect(1, &["Division in line 1"]);
+    run(&folder, &["ecode", "run", "--code", "int i; return 1 / i;"]).expect(1, &["division by zero in line 1"]);
     let call = ["ecode", "run", "--code", "int f(int r) { return r * 4; } int g(int d) { return d; }", "--call", "f"];
     run(&folder, &call).expect(0, &["verdict 0"]);
 }

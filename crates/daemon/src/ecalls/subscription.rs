@@ -271,14 +271,7 @@ impl Subscription {
 }
 
 fn shown(fault: Option<Fault>) -> String {
-    use qfabric_ecode::FaultKind;
-    let Some(Fault { kind, line }) = fault else { return "unknown".to_owned() };
-    let what = match kind {
-        FaultKind::Division => "division by zero",
-        FaultKind::Index => "an index out of range",
-        FaultKind::Fuel => "more turns of loops than a call may take",
-    };
-    format!("{what} in line {line}")
+    fault.map_or_else(|| "unknown".to_owned(), |fault| fault.to_string())
 }
 
 impl Tally {

@@ -11,9 +11,10 @@ use super::assemble::{Plan, Room, Stage};
 use super::delivery::{RECORD_HEADER, Target};
 use super::options::Options;
 use super::reads::Use;
-use super::services::{self, At, Hook, Spec};
+use super::services::{self, At, Hook, OptionSpec, Spec};
 use super::{Counters, DownMemory, EventRing, Install, InstallError, Step, UpMemory, state};
 use crate::bpf::{self, Btf, Link, LoadError, Loaded, Map, Mapping};
+use crate::interfaces;
 
 /// Turns a handler waits for a lock that another CPU holds, about 20 µs; then the event is given up and counted.
 const SPINS: u64 = 1000;
@@ -185,7 +186,16 @@ impl Installer<'_> {
                 self.option("interface".into(), format!("there is no interface {name:?}; `ip link` lists them"))
             })
         };
-        options.interfaces().into_iter().map(number).collect()
+        let takes = |option: &OptionSpec| option.name == "interface";
+        match options.interfaces() {
+            None if self.spec.options.iter().any(takes) => self.interfaces_up()?.iter().map(|n| number(n)).collect(),
+            names => names.unwrap_or_default().into_iter().map(number).collect(),
+        }
+    }
+
+    fn interfaces_up(&self) -> Result<Vec<String>, InstallError> {
+        let present = system("looking for the interfaces", interfaces::present())?;
+        Ok(present.into_iter().filter(|interface| interface.is_up).map(|interface| interface.name).collect())
     }
 
     fn check_pid(&self) -> Result<(), InstallError> {

@@ -55,9 +55,9 @@ impl<'a> Options<'a> {
         self.given.get("listen").and_then(|text| parse_listen(text).ok())
     }
 
-    /// Names of the option `interface`.
-    pub fn interfaces(self) -> Vec<&'a str> {
-        self.given.get("interface").map(|names| names.split(',').map(str::trim).collect()).unwrap_or_default()
+    /// Names of the option `interface`; none: it was left out.
+    pub fn interfaces(self) -> Option<Vec<&'a str>> {
+        self.given.get("interface").map(|names| names.split(',').map(str::trim).collect())
     }
 
     /// From one event of a timer to the next.
@@ -146,7 +146,7 @@ mod tests {
             refusal("sched.wakeup", &[("speed", "9")]),
             "speed: there is no such option; sched.wakeup takes none"
         );
-        assert!(refusal("net.rx", &[]).contains("interface: is needed"));
+        assert!(refusal("tcp.accept", &[]).contains("listen: is needed"));
         assert!(refusal("net.rx", &[("interface", "lo"), ("drop", "maybe")]).contains("none of yes, no"));
         assert!(refusal("tcp.accept", &[("interface", "lo"), ("listen", "80")]).contains("such as :8080"));
         assert!(refusal("timer", &[("period", "1us")]).contains("from 100µs"));

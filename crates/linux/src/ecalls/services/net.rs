@@ -37,7 +37,10 @@ const FIELDS: &[Field] = &[
 ];
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec::required("interface", "name of the interface, such as eth0; several with commas between"),
+    OptionSpec::optional(
+        "interface",
+        "its name, such as eth0; several with commas between; all that are up, if not given",
+    ),
     OptionSpec::optional("drop", "yes: a verdict 0 drops the packet; no (if not given): it only ends the chain"),
 ];
 

@@ -35,8 +35,11 @@ pub(super) static SPEC: Spec = Spec {
         Field::many("source6", Scalar::U8, 16, "IPv6 address of who asks; zeros: IPv4"),
     ],
     options: &[
-        OptionSpec::required("interface", "where the packets arrive, such as eth0; several with commas between"),
         OptionSpec::required("listen", "[address]:port of the listening socket"),
+        OptionSpec::optional(
+            "interface",
+            "where the packets arrive, such as eth0; several with commas between; all that are up, if not given",
+        ),
         OptionSpec::optional("drop", "yes: a verdict 0 drops the SYN; no (if not given): it only ends the chain"),
     ],
     hooks: &[Hook {
