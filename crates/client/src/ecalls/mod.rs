@@ -52,10 +52,10 @@ pub use sockets::Sockets;
 pub use subscribe::Subscribe;
 pub use subscription::{Event, Subscription};
 
+pub use qfabric_shm::Signals;
 pub use qfabric_types::api::ecalls::{
     HandlerInfo, Layout, LeaseId, MemoryUp, OnFault, OptionInfo, Origin, Raised, ServiceId, ServiceInfo, State, Step,
     SubscriptionCounters, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
 };
-pub use qfabric_shm::Signals;
 pub use qfabric_types::event_json;
 pub use qfabric_types::memory::Stamp;
