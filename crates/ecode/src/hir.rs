@@ -231,6 +231,45 @@ pub enum CompareOp {
     Ge,
 }
 
+impl BinaryOp {
+    /// What it gives for two values of `ty` (a shift's count may be of any type); none: it faults.
+    pub fn apply(self, ty: Scalar, a: i64, b: i64) -> Option<i64> {
+        let count = b as u32 & (u32::from(ty.bits) - 1);
+        let value = match self {
+            BinaryOp::Add => a.wrapping_add(b),
+            BinaryOp::Sub => a.wrapping_sub(b),
+            BinaryOp::Mul => a.wrapping_mul(b),
+            BinaryOp::Div | BinaryOp::Rem if b == 0 => return None,
+            BinaryOp::Div if ty.signed => a.wrapping_div(b),
+            BinaryOp::Div => (a as u64 / b as u64) as i64,
+            BinaryOp::Rem if ty.signed => a.wrapping_rem(b),
+            BinaryOp::Rem => (a as u64 % b as u64) as i64,
+            BinaryOp::And => a & b,
+            BinaryOp::Or => a | b,
+            BinaryOp::Xor => a ^ b,
+            BinaryOp::Shl => a << count,
+            BinaryOp::Shr if ty.signed => a >> count,
+            BinaryOp::Shr => (a as u64 >> count) as i64,
+        };
+        Some(ty.wrap(value))
+    }
+}
+
+impl CompareOp {
+    /// Whether it holds for two values of one type.
+    pub fn holds(self, ty: Scalar, a: i64, b: i64) -> bool {
+        let order = if ty.signed { a.cmp(&b) } else { (a as u64).cmp(&(b as u64)) };
+        match self {
+            CompareOp::Eq => order.is_eq(),
+            CompareOp::Ne => order.is_ne(),
+            CompareOp::Lt => order.is_lt(),
+            CompareOp::Le => order.is_le(),
+            CompareOp::Gt => order.is_gt(),
+            CompareOp::Ge => order.is_ge(),
+        }
+    }
+}
+
 /// What the host offers. `min`, `max`, `clamp`, `abs` and the fixed-point helpers are not here: the front end
 /// makes functions of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,7 @@
 
 use crate::bpf::Layout;
 use crate::engine::{Engine, Limits, World};
-use crate::hir::{
-    Base, BinaryOp, Builtin, CompareOp, Expr, ExprKind, Fault, FaultKind, FunctionId, Place, Program, Stmt,
-};
+use crate::hir::{Base, BinaryOp, Builtin, Expr, ExprKind, Fault, FaultKind, FunctionId, Place, Program, Stmt};
 use qfabric_types::format::Scalar;
 
 /// Runs a program by walking it.
@@ -190,7 +188,7 @@ impl Call<'_> {
             ExprKind::Load(place) => self.load(place, f)?,
             ExprKind::Compare(op, left, right) => {
                 let (a, b) = (self.eval(left, f)?, self.eval(right, f)?);
-                i64::from(compare(*op, left.ty.signed, a, b))
+                i64::from(op.holds(left.ty, a, b))
             }
             ExprKind::Cast(one) => {
                 let value = self.eval(one, f)?;
@@ -340,35 +338,6 @@ fn head<const N: usize>(bytes: &[u8]) -> [u8; N] {
     *bytes.first_chunk().expect("a checked place lies within its memory")
 }
 
-fn compare(op: CompareOp, signed: bool, a: i64, b: i64) -> bool {
-    let order = if signed { a.cmp(&b) } else { (a as u64).cmp(&(b as u64)) };
-    match op {
-        CompareOp::Eq => order.is_eq(),
-        CompareOp::Ne => order.is_ne(),
-        CompareOp::Lt => order.is_lt(),
-        CompareOp::Le => order.is_le(),
-        CompareOp::Gt => order.is_gt(),
-        CompareOp::Ge => order.is_ge(),
-    }
-}
-
 fn binary(op: BinaryOp, ty: Scalar, a: i64, b: i64, line: u32) -> Done<i64> {
-    let count = (b as u32) & (u32::from(ty.bits) - 1);
-    let value = match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::Mul => a.wrapping_mul(b),
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl => a << count,
-        BinaryOp::Shr if ty.signed => a >> count,
-        BinaryOp::Shr => (a as u64 >> count) as i64,
-        BinaryOp::Div | BinaryOp::Rem if b == 0 => return Err(Fault { kind: FaultKind::Division, line }),
-        BinaryOp::Div if ty.signed => a.wrapping_div(b),
-        BinaryOp::Rem if ty.signed => a.wrapping_rem(b),
-        BinaryOp::Div => (a as u64 / b as u64) as i64,
-        BinaryOp::Rem => (a as u64 % b as u64) as i64,
-    };
-    Ok(ty.wrap(value))
+    op.apply(ty, a, b).ok_or(Fault { kind: FaultKind::Division, line })
 }

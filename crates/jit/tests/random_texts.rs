@@ -1,21 +1,9 @@
 //! Random programs in text, and heavy ones: machine code gives what the interpreter gives.
 
-use qfabric_ecode::testing::heavy;
-use qfabric_ecode::testing::texts::{Text, compiled, event};
-use qfabric_ecode::{Engine, Interpreter, Limits, Program, World};
+use qfabric_ecode::testing::texts::{Text, compiled};
+use qfabric_ecode::testing::{heavy, seen};
+use qfabric_ecode::{Interpreter, Limits};
 use qfabric_jit::Jit;
-
-/// Everything that can be seen of three calls.
-fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
-    let call = |number| {
-        let mut emitted = Vec::new();
-        let input = event(3 * seed + number, program.input.size as usize);
-        let answer = engine.call(&input, &World::default(), &mut |event| emitted.push(event.to_vec()));
-        let (output, statics) = (engine.output().to_vec(), engine.statics().to_vec());
-        format!("{answer:?} {output:x?} {statics:x?} {:x?} {emitted:x?}", engine.attributes())
-    };
-    (0..3).map(call).collect()
-}
 
 fn agree(wild: bool) {
     let limits = Limits { fuel: 2_000, emissions: 3 };

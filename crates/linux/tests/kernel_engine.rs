@@ -6,8 +6,8 @@ mod maker;
 use std::time::Duration;
 
 use qfabric_ecode::bpf::measure;
-use qfabric_ecode::testing::texts::{Text, event};
-use qfabric_ecode::testing::{conformance, heavy};
+use qfabric_ecode::testing::texts::Text;
+use qfabric_ecode::testing::{THESIS_HANDLER, conformance, heavy, seen};
 use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
 use qfabric_linux::ecalls::{Kernel, KernelEngine};
 
@@ -42,18 +42,6 @@ fn random_programs_are_verified_and_do_what_the_interpreter_does() {
         let (walked, made) = (u64::from(kernel.verified_instructions()), measure(&program).instructions);
         assert!(walked <= 20 * made + 1000, "seed {seed}: the verifier walked {walked} for {made} instructions");
     }
-}
-
-/// Everything that can be seen of three calls.
-fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
-    let call = |number| {
-        let mut emitted = Vec::new();
-        let input = event(3 * seed + number, program.input.size as usize);
-        let answer = engine.call(&input, &World::default(), &mut |event| emitted.push(event.to_vec()));
-        let (output, statics) = (engine.output().to_vec(), engine.statics().to_vec());
-        format!("{answer:?} {output:x?} {statics:x?} {:x?} {emitted:x?}", engine.attributes())
-    };
-    (0..3).map(call).collect()
 }
 
 #[test]
@@ -113,32 +101,21 @@ fn the_verifiers_work_grows_with_the_text_not_with_the_nesting() {
     }
 }
 
-/// The example of 000 §3.2.4.
-const SEED: &str = "
+/// Formats for [`THESIS_HANDLER`].
+const FORMATS: &str = "
 struct resource { int num_attributes; int attribute[8]; int threshold[8]; };
 struct flags { int exceeded[8]; };
 struct input { struct resource resource[4]; };
 struct output { struct flags resource[4]; };
 enum { NUM_RESOURCES = 4 };
-{
-    int i;
-    int j;
-    for (i = 0; i < NUM_RESOURCES; i++) {
-        for (j = 0; j < input.resource[i].num_attributes; j++) {
-            if (input.resource[i].attribute[j] > input.resource[i].threshold[j])
-                output.resource[i].exceeded[j] = 1;
-            else
-                output.resource[i].exceeded[j] = 0;
-        }
-    }
-}";
+";
 
 #[test]
 fn the_papers_example_runs_in_the_kernel() {
     if !may_load() {
         return;
     }
-    let program = program(SEED);
+    let program = program(&format!("{FORMATS}{THESIS_HANDLER}"));
     let mut engine = KernelEngine::new(&program, Limits::default()).unwrap();
     let mut words = vec![0i32; 4 * 17];
     for resource in words.chunks_mut(17) {

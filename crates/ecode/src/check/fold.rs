@@ -77,7 +77,7 @@ pub(crate) fn binary(op: BinaryOp, left: Expr, right: Expr, line: u32) -> Expr {
         let ty = common(left.ty, right.ty);
         (cast(left, ty), cast(right, ty), ty)
     };
-    let folded = known(&left).zip(known(&right)).and_then(|(a, b)| compute(op, a, b, ty));
+    let folded = known(&left).zip(known(&right)).and_then(|(a, b)| op.apply(ty, a, b));
     match folded {
         Some(value) => constant(value, ty),
         None => Expr { kind: ExprKind::Binary { op, left: Box::new(left), right: Box::new(right), line }, ty },
@@ -88,47 +88,12 @@ pub(crate) fn is_shift(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::Shl | BinaryOp::Shr)
 }
 
-/// None where it faults.
-fn compute(op: BinaryOp, a: i64, b: i64, ty: Scalar) -> Option<i64> {
-    let count = b as u32 & (u32::from(ty.bits) - 1);
-    let value = match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::Mul => a.wrapping_mul(b),
-        BinaryOp::Div | BinaryOp::Rem if b == 0 => return None,
-        BinaryOp::Div if ty.signed => a.wrapping_div(b),
-        BinaryOp::Div => (a as u64 / b as u64) as i64,
-        BinaryOp::Rem if ty.signed => a.wrapping_rem(b),
-        BinaryOp::Rem => (a as u64 % b as u64) as i64,
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl => a << count,
-        BinaryOp::Shr if ty.signed => a >> count,
-        BinaryOp::Shr => (a as u64 >> count) as i64,
-    };
-    Some(ty.wrap(value))
-}
-
-/// `a < b` and the like, with C's conversions.
 pub(crate) fn compare(op: CompareOp, left: Expr, right: Expr) -> Expr {
     let ty = common(left.ty, right.ty);
     let (left, right) = (cast(left, ty), cast(right, ty));
     match known(&left).zip(known(&right)) {
-        Some((a, b)) => truth(holds(op, a, b, ty.signed)),
+        Some((a, b)) => truth(op.holds(ty, a, b)),
         None => Expr { kind: ExprKind::Compare(op, Box::new(left), Box::new(right)), ty: Scalar::I32 },
-    }
-}
-
-fn holds(op: CompareOp, a: i64, b: i64, signed: bool) -> bool {
-    let order = if signed { a.cmp(&b) } else { (a as u64).cmp(&(b as u64)) };
-    match op {
-        CompareOp::Eq => order.is_eq(),
-        CompareOp::Ne => order.is_ne(),
-        CompareOp::Lt => order.is_lt(),
-        CompareOp::Le => order.is_le(),
-        CompareOp::Gt => order.is_gt(),
-        CompareOp::Ge => order.is_ge(),
     }
 }
 

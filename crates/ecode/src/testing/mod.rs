@@ -4,3 +4,32 @@ pub mod conformance;
 pub mod heavy;
 mod table;
 pub mod texts;
+
+use crate::{Engine, Program, World};
+
+/// The handler of the thesis, §3.2.4, as it is printed there. It wants formats for `input` and `output`, and the
+/// constant `NUM_RESOURCES`.
+pub const THESIS_HANDLER: &str = "{
+    int i;
+    int j;
+    for (i = 0; i < NUM_RESOURCES; i++) {
+        for (j = 0; j < input.resource[i].num_attributes; j++) {
+            if (input.resource[i].attribute[j] > input.resource[i].threshold[j])
+                output.resource[i].exceeded[j] = 1;
+            else
+                output.resource[i].exceeded[j] = 0;
+        }
+    }
+}";
+
+/// Everything that can be seen of three calls, with events made of `seed`.
+pub fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
+    let call = |number| {
+        let mut emitted = Vec::new();
+        let input = texts::event(3 * seed + number, program.input.size as usize);
+        let answer = engine.call(&input, &World::default(), &mut |event| emitted.push(event.to_vec()));
+        let (output, statics) = (engine.output().to_vec(), engine.statics().to_vec());
+        format!("{answer:?} {output:x?} {statics:x?} {:x?} {emitted:x?}", engine.attributes())
+    };
+    (0..3).map(call).collect()
+}
