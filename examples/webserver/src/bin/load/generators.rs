@@ -53,6 +53,14 @@ pub fn capacity(options: &Options, target: &Target, seconds: u32, stop: impl Fn(
     Ok(replies)
 }
 
+/// Replies per second of the small page over `busy` connections that stay.
+pub fn busy(options: &Options, busy: usize, stop: impl Fn() -> bool) -> Result<f64> {
+    let mut command = child::command(Path::new("wrk"), options.client_cpu);
+    command.args(["-t", "1", "-c", &busy.to_string(), "-d", &format!("{}s", options.seconds.ceil())]);
+    command.arg(format!("http://127.0.0.1:{}/", options.port));
+    number_after(&child::output("wrk", &mut command, stop)?, "Requests/sec:")
+}
+
 /// Offers `rate` connections per second, one request each.
 pub fn offer(options: &Options, target: &Target, rate: f64, stop: impl Fn() -> bool) -> Result<Seen> {
     let connections = (rate * options.seconds).round().max(1.0);

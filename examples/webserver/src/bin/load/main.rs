@@ -35,6 +35,11 @@ fn run(options: &Options) -> Result<()> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, stop.clone())?;
     }
+    if let Some(connections) = options.busy {
+        let rows = run::busy(options, connections, &|| stop.load(Ordering::Relaxed))?;
+        print!("{}", if options.json { serde_json::to_string_pretty(&rows)? + "\n" } else { table::busy(&rows) });
+        return Ok(());
+    }
     if let Some(folder) = &options.out {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }

@@ -15,7 +15,8 @@ use qfabric_types::Nanos;
 #[command(
     version,
     after_help = "Examples:\n  qfabric-webload --servers select,epoll --factors 1,2,3\n  \
-                  sudo qfabric-webload --out out/web          # everything, with table, JSON and plots"
+                  sudo qfabric-webload --out out/web          # everything, with table, JSON and plots\n  \
+                  sudo qfabric-webload --busy 8 --idle 900    # what an event mechanism is worth"
 )]
 pub struct Options {
     /// What is compared
@@ -36,6 +37,9 @@ pub struct Options {
     /// Connections held open beside the load, on which nothing is ever asked
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub idle: usize,
+    /// Instead of overload: replies per second of the small page over N connections that stay, beside the idle ones
+    #[arg(long, value_name = "N")]
+    pub busy: Option<usize>,
     /// A request is given up after this many seconds
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub timeout: f64,
@@ -98,6 +102,11 @@ impl Server {
         matches!(self, Server::Nginx | Server::NginxGuard)
     }
 
+    /// Whether it differs from the others by its event mechanism alone.
+    pub fn shows_mechanism(self) -> bool {
+        matches!(self, Server::Select | Server::Poll | Server::Epoll | Server::Ecalls)
+    }
+
     /// Whether it needs a daemon.
     pub fn uses_daemon(self) -> bool {
         matches!(self, Server::Ecalls | Server::EcallsControlled)
@@ -110,6 +119,7 @@ impl Options {
         ensure!((0.5..=20.0).contains(&self.seconds), "--seconds {} is not between 0.5 and 20", self.seconds);
         ensure!((0.1..=60.0).contains(&self.timeout), "--timeout {} is not between 0.1 and 60", self.timeout);
         ensure!((1..=9).contains(&self.repeats), "--repeats {} is not between 1 and 9", self.repeats);
+        ensure!(self.busy.is_none_or(|n| (1..=1_000).contains(&n)), "--busy is not between 1 and 1000");
         ensure!(self.idle <= 20_000, "--idle {} is above 20000", self.idle);
         for factor in &self.factors {
             ensure!((0.01..=100.0).contains(factor), "--factors {factor} is not between 0.01 and 100");
@@ -125,9 +135,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_its_value() {
-        for (option, named) in
-            [("--seconds=0", "0"), ("--factors=1,NaN", "NaN"), ("--repeats=10", "10"), ("--client-cpu=0", "both 0")]
-        {
+        for (option, named) in [
+            ("--seconds=0", "0"),
+            ("--factors=1,NaN", "NaN"),
+            ("--repeats=10", "10"),
+            ("--client-cpu=0", "both 0"),
+            ("--busy=0", "--busy"),
+        ] {
             let refusal = Options::parse_from(["load", option]).check().unwrap_err().to_string();
             assert!(refusal.contains(named), "{refusal}");
         }

@@ -63,7 +63,7 @@ impl Stable {
     pub fn new(options: &Options) -> Result<Stable> {
         child::need("httperf", "httperf")?;
         child::need("wrk", "wrk")?;
-        if options.servers.iter().any(|server| server.is_nginx()) {
+        if options.busy.is_none() && options.servers.iter().any(|server| server.is_nginx()) {
             child::need("nginx", "nginx-light")?;
         }
         let qfabric = options.qfabric.clone().or_else(|| beside("qfabric").ok()).unwrap_or("qfabric".into());

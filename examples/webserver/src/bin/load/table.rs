@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::options::Server;
 use crate::run::{Report, Row};
 
 const HEAD: [&str; 9] =
@@ -16,6 +17,15 @@ pub fn table(report: &Report) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!("{}\n{table}\n{}", head(report), remarks(report))
+}
+
+/// Replies per second of the small page, and what of the best that is.
+pub fn busy(rows: &[(Server, f64)]) -> String {
+    let best = rows.iter().fold(f64::MIN_POSITIVE, |best, row| best.max(row.1));
+    let line = |(server, replies): &(Server, f64)| {
+        format!("{:<20} {replies:>9.0} replies/s {:>5.0} %\n", server.label(), 100.0 * replies / best)
+    };
+    rows.iter().map(line).collect()
 }
 
 fn head(report: &Report) -> String {
