@@ -1,5 +1,7 @@
 """ECalls under a real daemon."""
 
+import pathlib
+import re
 import signal
 import struct
 import threading
@@ -33,6 +35,15 @@ def test_events_are_filtered_where_they_are_raised_and_read_from_memory(ecalls):
     assert "py.sample" in [service["name"] for service in ecalls.services()]
     events.unsubscribe()
     service.unregister()
+
+
+def test_the_guides_example_runs(socket, monkeypatch, capsys):  # noqa: F811: the fixture
+    page = (pathlib.Path(__file__).parents[3] / "docs/guide/src/ecalls.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("QFABRIC_SOCKET", str(socket))
+    exec(compile(example, "the guide", "exec"), {})
+    counts = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
+    assert len(counts) == 5 and all(count % 10 == 0 for count in counts)
 
 
 def test_a_signal_carries_the_value(ecalls):

@@ -67,3 +67,14 @@ pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
     AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Share, Usage,
 };
+
+/// The guide's programs compile.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/client.md")]
+    struct Client;
+    #[doc = include_str!("../../../docs/guide/src/ecalls.md")]
+    struct Ecalls;
+    #[doc = include_str!("../../../docs/guide/src/overload.md")]
+    struct Overload;
+}
