@@ -2,16 +2,15 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use qfabric_ecode::bpf::{Alu, Asm, Reg, Size};
 use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader};
 
 use super::delivery::{Place, Target, private};
 use super::state;
+use super::wake::Wake;
 use crate::bpf::{Kind, Loaded, Map, Mapping, Program};
-
-const WAKE_BYTES: u32 = 4096;
 
 /// A memory_up. Its descriptors go to the application.
 #[derive(Debug)]
@@ -20,10 +19,8 @@ pub struct UpMemory {
     area: Map,
     mapping: Mapping,
     private: Map,
-    wake: Map,
+    wake: Wake,
     writer: Mutex<Writer>,
-    /// The wake ring's two pages, once this process has slept on it.
-    wake_pages: OnceLock<(Mapping, Mapping)>,
 }
 
 impl UpMemory {
@@ -32,9 +29,8 @@ impl UpMemory {
         let area = Map::array(geometry.total_bytes(), 1)?;
         let mapping = area.map(geometry.total_bytes() as usize)?;
         mapping.head::<UpHeader>().initialize(geometry);
-        let (private, wake) = (Map::array(private::BYTES, 1)?, Map::ring(WAKE_BYTES)?);
-        let (writer, wake_pages) = (Mutex::default(), OnceLock::new());
-        Ok(UpMemory { geometry, area, mapping, private, wake, writer, wake_pages })
+        let (private, wake) = (Map::array(private::BYTES, 1)?, Wake::new()?);
+        Ok(UpMemory { geometry, area, mapping, private, wake, writer: Mutex::default() })
     }
 
     /// Its sizes.
@@ -72,12 +68,7 @@ impl UpMemory {
     /// Makes the wake descriptor unreadable again, as a reader in another process does with a mapping of its own
     /// ([`qfabric_types::memory::acknowledge`]).
     pub fn acknowledge(&self) -> io::Result<()> {
-        if self.wake_pages.get().is_none() {
-            let _ = self.wake_pages.set(self.wake.map_ring(WAKE_BYTES as usize)?);
-        }
-        let (reader, writer) = self.wake_pages.get().expect("just set");
-        qfabric_types::memory::acknowledge(&reader.words(0)[0], &writer.words(0)[0]);
-        Ok(())
+        self.wake.acknowledge()
     }
 
     /// A view to read it in this process.

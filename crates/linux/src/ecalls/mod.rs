@@ -34,6 +34,7 @@ mod signal;
 mod socket;
 mod source;
 mod state;
+mod wake;
 
 pub use engine::KernelEngine;
 pub use handler::Installed;

@@ -16,7 +16,6 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
 
 use qfabric_ecode::bpf::{Alu, Asm, Code, Jmp, Label, Reg, Size};
 use qfabric_types::memory::{SOCKETS, SocketPage};
@@ -24,10 +23,10 @@ use qfabric_types::memory::{SOCKETS, SocketPage};
 use super::delivery;
 use super::handler::{refused, system};
 use super::source::helper;
+use super::wake::Wake;
 use super::{InstallError, Kernel, Unsupported};
 use crate::bpf::{self, Kind, Link, Loaded, Map, Mapping, set_socket_word};
 
-const WAKE_BYTES: u32 = 4096;
 const CLOSE: i32 = 7;
 const CLOSE_WAIT: i32 = 8;
 /// Tracepoints, and whether their third argument says that it matters.
@@ -40,10 +39,8 @@ pub struct SocketModule {
     programs: Vec<Loaded>,
     page: Map,
     mapping: Mapping,
-    wake: Map,
+    wake: Wake,
     words: Map,
-    /// The wake ring's two pages, once this process has slept on it.
-    wake_pages: OnceLock<(Mapping, Mapping)>,
 }
 
 /// Numbers of the maps in the programs.
@@ -57,7 +54,7 @@ impl SocketModule {
         let words = system("binding of sockets", Map::socket_words())?;
         let page = system("socket page", Map::array(size_of::<SocketPage>() as u32, 1))?;
         let mapping = system("socket page", page.map(size_of::<SocketPage>()))?;
-        let wake = system("wake ring", Map::ring(WAKE_BYTES))?;
+        let wake = system("wake ring", Wake::new())?;
         let maps = [words.fd(), page.fd(), wake.fd()];
         let load = |&(name, by_state): &(&str, bool)| {
             let id = kernel.btf().tracepoint(name).ok_or_else(|| unavailable(name))?;
@@ -66,7 +63,7 @@ impl SocketModule {
         let programs: Vec<Loaded> = HOOKS.iter().map(load).collect::<Result<_, _>>()?;
         let attach = |program: &Loaded| system("attaching to the tracepoint", program.attach_tracepoint());
         let links = programs.iter().map(attach).collect::<Result<_, _>>()?;
-        Ok(SocketModule { _links: links, programs, page, mapping, wake, words, wake_pages: OnceLock::new() })
+        Ok(SocketModule { _links: links, programs, page, mapping, wake, words })
     }
 
     /// The page: to be mapped shared for reading and writing, `size_of::<SocketPage>()` from offset 0.
@@ -92,12 +89,7 @@ impl SocketModule {
     /// Makes the wake descriptor unreadable again, as a reader in another process does with a mapping of its own
     /// ([`qfabric_types::memory::acknowledge`]).
     pub fn acknowledge(&self) -> io::Result<()> {
-        if self.wake_pages.get().is_none() {
-            let _ = self.wake_pages.set(self.wake.map_ring(WAKE_BYTES as usize)?);
-        }
-        let (reader, writer) = self.wake_pages.get().expect("just set");
-        qfabric_types::memory::acknowledge(&reader.words(0)[0], &writer.words(0)[0]);
-        Ok(())
+        self.wake.acknowledge()
     }
 
     /// The kernel's numbers of its BPF programs.
