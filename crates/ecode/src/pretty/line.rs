@@ -8,10 +8,11 @@ const WIDTH: usize = 100;
 const INDENT: &str = "    ";
 
 /// What comes before the next word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Gap {
     /// As the two words want it.
     Words,
+    #[default]
     Nothing,
     Space,
     /// A new line; a blank one more, if the author left one.
@@ -26,6 +27,12 @@ pub(super) enum Gap {
 pub(super) struct Lines<'a> {
     text: &'a str,
     out: String,
+    at: State,
+}
+
+/// What matters to the next word.
+#[derive(Clone, Default)]
+struct State {
     indent: usize,
     gap: Gap,
     spacing: Spacing,
@@ -40,18 +47,12 @@ pub(super) struct Lines<'a> {
 /// A state to come back to.
 pub(super) struct Mark {
     length: usize,
-    indent: usize,
-    gap: Gap,
-    spacing: Spacing,
-    end: usize,
-    opened: bool,
-    line: usize,
+    at: State,
 }
 
 impl<'a> Lines<'a> {
     pub fn new(text: &'a str) -> Lines<'a> {
-        let spacing = Spacing::default();
-        Lines { text, out: String::new(), indent: 0, gap: Gap::Nothing, spacing, end: 0, opened: true, line: 0 }
+        Lines { text, out: String::new(), at: State { opened: true, ..State::default() } }
     }
 
     pub fn finish(mut self) -> String {
@@ -63,40 +64,40 @@ impl<'a> Lines<'a> {
 
     /// Changes the indentation by so many levels.
     pub fn indent(&mut self, by: isize) {
-        self.indent = self.indent.saturating_add_signed(by);
+        self.at.indent = self.at.indent.saturating_add_signed(by);
     }
 
     /// A wider gap than the one that is wanted already is kept.
     pub fn gap(&mut self, gap: Gap) {
-        self.gap = match (self.gap, gap) {
+        self.at.gap = match (self.at.gap, gap) {
             (Gap::Blank, Gap::Line) => Gap::Blank,
             // A comment that ends its line has made it a new one.
-            (Gap::Line | Gap::Blank, Gap::Space | Gap::Nothing) if self.after_line_comment() => self.gap,
+            (Gap::Line | Gap::Blank, Gap::Space | Gap::Nothing) if self.after_line_comment() => self.at.gap,
             _ => gap,
         };
     }
 
     fn after_line_comment(&self) -> bool {
-        self.out[self.line..].contains("//")
+        self.out[self.at.line..].contains("//")
     }
 
     /// A statement begins: nothing of the words before matters to it.
     pub fn begin(&mut self) {
-        self.spacing.begin();
+        self.at.spacing.begin();
     }
 
     /// No blank line before what comes.
     pub fn no_blank(&mut self) {
-        if matches!(self.gap, Gap::Line | Gap::Blank) {
-            self.gap = Gap::NoBlank;
+        if matches!(self.at.gap, Gap::Line | Gap::Blank) {
+            self.at.gap = Gap::NoBlank;
         }
     }
 
     pub fn token(&mut self, token: Token) {
         let word = token.span.of(self.text);
-        let inside = self.spacing.inside();
-        let wanted = self.spacing.next(token.kind, word);
-        match self.gap {
+        let inside = self.at.spacing.inside();
+        let wanted = self.at.spacing.next(token.kind, word);
+        match self.at.gap {
             Gap::Words if wanted.space && wanted.may_break && self.column() + 1 + word.len() > WIDTH => {
                 self.new_line(1);
             }
@@ -106,26 +107,26 @@ impl<'a> Lines<'a> {
             gap => self.new_line_for(gap, token, inside),
         }
         self.out.push_str(word);
-        self.end = token.span.end as usize;
-        self.opened = token.kind == TokenKind::Punct("{");
-        self.gap = Gap::Words;
+        self.at.end = token.span.end as usize;
+        self.at.opened = token.kind == TokenKind::Punct("{");
+        self.at.gap = Gap::Words;
     }
 
     /// A comment: behind what it stands behind, or on a line of its own.
     pub fn comment(&mut self, token: Token) {
-        let alone = !self.out.is_empty() && self.text[self.end..token.span.start as usize].contains('\n');
-        let new_line = matches!(self.gap, Gap::Line | Gap::NoBlank | Gap::Blank);
+        let alone = !self.out.is_empty() && self.text[self.at.end..token.span.start as usize].contains('\n');
+        let new_line = matches!(self.at.gap, Gap::Line | Gap::NoBlank | Gap::Blank);
         match (new_line && alone, self.out.is_empty()) {
             (_, true) => {}
-            (true, _) => self.new_line_for(self.gap, token, self.spacing.inside()),
+            (true, _) => self.new_line_for(self.at.gap, token, self.at.spacing.inside()),
             (false, _) => self.space(),
         }
         self.out.push_str(token.span.of(self.text));
-        self.end = token.span.end as usize;
-        self.opened = false;
-        self.spacing.comment();
+        self.at.end = token.span.end as usize;
+        self.at.opened = false;
+        self.at.spacing.comment();
         let ends_line = token.kind == TokenKind::LineComment;
-        self.gap = match self.gap {
+        self.at.gap = match self.at.gap {
             Gap::Blank if !alone => Gap::Blank,
             _ if new_line || ends_line || self.out.len() == token.span.of(self.text).len() => Gap::Line,
             _ => Gap::Space,
@@ -133,7 +134,7 @@ impl<'a> Lines<'a> {
     }
 
     fn column(&self) -> usize {
-        self.out[self.line..].chars().count()
+        self.out[self.at.line..].chars().count()
     }
 
     fn space(&mut self) {
@@ -147,8 +148,8 @@ impl<'a> Lines<'a> {
         if self.out.is_empty() {
             return;
         }
-        let between = &self.text[self.end..token.span.start as usize];
-        let left_blank = between.bytes().filter(|byte| *byte == b'\n').count() > 1 && !self.opened;
+        let between = &self.text[self.at.end..token.span.start as usize];
+        let left_blank = between.bytes().filter(|byte| *byte == b'\n').count() > 1 && !self.at.opened;
         if gap == Gap::Blank || gap == Gap::Line && left_blank {
             self.out.push('\n');
         }
@@ -157,36 +158,25 @@ impl<'a> Lines<'a> {
 
     fn new_line(&mut self, more: usize) {
         self.out.push('\n');
-        self.line = self.out.len();
-        for _ in 0..self.indent + more {
+        self.at.line = self.out.len();
+        for _ in 0..self.at.indent + more {
             self.out.push_str(INDENT);
         }
     }
 
     pub fn mark(&self) -> Mark {
-        Mark {
-            length: self.out.len(),
-            indent: self.indent,
-            gap: self.gap,
-            spacing: self.spacing.clone(),
-            end: self.end,
-            opened: self.opened,
-            line: self.line,
-        }
+        Mark { length: self.out.len(), at: self.at.clone() }
     }
 
     /// Whether everything since then stands on the same line, within its width.
     pub fn still_one_line(&self, mark: &Mark) -> bool {
-        self.line == mark.line && self.column() <= WIDTH && !matches!(self.gap, Gap::Line | Gap::Blank | Gap::NoBlank)
+        self.at.line == mark.at.line
+            && self.column() <= WIDTH
+            && !matches!(self.at.gap, Gap::Line | Gap::Blank | Gap::NoBlank)
     }
 
     pub fn back_to(&mut self, mark: Mark) {
         self.out.truncate(mark.length);
-        self.indent = mark.indent;
-        self.gap = mark.gap;
-        self.spacing = mark.spacing;
-        self.end = mark.end;
-        self.opened = mark.opened;
-        self.line = mark.line;
+        self.at = mark.at;
     }
 }
