@@ -24,7 +24,7 @@ pub enum DaemonError {
     /// it cannot hold.
     #[error(
         "CAP_SYS_NICE is missing, so no reservation can be given; start it as root or by its systemd unit, \
-         or once: setcap cap_sys_nice,cap_perfmon,cap_ipc_lock,cap_sys_ptrace+ep {}", program.display()
+         or once: setcap cap_sys_nice,cap_perfmon,cap_ipc_lock,cap_sys_ptrace,cap_bpf,cap_net_admin,cap_kill+ep {}", program.display()
     )]
     NoCapability {
         /// This program.
