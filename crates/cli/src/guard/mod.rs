@@ -30,7 +30,7 @@ const CONNECTIONS: &str = include_str!("../../handlers/connections.ec");
 /// How soon a signal is noticed.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Drop requests for new connections early while a server is overloaded, so that it completes what it has begun.
+/// Drops requests for new connections early while a server is overloaded, so that it completes what it has begun.
 ///
 /// The server is not changed and need not know. Thresholds follow from what it is seen to complete; Ctrl-C ends it
 /// and leaves nothing behind.
