@@ -1,0 +1,119 @@
+//! The errand: which modules to load and which commands to run, as one flat file in the image.
+//!
+//! Format: fields that end with NUL; a list is its length in decimal, then its fields. Neither paths nor arguments
+//! nor variables can contain a NUL, so nothing needs escaping.
+
+/// What the machine is started for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Errand {
+    /// Paths of kernel modules in the image, in the order in which they must be loaded.
+    pub modules: Vec<String>,
+    /// Run one after the other, each whatever the one before said.
+    pub commands: Vec<Command>,
+}
+
+/// One program to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Command {
+    /// The program's path, then its arguments.
+    pub argv: Vec<String>,
+    /// The folder it starts in.
+    pub folder: String,
+    /// `NAME=value`, besides PATH, HOME and TMPDIR.
+    pub variables: Vec<String>,
+}
+
+/// The errand cannot be read: harness and image do not belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrandError(String);
+
+impl std::fmt::Display for ErrandError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the errand is damaged: {}", self.0)
+    }
+}
+
+impl std::error::Error for ErrandError {}
+
+impl Errand {
+    /// As it lies in the image.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        list(&mut out, &self.modules);
+        field(&mut out, &self.commands.len().to_string());
+        for command in &self.commands {
+            list(&mut out, &command.argv);
+            field(&mut out, &command.folder);
+            list(&mut out, &command.variables);
+        }
+        out
+    }
+
+    /// The reverse.
+    pub fn decode(bytes: &[u8]) -> Result<Errand, ErrandError> {
+        let mut fields = Fields(bytes);
+        let modules = fields.list()?;
+        let commands = (0..fields.number()?).map(|_| fields.command()).collect::<Result<_, _>>()?;
+        if fields.0.is_empty() { Ok(Errand { modules, commands }) } else { Err(ErrandError("it goes on".to_owned())) }
+    }
+}
+
+fn list(out: &mut Vec<u8>, items: &[String]) {
+    field(out, &items.len().to_string());
+    items.iter().for_each(|item| field(out, item));
+}
+
+fn field(out: &mut Vec<u8>, text: &str) {
+    out.extend(text.bytes().filter(|byte| *byte != 0));
+    out.push(0);
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn next(&mut self) -> Result<String, ErrandError> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(|| ErrandError("it ends early".to_owned()))?;
+        let (text, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
+        String::from_utf8(text.to_vec()).map_err(|e| ErrandError(e.to_string()))
+    }
+
+    fn number(&mut self) -> Result<usize, ErrandError> {
+        let text = self.next()?;
+        text.parse().map_err(|_| ErrandError(format!("{text:?} is no length")))
+    }
+
+    fn list(&mut self) -> Result<Vec<String>, ErrandError> {
+        (0..self.number()?).map(|_| self.next()).collect()
+    }
+
+    fn command(&mut self) -> Result<Command, ErrandError> {
+        Ok(Command { argv: self.list()?, folder: self.next()?, variables: self.list()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errand() -> Errand {
+        let argv = vec!["/bin/t".to_owned(), "a b".to_owned(), String::new()];
+        let command = Command { argv, folder: "/".to_owned(), variables: vec!["A=1\n2".to_owned()] };
+        Errand { modules: vec!["/m/veth.ko.xz".to_owned()], commands: vec![command, Command::default()] }
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        assert_eq!(Errand::decode(&errand().encode()), Ok(errand()));
+        assert_eq!(Errand::decode(&Errand::default().encode()), Ok(Errand::default()));
+    }
+
+    #[test]
+    fn a_cut_or_longer_errand_is_refused() {
+        let bytes = errand().encode();
+        for end in 0..bytes.len() {
+            assert!(Errand::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        assert!(Errand::decode(&[bytes, b"x\0".to_vec()].concat()).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! Frames: one byte that says what follows, its length in four bytes (little endian), and the content.
+
+use std::io::{self, Read, Write};
+
+/// Nothing longer is sent in one frame: a reader that lost its place notices.
+const LONGEST: usize = 1 << 20;
+
+/// Which of a command's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// What the machine tells the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// It is up; the kernel's release.
+    Hello(String),
+    /// Something that went wrong outside any command.
+    Trouble(String),
+    /// The command of this number starts.
+    Start(u32),
+    /// What a command says.
+    Said(Stream, Vec<u8>),
+    /// It ended with this code; 128 + n after signal n, 127 when it could not be started.
+    Exit(u8),
+    /// A file of this path below [`crate::OUT`] follows.
+    File(String),
+    /// A piece of that file.
+    Content(Vec<u8>),
+    /// Nothing more comes: the machine may be switched off.
+    Done,
+}
+
+/// Why no frame could be read.
+#[derive(Debug)]
+pub enum FrameError {
+    /// The other side is gone; nothing was cut off.
+    End,
+    /// Reading failed, or the other side went away in the middle.
+    Io(io::Error),
+    /// These bytes are no frame.
+    Damaged(String),
+}
+
+impl std::fmt::Display for FrameError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FrameError::End => f.write_str("nothing more comes"),
+            FrameError::Io(e) => e.fmt(f),
+            FrameError::Damaged(what) => write!(f, "no frame: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+impl From<io::Error> for FrameError {
+    fn from(error: io::Error) -> FrameError {
+        FrameError::Io(error)
+    }
+}
+
+impl Frame {
+    /// Sends it, in one write: frames of several threads do not mix as long as one lock holds them apart.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let (kind, content) = self.parts();
+        let length = u32::try_from(content.len()).ok().filter(|length| *length as usize <= LONGEST);
+        let length = length.ok_or_else(|| io::Error::other(format!("{} B are more than a frame", content.len())))?;
+        let mut bytes = vec![kind];
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(content);
+        to.write_all(&bytes)
+    }
+
+    fn parts(&self) -> (u8, Vec<u8>) {
+        match self {
+            Frame::Hello(release) => (b'h', release.clone().into_bytes()),
+            Frame::Trouble(what) => (b't', what.clone().into_bytes()),
+            Frame::Start(number) => (b's', number.to_le_bytes().to_vec()),
+            Frame::Said(Stream::Out, bytes) => (b'o', bytes.clone()),
+            Frame::Said(Stream::Err, bytes) => (b'e', bytes.clone()),
+            Frame::Exit(code) => (b'x', vec![*code]),
+            Frame::File(path) => (b'f', path.clone().into_bytes()),
+            Frame::Content(bytes) => (b'c', bytes.clone()),
+            Frame::Done => (b'd', Vec::new()),
+        }
+    }
+
+    /// Waits for the next one.
+    pub fn read(from: &mut impl Read) -> Result<Frame, FrameError> {
+        let mut kind = [0];
+        if from.read(&mut kind)? == 0 {
+            return Err(FrameError::End);
+        }
+        let mut length = [0; 4];
+        from.read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > LONGEST {
+            return Err(FrameError::Damaged(format!("{length} B, at most {LONGEST}")));
+        }
+        let mut content = vec![0; length];
+        from.read_exact(&mut content)?;
+        Frame::from_parts(kind[0], content)
+    }
+
+    fn from_parts(kind: u8, content: Vec<u8>) -> Result<Frame, FrameError> {
+        let damaged = || FrameError::Damaged(format!("kind {kind}, {} B", content.len()));
+        let text = || String::from_utf8_lossy(&content).into_owned();
+        Ok(match kind {
+            b'h' => Frame::Hello(text()),
+            b't' => Frame::Trouble(text()),
+            b's' => Frame::Start(u32::from_le_bytes(content.as_slice().try_into().map_err(|_| damaged())?)),
+            b'o' => Frame::Said(Stream::Out, content),
+            b'e' => Frame::Said(Stream::Err, content),
+            b'x' => Frame::Exit(*content.first().ok_or_else(damaged)?),
+            b'f' => Frame::File(text()),
+            b'c' => Frame::Content(content),
+            b'd' => Frame::Done,
+            _ => return Err(damaged()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Frame> {
+        let (out, err) = (Frame::Said(Stream::Out, vec![0, 255]), Frame::Said(Stream::Err, Vec::new()));
+        let (hello, trouble) = (Frame::Hello("7.3".to_owned()), Frame::Trouble("no veth".to_owned()));
+        let (file, content) = (Frame::File("a/b".to_owned()), Frame::Content(vec![7; 4096]));
+        vec![hello, trouble, Frame::Start(70_000), out, err, Frame::Exit(101), file, content, Frame::Done]
+    }
+
+    #[test]
+    fn frames_arrive_as_they_were_sent() {
+        let mut bytes = Vec::new();
+        all().iter().for_each(|frame| frame.write(&mut bytes).unwrap());
+        let mut from = bytes.as_slice();
+        for frame in all() {
+            assert_eq!(Frame::read(&mut from).unwrap(), frame);
+        }
+        assert!(matches!(Frame::read(&mut from), Err(FrameError::End)));
+    }
+
+    #[test]
+    fn a_cut_frame_is_told_from_an_end() {
+        let mut bytes = Vec::new();
+        Frame::Start(1).write(&mut bytes).unwrap();
+        for end in 1..bytes.len() {
+            assert!(matches!(Frame::read(&mut &bytes[..end]), Err(FrameError::Io(_))), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn kernel_messages_are_no_frames() {
+        assert!(matches!(Frame::read(&mut &b"[    0.1] Kernel panic"[..]), Err(FrameError::Damaged(_))));
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_sent() {
+        assert!(Frame::Content(vec![0; LONGEST + 1]).write(&mut Vec::new()).is_err());
+    }
+}

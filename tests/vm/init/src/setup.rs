@@ -1,0 +1,90 @@
+//! What programs expect of a running Linux: file systems, the loopback interface, cgroup controllers, modules.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use rustix::mount::{MountFlags, mount};
+use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
+
+/// File system, where, options. The order matters: some lie inside others.
+const MOUNTS: [(&str, &str, &str); 13] = [
+    ("proc", "/proc", ""),
+    ("sysfs", "/sys", ""),
+    ("devtmpfs", "/dev", ""),
+    ("devpts", "/dev/pts", "ptmxmode=0666"),
+    ("tmpfs", "/dev/shm", "mode=1777"),
+    ("tmpfs", "/tmp", "mode=1777"),
+    ("tmpfs", "/run", "mode=755"),
+    ("tmpfs", "/out", "mode=1777"),
+    ("bpf", "/sys/fs/bpf", ""),
+    ("cgroup2", "/sys/fs/cgroup", ""),
+    ("debugfs", "/sys/kernel/debug", ""),
+    ("tracefs", "/sys/kernel/tracing", ""),
+    ("securityfs", "/sys/kernel/security", ""),
+];
+
+/// The kernel unpacks a compressed module itself (`MODULE_INIT_COMPRESSED_FILE`).
+const COMPRESSED: i32 = 4;
+
+/// Mounts what this kernel has; says what it has not.
+pub fn mount_all() -> Vec<String> {
+    MOUNTS.iter().filter_map(|(kind, place, options)| mount_one(kind, place, options).err()).collect()
+}
+
+fn mount_one(kind: &str, place: &str, options: &str) -> Result<(), String> {
+    // Below /sys the kernel makes the folders of file systems that it has.
+    let made = if place.starts_with("/sys/") { Ok(()) } else { fs::create_dir_all(place) };
+    made.map_err(|e| format!("{place}: {e}"))?;
+    let options = std::ffi::CString::new(options).map_err(|e| e.to_string())?;
+    mount(kind, place, kind, MountFlags::empty(), options.as_c_str()).map_err(|e| format!("{kind} on {place}: {e}"))
+}
+
+/// Loads modules in the order given.
+pub fn load(modules: &[String]) -> Vec<String> {
+    modules.iter().filter_map(|module| load_one(module).err()).collect()
+}
+
+fn load_one(path: &str) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| format!("module {path}: {e}"))?;
+    let flags = if path.ends_with(".ko") { 0 } else { COMPRESSED };
+    match rustix::system::finit_module(file, c"", flags) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(e) => Err(format!("module {path}: {e}")),
+    }
+}
+
+/// What is switched on after mounting: the loopback interface and cgroup controllers.
+pub fn prepare() -> Vec<String> {
+    [loopback_up().map_err(|e| format!("lo: {e}")), controllers()].into_iter().filter_map(Result::err).collect()
+}
+
+/// One RTM_NEWLINK message: interface 1, flag IFF_UP set.
+fn loopback_up() -> rustix::io::Result<()> {
+    const NEWLINK: u16 = 16;
+    const REQUEST: u16 = 1;
+    const UP: u32 = 1;
+    let mut message = Vec::new();
+    message.extend(32u32.to_ne_bytes());
+    message.extend(NEWLINK.to_ne_bytes());
+    message.extend(REQUEST.to_ne_bytes());
+    message.extend([0; 8]); // sequence, sender
+    message.extend([0; 4]); // any family, any type
+    message.extend(1u32.to_ne_bytes()); // the first interface of a network namespace is lo
+    message.extend(UP.to_ne_bytes()); // flags
+    message.extend(UP.to_ne_bytes()); // which of them change
+    let route = socket(AddressFamily::NETLINK, SocketType::RAW, None)?; // protocol 0: NETLINK_ROUTE
+    send(&route, &message, SendFlags::empty()).map(drop)
+}
+
+/// Every controller there is, for groups below the root.
+fn controllers() -> Result<(), String> {
+    let root = Path::new("/sys/fs/cgroup");
+    let all = fs::read_to_string(root.join("cgroup.controllers")).map_err(|e| format!("cgroup controllers: {e}"))?;
+    let enable: Vec<_> = all.split_whitespace().map(|name| format!("+{name}")).collect();
+    fs::write(root.join("cgroup.subtree_control"), enable.join(" ")).map_err(|e| format!("cgroup {all}: {e}"))
+}
+
+/// The kernel's release, `7.3.4+deb13-cloud-amd64`.
+pub fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
