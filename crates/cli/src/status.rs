@@ -102,6 +102,8 @@ pub mod tests {
             threads: Vec::new(),
             quality: Quality { jobs: 100, misses: 1, in_target: 0.9, ..Quality::default() },
             used: Share::from_f64(cpus / 2.0),
+            server: None,
+            cpus: Vec::new(),
         }
     }
 
@@ -114,6 +116,8 @@ pub mod tests {
             guaranteed: Share::ZERO,
             granted: applications.iter().map(|a| a.granted).sum(),
             applications,
+            cpus: Vec::new(),
+            fallback: None,
         }
     }
 

@@ -194,6 +194,8 @@ mod tests {
             threads: Vec::new(),
             quality: qfabric_types::Quality { jobs: 7, misses: 2, ..Default::default() },
             used: Share::ZERO,
+            server: None,
+            cpus: Vec::new(),
         }
     }
 
@@ -207,6 +209,8 @@ mod tests {
             guaranteed: Share::ZERO,
             granted: Share::ZERO,
             applications: vec![application(1), application(2)],
+            cpus: Vec::new(),
+            fallback: None,
         };
         let ring = RingCounters { rejected: 5, ..RingCounters::default() };
         Report { status, rings: vec![(AppId(2), ring), (AppId(3), ring)], counters, notes_dropped: 4 }

@@ -161,6 +161,7 @@ pub(crate) fn mechanism(error: &ApplyError) -> Problem {
         ApplyError::Full { .. } => "full",
         ApplyError::Busy { .. } => "busy",
         ApplyError::Denied { .. } => "mechanism",
+        ApplyError::Incapable { .. } | ApplyError::Ejected { .. } => "unavailable",
     };
     let text = error.to_string();
     let (message, next_step) = text.split_once("; ").unwrap_or((&text, "see qfabric doctor"));

@@ -378,6 +378,8 @@ impl App {
             threads: self.threads.iter().map(status).collect(),
             quality: self.meter.quality(&self.contract.name),
             used: self.used(),
+            server: None,
+            cpus: Vec::new(),
         }
     }
 }

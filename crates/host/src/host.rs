@@ -152,6 +152,8 @@ impl Host {
             guaranteed: self.books.guaranteed(),
             granted: self.books.granted(),
             applications: present.map(App::application).collect(),
+            cpus: Vec::new(),
+            fallback: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! One thread: what governs its budget, what it should have, and what the kernel may still hold for it.
 
 use qfabric_control::TaskController;
-use qfabric_types::{Contract, Instant, MIN_BUDGET, Nanos, Reservation, Setting, Share, ThreadId};
+use qfabric_types::{Contract, Instant, MIN_BUDGET, Nanos, Reservation, Setting, Share, Terms, ThreadId};
 
 use crate::activation::Activations;
 use crate::consumption::Consumption;
@@ -154,7 +154,7 @@ impl Thread {
 
     pub(crate) fn setting(&self, value: Option<Value>) -> Setting {
         let reclaim = value.is_some_and(|value| value.reclaim);
-        Setting { thread: self.id, reservation: value.map(|value| value.reservation), reclaim }
+        Setting { thread: self.id, reservation: value.map(|value| value.reservation), reclaim, terms: Terms::default() }
     }
 
     /// When it wants to be told the time.

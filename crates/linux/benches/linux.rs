@@ -18,7 +18,7 @@ fn main() {
 
 fn setting(thread: ThreadId, budget_us: u64) -> Setting {
     let reservation = Reservation::new(Nanos::from_micros(budget_us), Nanos::from_millis(10)).unwrap();
-    Setting { thread, reservation: Some(reservation), reclaim: true }
+    Setting { thread, reservation: Some(reservation), reclaim: true, terms: Default::default() }
 }
 
 #[divan::bench]

@@ -231,6 +231,9 @@ impl Mechanism for Deadline {
     }
 
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {
+        if let (Some(_), Some(what)) = (setting.reservation, setting.terms.beyond_budgets()) {
+            return Err(ApplyError::Incapable { thread: setting.thread, mechanism: self.name(), what });
+        }
         match setting.reservation {
             Some(reservation) => self.reserve(setting.thread, reservation, setting.reclaim),
             None => self.release(setting.thread),

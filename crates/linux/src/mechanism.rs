@@ -2,7 +2,7 @@
 //!
 //! A refusal changes nothing: the thread keeps the reservation it had.
 
-use qfabric_types::{Setting, Share, ThreadId};
+use qfabric_types::{Abilities, Instant, ServerCounts, Setting, Share, ThreadId};
 
 use crate::cpus::CpuList;
 
@@ -27,6 +27,33 @@ pub trait Mechanism {
     /// kernel had forgotten and that run again now.
     fn tend(&mut self) -> Vec<ThreadId> {
         Vec::new()
+    }
+
+    /// What it can do beyond one budget per thread. What it cannot, it refuses with [`ApplyError::Incapable`].
+    fn abilities(&self) -> Abilities {
+        Abilities::default()
+    }
+
+    /// How much may be promised in all, where the mechanism itself decides that; `None`: what the kernel admits.
+    fn capacity(&self) -> Option<Share> {
+        None
+    }
+
+    /// An event is pending for the thread: its server is favoured until it has run, or until `deadline`.
+    /// Answers whether anybody is favoured by it.
+    fn raise(&mut self, _thread: ThreadId, _deadline: Option<Instant>) -> bool {
+        false
+    }
+
+    /// What the server of the thread counted so far, where it has one that counts.
+    fn counts(&self, _thread: ThreadId) -> Option<ServerCounts> {
+        None
+    }
+
+    /// Why the kernel has thrown the mechanism out, if it has: then every thread is back under the normal
+    /// scheduler, and nothing can be set any more.
+    fn ejected(&mut self) -> Option<String> {
+        None
     }
 
     /// Puts every thread back; answers those that could not be, with the reason. Gone threads are no failure.
@@ -91,6 +118,27 @@ pub enum ApplyError {
         /// Its policy.
         policy: &'static str,
     },
+    /// The setting asks for what this mechanism cannot do.
+    #[error(
+        "thread {thread}: the mechanism {mechanism} cannot give {what}; use --mechanism ext (kernel 6.19 or newer), \
+         or leave that out"
+    )]
+    Incapable {
+        /// Which thread.
+        thread: ThreadId,
+        /// Which mechanism.
+        mechanism: &'static str,
+        /// What it cannot give.
+        what: &'static str,
+    },
+    /// The kernel has thrown the mechanism out: everything runs under the default scheduler.
+    #[error("thread {thread}: the kernel ended the scheduler ({reason}); see the service's log, and start it again")]
+    Ejected {
+        /// Which thread.
+        thread: ThreadId,
+        /// What the kernel said.
+        reason: String,
+    },
     /// More threads than are kept track of.
     #[error("thread {thread}: {limit} threads are under reservation already; release some, or reserve per process")]
     Full {
@@ -110,6 +158,8 @@ impl ApplyError {
             ApplyError::Affinity { .. } => libc::EPERM,
             ApplyError::Denied { errno, .. } => *errno,
             ApplyError::Foreign { .. } => libc::EEXIST,
+            ApplyError::Incapable { .. } => libc::EOPNOTSUPP,
+            ApplyError::Ejected { .. } => libc::ENODEV,
             ApplyError::Full { .. } => libc::ENOSPC,
         }
     }
@@ -122,6 +172,8 @@ impl ApplyError {
             | ApplyError::Affinity { thread, .. }
             | ApplyError::Denied { thread, .. }
             | ApplyError::Foreign { thread, .. }
+            | ApplyError::Incapable { thread, .. }
+            | ApplyError::Ejected { thread, .. }
             | ApplyError::Full { thread, .. } => thread,
         }
     }

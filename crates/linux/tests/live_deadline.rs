@@ -10,11 +10,11 @@ use qfabric_types::{Nanos, Reservation, Setting, ThreadId};
 
 fn setting(thread: ThreadId, budget_us: u64, period_us: u64) -> Setting {
     let reservation = Reservation::new(Nanos::from_micros(budget_us), Nanos::from_micros(period_us)).unwrap();
-    Setting { thread, reservation: Some(reservation), reclaim: false }
+    Setting { thread, reservation: Some(reservation), reclaim: false, terms: Default::default() }
 }
 
 fn none(thread: ThreadId) -> Setting {
-    Setting { thread, reservation: None, reclaim: false }
+    Setting { thread, reservation: None, reclaim: false, terms: Default::default() }
 }
 
 fn attr(thread: ThreadId) -> SchedAttr {

@@ -8,7 +8,7 @@ use qfabric_types::{Nanos, Reservation, Setting, ThreadId};
 
 fn setting(thread: ThreadId) -> Setting {
     let reservation = Reservation::new(Nanos::from_millis(1), Nanos::from_millis(10)).unwrap();
-    Setting { thread, reservation: Some(reservation), reclaim: true }
+    Setting { thread, reservation: Some(reservation), reclaim: true, terms: Default::default() }
 }
 
 /// Ends as a killed process does: nothing is put back, the lock on the journal goes.

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Choice, Class, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reservation, Share};
+use crate::{
+    Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reservation, Share, Window,
+};
 
 /// How the ends of jobs become known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -58,6 +60,18 @@ pub struct Contract {
     pub weight: u32,
     /// GRUB: use what other reservations leave over (`SCHED_FLAG_RECLAIM`).
     pub reclaim: bool,
+    /// C: this much CPU time in every period T, for all threads together, instead of what feedback finds out.
+    /// The server's period is T then.
+    #[serde(rename = "service_ns")]
+    pub service: Option<Nanos>,
+    /// `[x, y]`: at most x of every y server periods may be missed. None: none. Needs a mechanism with windows.
+    pub window: Option<Window>,
+    /// Whether it gets CPU time beyond its service before best effort does.
+    pub work_conserving: bool,
+    /// Whether pending events favour it: those raised for it, and wake-ups of its threads.
+    pub favour_events: bool,
+    /// Where the budget of the next job is decided.
+    pub controller: ControlPlace,
 }
 
 /// What a trial execution found out (AQuoSA §5.5, QualMan's probing).
@@ -101,6 +115,16 @@ pub enum InvalidContract {
         Profile::MAX_JOBS
     )]
     Profile { jobs: usize, hints: usize },
+    #[error("service {service} is longer than the period {period}; C is the CPU time in every T: ask for at most T")]
+    ServiceOverPeriod { service: Nanos, period: Nanos },
+    #[error("service {service} in {period} is {asked}, above the maximum bandwidth {most}; ask for less, or raise it")]
+    ServiceOverMaximum { service: Nanos, period: Nanos, asked: Share, most: Share },
+    #[error("server period {server_period} with a fixed service: its server's period is T, {period}; leave it out")]
+    ServicePeriod { server_period: Nanos, period: Nanos },
+    #[error("controller kernel has nothing to control with {what}; leave {remedy} out, or use controller user")]
+    Controller { what: &'static str, remedy: &'static str },
+    #[error("controller kernel knows the predictors ma:N and mma:N,S, not {predictor}; use one of them")]
+    KernelPredictor { predictor: PredictorSpec },
     #[error(transparent)]
     Reservation(#[from] InvalidReservation),
 }
@@ -132,7 +156,44 @@ impl Contract {
             priority: 5,
             weight: 1,
             reclaim: true,
+            service: None,
+            window: None,
+            work_conserving: false,
+            favour_events: false,
+            controller: ControlPlace::User,
         }
+    }
+
+    /// A contract for `service` of CPU time in every `period`, without feedback.
+    pub fn fixed(name: &str, period: Nanos, service: Nanos) -> Self {
+        Contract { service: Some(service), ..Contract::new(name, period) }.settled()
+    }
+
+    /// With a fixed service the server's period is T, whatever the default was.
+    pub fn settled(self) -> Self {
+        match self.service {
+            Some(_) => Contract { server_period: self.period, ..self },
+            None => self,
+        }
+    }
+
+    /// Whether it asks for what only some mechanisms can do, and what that is.
+    pub fn needs(&self) -> Option<&'static str> {
+        [
+            (self.window.is_some(), "a window"),
+            (self.service.is_some(), "a fixed service for all threads together"),
+            (self.work_conserving, "extra service before best effort"),
+            (self.favour_events, "favour for pending events"),
+            (self.controller == ControlPlace::Kernel, "a controller in the kernel"),
+        ]
+        .into_iter()
+        .find_map(|(asked, what)| asked.then_some(what))
+    }
+
+    /// What a fixed service promises: `(1 − x/y)·C/T`, rounded up.
+    pub fn promised(&self) -> Option<Share> {
+        let share = Share::of_budget(self.service?, self.period);
+        Some(self.window.unwrap_or(Window::NONE).of_share(share))
     }
 
     /// L = T/P.
@@ -159,6 +220,8 @@ impl Contract {
             return Err(InvalidContract::ServerPeriod { server_period, period });
         }
         Reservation::new(self.max_budget(), server_period)?;
+        self.check_service()?;
+        self.check_controller()?;
         in_range("rho", self.rho, 0.0, 100.0, "0 to 100 standard deviations")?;
         in_range("early (e/T)", self.early, 0.0, 1.0, "0 to 1")?;
         in_range("late (E/T)", self.late, 0.0, 100.0, "0 to 100")?;
@@ -178,6 +241,38 @@ impl Contract {
                 Err(InvalidContract::Profile { jobs: p.costs.len(), hints: p.hints.len() })
             }
             _ => Ok(()),
+        }
+    }
+
+    fn check_service(&self) -> Result<(), InvalidContract> {
+        let Some(service) = self.service else { return Ok(()) };
+        let Contract { period, server_period, max_bandwidth: most, .. } = *self;
+        if service > period {
+            return Err(InvalidContract::ServiceOverPeriod { service, period });
+        }
+        if server_period != period {
+            return Err(InvalidContract::ServicePeriod { server_period, period });
+        }
+        let asked = Share::of_budget(service, period);
+        if asked > most {
+            return Err(InvalidContract::ServiceOverMaximum { service, period, asked, most });
+        }
+        Reservation::new(service, period).map(drop).map_err(InvalidContract::from)
+    }
+
+    fn check_controller(&self) -> Result<(), InvalidContract> {
+        if self.controller == ControlPlace::User {
+            return Ok(());
+        }
+        if self.service.is_some() {
+            return Err(InvalidContract::Controller { what: "a fixed service", remedy: "the service" });
+        }
+        if self.jobs == JobSource::Consumption {
+            return Err(InvalidContract::Controller { what: "no known period", remedy: "it" });
+        }
+        match self.predictor {
+            PredictorSpec::MovingAverage { .. } | PredictorSpec::Interleaved { .. } => Ok(()),
+            predictor => Err(InvalidContract::KernelPredictor { predictor }),
         }
     }
 }
@@ -229,5 +324,46 @@ mod tests {
             let refusal = contract.check().unwrap_err().to_string();
             assert!(refusal.contains(named), "{refusal} does not name {named}");
         }
+    }
+
+    #[test]
+    fn a_fixed_service_is_checked_with_its_numbers() {
+        let fixed = |ms| Contract::fixed("test", Nanos::from_millis(40), Nanos::from_millis(ms));
+        assert_eq!(fixed(10).check(), Ok(()));
+        let kernel = Contract { controller: ControlPlace::Kernel, ..fixed(10) };
+        let hint = Contract { predictor: PredictorSpec::Hint { n: 24 }, controller: ControlPlace::Kernel, ..default() };
+        let short = Contract { server_period: Nanos::from_millis(10), ..fixed(10) };
+        for (contract, named) in [
+            (fixed(50), "service 50 ms is longer than the period 40 ms"),
+            (fixed(0), "budget 0 ns"),
+            (fixed(39), "0.975 CPU, above the maximum bandwidth 0.95 CPU"),
+            (short, "server period 10 ms"),
+            (kernel, "leave the service out"),
+            (hint, "not hint:24"),
+        ] {
+            let refusal = contract.check().unwrap_err().to_string();
+            assert!(refusal.contains(named), "{refusal} does not name {named}");
+        }
+    }
+
+    #[test]
+    fn a_window_lowers_what_is_promised() {
+        let mut contract = Contract::fixed("test", Nanos::from_millis(40), Nanos::from_millis(10));
+        assert_eq!(contract.promised(), Some(Share::from_ppm(250_000)));
+        contract.window = Some(Window::new(1, 5).unwrap());
+        assert_eq!(contract.promised(), Some(Share::from_ppm(200_000)));
+        assert_eq!(contract.needs(), Some("a window"));
+        assert_eq!(Contract::default().promised(), None);
+    }
+
+    #[test]
+    fn a_contract_from_before_windows_is_read_as_one_without() {
+        let old = r#"{"name":"old","period_ns":40000000,"server_period_ns":10000000,"class":"A"}"#;
+        let contract: Contract = serde_json::from_str(old).unwrap();
+        assert_eq!((contract.check(), contract.needs()), (Ok(()), None));
+    }
+
+    fn default() -> Contract {
+        Contract { jobs: JobSource::Activations, ..Contract::default() }
     }
 }

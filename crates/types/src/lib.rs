@@ -20,6 +20,7 @@ mod openapi;
 mod quality;
 mod reservation;
 pub mod ring;
+mod server;
 mod spec;
 mod units;
 
@@ -30,5 +31,6 @@ pub use moments::Moments;
 pub use nouns::{Demand, Sample, Setting, Usage};
 pub use quality::{Quality, QualityMeter, quantized_error};
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};
+pub use server::{Abilities, ControlPlace, InvalidWindow, KernelControl, ServerCounts, Terms, Window};
 pub use spec::{Choice, Class, InvalidSpec, PredictorSpec};
 pub use units::{Instant, InvalidQuantity, Nanos, Share};

@@ -1,7 +1,7 @@
 //! The nouns between controller, broker and kernel. [`crate::Contract`] and [`crate::Quality`] have files of
 //! their own.
 
-use crate::{AppId, Instant, JobRecord, Nanos, Reservation, Share, ThreadId};
+use crate::{AppId, Instant, JobRecord, Nanos, Reservation, Share, Terms, ThreadId};
 
 /// What an application's controller wants now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Setting {
     pub reservation: Option<Reservation>,
     /// Whether it may use what other reservations leave over.
     pub reclaim: bool,
+    /// What only some mechanisms can carry out; the default asks for nothing of it.
+    pub terms: Terms,
 }
 
 /// A raw reading of one thread's CPU clock.

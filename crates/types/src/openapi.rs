@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::{PredictorSpec, Reservation, Share};
+use crate::{PredictorSpec, Reservation, Share, Window};
 
 fn simple(kind: Type) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::new(kind))
@@ -57,6 +57,21 @@ impl ToSchema for Reservation {
     }
 }
 
+impl PartialSchema for Window {
+    fn schema() -> RefOr<Schema> {
+        let number = simple(Type::Integer).minimum(Some(0)).maximum(Some(Window::MAX as f64)).build();
+        let pair = ArrayBuilder::new().items(number).min_items(Some(2)).max_items(Some(2));
+        let pair = pair.description(Some("[x, y]: at most x of every y periods may be missed; x < y <= 255"));
+        RefOr::T(Schema::Array(pair.build()))
+    }
+}
+
+impl ToSchema for Window {
+    fn name() -> Cow<'static, str> {
+        "Window".into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +87,6 @@ mod tests {
         assert_eq!(kind::<PredictorSpec>(), "string");
         assert_eq!(kind::<Reservation>(), "object");
         assert_eq!(kind::<Nanos>(), "integer");
+        assert_eq!(kind::<Window>(), "array");
     }
 }

@@ -22,7 +22,7 @@ pub mod ecalls;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Contract, Owner, Quality, Reservation, Share, ThreadId};
+use crate::{AppId, Contract, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
 
 /// Which threads a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +74,12 @@ pub struct Application {
     pub quality: Quality,
     /// CPU time its jobs used over the time they had, as a share of one CPU.
     pub used: Share,
+    /// What its servers counted, where the mechanism has servers that count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerCounts>,
+    /// The CPUs that its servers are admitted on; empty where the mechanism moves threads freely.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<u32>,
 }
 
 /// One thread of an application.
@@ -102,6 +108,26 @@ pub struct HostStatus {
     pub granted: Share,
     /// Who holds it.
     pub applications: Vec<Application>,
+    /// Every CPU on which servers are admitted one by one; empty where only the sum counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<CpuStatus>,
+    /// Why the mechanism asked for is not in force, if it is not: what the kernel said when it ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
+}
+
+/// What is promised on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CpuStatus {
+    /// Which.
+    pub cpu: u32,
+    /// What may be promised on it.
+    pub capacity: Share,
+    /// What is guaranteed on it, windows taken into account.
+    pub guaranteed: Share,
+    /// What servers hold on it now.
+    pub granted: Share,
 }
 
 /// Why a call was refused. Nothing was changed.

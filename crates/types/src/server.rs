@@ -1,0 +1,284 @@
+//! What is asked of a server beyond its budget and its period: a window, company, favour. And what it counted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AppId, Choice, Nanos, PredictorSpec, Share};
+
+/// `x/y`: at most `x` of every `y` periods may pass without their service (the thesis, §2.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    x: u8,
+    y: u8,
+}
+
+/// The pair is no window. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidWindow {
+    /// A window of no period says nothing.
+    #[error("window {x}/0 counts over no period; use x/y with y from 1 to {}, such as 1/5", Window::MAX)]
+    Empty {
+        /// Periods that may be missed.
+        x: u64,
+    },
+    /// Every period might be missed.
+    #[error("window {x}/{y} lets every period be missed; x must be below y, such as 1/5")]
+    Everything {
+        /// Periods that may be missed.
+        x: u64,
+        /// Out of so many.
+        y: u64,
+    },
+    /// Longer than what is counted.
+    #[error("window {x}/{y} is longer than {} periods; shorten both, such as 1/5", Window::MAX)]
+    TooLong {
+        /// Periods that may be missed.
+        x: u64,
+        /// Out of so many.
+        y: u64,
+    },
+    /// Not two numbers.
+    #[error("window {text:?} is not x/y, two whole numbers such as 1/5: at most 1 of every 5 periods missed")]
+    Text {
+        /// What was written.
+        text: String,
+    },
+}
+
+impl Window {
+    /// The longest window, in periods.
+    pub const MAX: u64 = 255;
+    /// No period may be missed.
+    pub const NONE: Window = Window { x: 0, y: 1 };
+
+    /// At most `x` of every `y` periods may be missed.
+    pub fn new(x: u64, y: u64) -> Result<Self, InvalidWindow> {
+        match (x, y) {
+            (_, 0) => Err(InvalidWindow::Empty { x }),
+            _ if x >= y => Err(InvalidWindow::Everything { x, y }),
+            _ if y > Window::MAX => Err(InvalidWindow::TooLong { x, y }),
+            _ => Ok(Window { x: x as u8, y: y as u8 }),
+        }
+    }
+
+    /// x: periods that may be missed.
+    pub fn x(self) -> u8 {
+        self.x
+    }
+    /// y: out of so many.
+    pub fn y(self) -> u8 {
+        self.y
+    }
+    /// `(1 − x/y)` of `share`, rounded up: what the window leaves of a promise.
+    pub fn of_share(self, share: Share) -> Share {
+        let (x, y) = (u64::from(self.x), u64::from(self.y));
+        Share::from_ppm((u64::from(share.ppm()) * (y - x)).div_ceil(y) as u32)
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.x, self.y))
+    }
+}
+
+impl FromStr for Window {
+    type Err = InvalidWindow;
+    fn from_str(text: &str) -> Result<Self, InvalidWindow> {
+        let refused = || InvalidWindow::Text { text: text.to_owned() };
+        let (x, y) = text.split_once('/').ok_or_else(refused)?;
+        let number = |part: &str| part.trim().parse().map_err(|_| refused());
+        Window::new(number(x)?, number(y)?)
+    }
+}
+
+/// As `[x, y]`: two numbers, as in task files.
+impl Serialize for Window {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.x, self.y).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Window {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (x, y) = <(u64, u64)>::deserialize(deserializer)?;
+        Window::new(x, y).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where the budget of the next job is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ControlPlace {
+    /// In the daemon, from what is observed or marked.
+    #[default]
+    User,
+    /// In the kernel, at the end of the job itself (AQuoSA §5: the kernel-space configuration).
+    Kernel,
+}
+
+impl FromStr for ControlPlace {
+    type Err = crate::InvalidSpec;
+    fn from_str(text: &str) -> Result<Self, crate::InvalidSpec> {
+        match text {
+            "user" => Ok(ControlPlace::User),
+            "kernel" => Ok(ControlPlace::Kernel),
+            _ => Err(crate::InvalidSpec { what: "controller", text: text.to_owned(), expected: "user or kernel" }),
+        }
+    }
+}
+
+impl fmt::Display for ControlPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ControlPlace::User => "user",
+            ControlPlace::Kernel => "kernel",
+        })
+    }
+}
+
+/// The controller that a server carries in the kernel. Whole numbers, since that is what the kernel computes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelControl {
+    /// What says the next computation time; a mechanism may know only some.
+    pub predictor: PredictorSpec,
+    /// Which point of Theorem 2's interval is taken.
+    pub choice: Choice,
+    /// L = T/P.
+    pub periods_per_job: u64,
+    /// ρ in thousandths.
+    pub rho_milli: u32,
+    /// e/T and E/T.
+    pub early: Share,
+    /// E/T.
+    pub late: Share,
+    /// Q̄: never more than this in a server period.
+    pub max_budget: Nanos,
+}
+
+/// What a setting asks for beyond budget and period. The default asks for nothing that SCHED_DEADLINE lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Threads of the same group share one server; without it every thread has its own.
+    pub group: Option<AppId>,
+    /// On which CPU the server was admitted; `None`: the mechanism chooses.
+    pub cpu: Option<u32>,
+    /// Which periods may be missed under overload; `None`: none.
+    pub window: Option<Window>,
+    /// Whether it gets time beyond its service before best effort does.
+    pub work_conserving: bool,
+    /// Whether pending events, and wake-ups of its threads, favour it.
+    pub events: bool,
+    /// The controller it carries in the kernel.
+    pub control: Option<KernelControl>,
+}
+
+impl Terms {
+    /// What of it a mechanism that only knows budgets per thread lacks, by name.
+    pub fn beyond_budgets(&self) -> Option<&'static str> {
+        [
+            (self.window.is_some(), "a window"),
+            (self.group.is_some(), "a server for several threads"),
+            (self.work_conserving, "extra service before best effort"),
+            (self.events, "favour for pending events"),
+            (self.control.is_some(), "a controller in the kernel"),
+        ]
+        .into_iter()
+        .find_map(|(asked, what)| asked.then_some(what))
+    }
+}
+
+/// What a mechanism can do beyond one budget per thread. The default is what SCHED_DEADLINE does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// It carries [`Terms`] out: windows, groups, extra service, favour for events.
+    pub terms: bool,
+    /// A larger budget helps the job that is running already.
+    pub rescues: bool,
+    /// It can carry a controller in the kernel.
+    pub kernel_control: bool,
+    /// The CPUs on which servers are admitted one by one; empty: only the sum over all counts.
+    pub cpus: Vec<u32>,
+}
+
+/// What a server counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ServerCounts {
+    /// Periods that got their service.
+    pub served: u64,
+    /// Periods that did not, within the window or beyond it.
+    pub missed: u64,
+    /// Of these, periods beyond the window.
+    pub violations: u64,
+    /// Times that a pending event put it before others.
+    pub boosts: u64,
+    /// Events raised for it.
+    pub events: u64,
+    /// Times that its budget was used up while it wanted to run on.
+    pub throttles: u64,
+    /// CPU time used, in nanoseconds.
+    pub used_ns: u64,
+}
+
+impl std::ops::AddAssign for ServerCounts {
+    fn add_assign(&mut self, other: ServerCounts) {
+        self.served += other.served;
+        self.missed += other.missed;
+        self.violations += other.violations;
+        self.boosts += other.boosts;
+        self.events += other.events;
+        self.throttles += other.throttles;
+        self.used_ns += other.used_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_reads_back_what_it_shows_as_text_and_as_json() {
+        let window: Window = "1/5".parse().unwrap();
+        assert_eq!((window.x(), window.y(), window.to_string().as_str()), (1, 5, "1/5"));
+        assert_eq!(serde_json::to_string(&window).unwrap(), "[1,5]");
+        assert_eq!(serde_json::from_str::<Window>("[1,5]").unwrap(), window);
+    }
+
+    #[test]
+    fn impossible_windows_are_refused_with_their_numbers() {
+        for (text, named) in [
+            ("5/5", "5/5 lets every period"),
+            ("6/5", "x must be below y"),
+            ("0/0", "0/0 counts over no period"),
+            ("1/0", "y from 1 to 255"),
+            ("1/256", "1/256 is longer than 255"),
+            ("5", "1/5"),
+            ("-1/5", "1/5"),
+            ("1/5/6", "1/5/6"),
+            ("1.5/2", "whole numbers"),
+        ] {
+            let refusal = text.parse::<Window>().unwrap_err().to_string();
+            assert!(refusal.contains(named), "{text}: {refusal} does not name {named}");
+        }
+        assert!(serde_json::from_str::<Window>("[5,5]").unwrap_err().to_string().contains("x must be below y"));
+    }
+
+    #[test]
+    fn what_a_window_leaves_of_a_promise_is_rounded_up() {
+        let window = Window::new(1, 3).unwrap();
+        assert_eq!(window.of_share(Share::from_ppm(250_000)), Share::from_ppm(166_667));
+        assert_eq!(Window::NONE.of_share(Share::ONE), Share::ONE);
+    }
+
+    #[test]
+    fn plain_terms_ask_for_nothing_that_every_mechanism_lacks() {
+        assert_eq!(Terms { cpu: Some(1), ..Terms::default() }.beyond_budgets(), None);
+        let windowed = Terms { window: Some(Window::NONE), ..Terms::default() };
+        assert_eq!(windowed.beyond_budgets(), Some("a window"));
+    }
+}
