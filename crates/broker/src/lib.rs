@@ -8,9 +8,11 @@
 
 mod filling;
 mod limits;
+mod partition;
 mod refusal;
 mod supervisor;
 
 pub use limits::{LEVELS, Limits};
+pub use partition::{Partition, PartitionRefusal, Promise};
 pub use refusal::{Bound, Refusal};
 pub use supervisor::Supervisor;

@@ -91,7 +91,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes `app` in and guarantees it `guaranteed` (classes A and B; nothing is guaranteed to class C). It
+    /// Takes `app` in and guarantees it `guaranteed` (classes A and B, and fixed services; nothing to class C). It
     /// holds nothing until it wants something. Numbers must ascend from admission to admission.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Supervisor {
     /// maximum. Nothing was changed.
     pub fn admit(&mut self, app: AppId, owner: Owner, contract: &Contract, guaranteed: Share) -> Result<(), Refusal> {
         assert!(self.entries.last().is_none_or(|last| last.app < app), "applications are numbered in order");
-        let guaranteed = if contract.class == Class::C { Share::ZERO } else { guaranteed };
+        let guaranteed = if promises(contract) { guaranteed } else { Share::ZERO };
         self.check(app, owner, guaranteed)?;
         self.entries.push(Entry {
             app,
@@ -133,7 +133,7 @@ impl Supervisor {
     /// As for [`Supervisor::admit`]; the old contract stays in force.
     pub fn change(&mut self, app: AppId, contract: &Contract, guaranteed: Share, now: Instant) -> Result<(), Refusal> {
         let Some(at) = self.find_present(app) else { return Ok(()) };
-        let guaranteed = if contract.class == Class::C { Share::ZERO } else { guaranteed };
+        let guaranteed = if promises(contract) { guaranteed } else { Share::ZERO };
         self.check(app, self.entries[at].owner, guaranteed)?;
         let entry = &mut self.entries[at];
         entry.write(contract, guaranteed);
@@ -435,6 +435,11 @@ impl Entry {
         self.most = u64::from(contract.max_bandwidth.ppm());
         self.guaranteed = u64::from(guaranteed.ppm()).min(self.most);
     }
+}
+
+/// Classes A and B are guaranteed a part; so is a fixed service, whatever its class.
+fn promises(contract: &Contract) -> bool {
+    contract.class != Class::C || contract.service.is_some()
 }
 
 /// The index of a new limit, or 0 for none.

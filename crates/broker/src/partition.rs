@@ -1,0 +1,315 @@
+//! Promises where servers are bound to CPUs: each CPU has books of its own, and one promise lives on one CPU.
+//!
+//! Approach: worst fit. A promise goes to the CPU on which most stays free with it, among those on which the
+//! test of the mechanism's theory accepts it beside what is promised there already. The test comes from outside
+//! (`host` hands in that of DWCS): this room knows who was promised what, not how it is scheduled.
+//! Shares in millionths of one CPU, rounded up where they are promised.
+
+use std::fmt;
+
+use qfabric_types::api::{Holder, Problem};
+use qfabric_types::{AppId, Nanos, Share, Window};
+
+/// A service in every period, less what the window lets pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// To whom.
+    pub app: AppId,
+    /// What people call it.
+    pub name: String,
+    /// C.
+    pub service: Nanos,
+    /// T.
+    pub period: Nanos,
+    /// x/y.
+    pub window: Window,
+}
+
+impl Promise {
+    /// C/T: what it holds in a period that is not missed.
+    pub fn full(&self) -> Share {
+        Share::of_budget(self.service, self.period)
+    }
+    /// `(1 − x/y)·C/T`: what must not be missed.
+    pub fn share(&self) -> Share {
+        self.window.of_share(self.full())
+    }
+}
+
+/// What is promised on one CPU.
+#[derive(Clone, Debug)]
+struct Cpu {
+    id: u32,
+    promises: Vec<Promise>,
+}
+
+impl Cpu {
+    fn promised(&self) -> Share {
+        self.promises.iter().map(Promise::share).sum()
+    }
+    fn full(&self) -> Share {
+        self.promises.iter().map(Promise::full).sum()
+    }
+}
+
+/// The books of all CPUs.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    capacity: Share,
+    cpus: Vec<Cpu>,
+}
+
+/// A promise that no CPU can hold. Nothing was changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionRefusal {
+    /// What must not be missed.
+    pub asked: Share,
+    /// The most that a CPU has free.
+    pub free: Share,
+    /// What may be promised on one CPU.
+    pub capacity: Share,
+    /// How many CPUs were asked.
+    pub cpus: usize,
+    /// Why the CPU with the most room cannot hold it, where room is not the reason.
+    pub why: Option<String>,
+    /// Who holds the rest of that CPU, largest first.
+    pub holders: Vec<Holder>,
+}
+
+impl Partition {
+    /// Nothing is promised yet on `cpus`, of each of which `capacity` may be.
+    pub fn new(cpus: &[u32], capacity: Share) -> Self {
+        let cpus = cpus.iter().map(|&id| Cpu { id, promises: Vec::new() }).collect();
+        Partition { capacity, cpus }
+    }
+
+    /// Promises, and answers on which CPU. `test` says whether all promises of a CPU can be kept together within
+    /// its capacity; a change of what the same application was promised is tested without the old promise, and
+    /// stays on its CPU where that can hold it.
+    ///
+    /// # Errors
+    /// No CPU can hold it. The old promise, if there is one, stays in force.
+    pub fn admit(
+        &mut self,
+        promise: Promise,
+        test: impl Fn(&[Promise], Share) -> Result<(), String>,
+    ) -> Result<u32, PartitionRefusal> {
+        let (mut order, home) = (self.by_room(promise.app), self.place_of(promise.app));
+        order.sort_by_key(|&at| Some(at) != home);
+        let fitting = order.iter().find(|&&at| self.try_on(at, &promise, &test).is_ok()).copied();
+        let Some(at) = fitting else { return Err(self.refusal(&promise, &test)) };
+        self.release(promise.app);
+        self.cpus[at].promises.push(promise);
+        Ok(self.cpus[at].id)
+    }
+
+    /// Nothing is promised to `app` any more.
+    pub fn release(&mut self, app: AppId) {
+        self.cpus.iter_mut().for_each(|cpu| cpu.promises.retain(|promise| promise.app != app));
+    }
+
+    /// On which CPU `app` was promised something.
+    pub fn cpu_of(&self, app: AppId) -> Option<u32> {
+        self.place_of(app).map(|at| self.cpus[at].id)
+    }
+
+    /// Σ C/T on a CPU: what its promises hold in periods that are not missed. May exceed the capacity.
+    pub fn full_on(&self, cpu: u32) -> Share {
+        self.cpus.iter().find(|c| c.id == cpu).map_or(Share::ZERO, Cpu::full)
+    }
+
+    /// U on a CPU: Σ `(1 − x/y)·C/T`.
+    pub fn promised_on(&self, cpu: u32) -> Share {
+        self.cpus.iter().find(|c| c.id == cpu).map_or(Share::ZERO, Cpu::promised)
+    }
+
+    /// What may be promised on one CPU.
+    pub fn capacity(&self) -> Share {
+        self.capacity
+    }
+
+    fn place_of(&self, app: AppId) -> Option<usize> {
+        self.cpus.iter().position(|cpu| cpu.promises.iter().any(|promise| promise.app == app))
+    }
+
+    /// Most room first; then the lower number.
+    fn by_room(&self, app: AppId) -> Vec<usize> {
+        let others = |cpu: &Cpu| cpu.promises.iter().filter(|p| p.app != app).map(Promise::share).sum::<Share>();
+        let mut order: Vec<usize> = (0..self.cpus.len()).collect();
+        order.sort_by_key(|&at| others(&self.cpus[at]));
+        order
+    }
+
+    fn try_on(
+        &self,
+        at: usize,
+        promise: &Promise,
+        test: impl Fn(&[Promise], Share) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut all: Vec<Promise> = self.cpus[at].promises.iter().filter(|p| p.app != promise.app).cloned().collect();
+        all.push(promise.clone());
+        test(&all, self.capacity)
+    }
+
+    fn refusal(&self, promise: &Promise, test: impl Fn(&[Promise], Share) -> Result<(), String>) -> PartitionRefusal {
+        let (asked, capacity, cpus) = (promise.share(), self.capacity, self.cpus.len());
+        let Some(&at) = self.by_room(promise.app).first() else {
+            return PartitionRefusal { asked, free: Share::ZERO, capacity, cpus, why: None, holders: Vec::new() };
+        };
+        let others = || self.cpus[at].promises.iter().filter(|p| p.app != promise.app);
+        let free = capacity.saturating_sub(others().map(Promise::share).sum());
+        let why = if asked <= free { self.try_on(at, promise, test).err() } else { None };
+        let mut holders: Vec<Holder> =
+            others().map(|p| Holder { id: p.app, name: p.name.clone(), share: p.share() }).collect();
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.share));
+        holders.truncate(crate::Refusal::MOST_HOLDERS);
+        PartitionRefusal { asked, free, capacity, cpus, why, holders }
+    }
+}
+
+impl PartitionRefusal {
+    fn next_step(&self) -> String {
+        match &self.why {
+            Some(_) => "choose a period that divides or is a multiple of the others', ask for a shorter service, \
+                        or let a holder go (`qfabric status` lists them)"
+                .to_owned(),
+            None => format!(
+                "ask for at most {} (a shorter service, a longer period, or a wider window), or let one of the \
+                 holders go (`qfabric status` lists them)",
+                self.free
+            ),
+        }
+    }
+}
+
+impl fmt::Display for PartitionRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PartitionRefusal { asked, free, capacity, cpus, .. } = self;
+        write!(f, "asked for U = {asked} on one CPU; of {capacity} on each of {cpus}, at most {free} is free")?;
+        if let Some(why) = &self.why {
+            write!(f, ", but not in this company: {why}")?;
+        }
+        for (i, holder) in self.holders.iter().enumerate() {
+            let lead = if i == 0 { "; held by" } else { "," };
+            write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for PartitionRefusal {}
+
+impl From<PartitionRefusal> for Problem {
+    fn from(refusal: PartitionRefusal) -> Problem {
+        Problem {
+            code: "over_committed".to_owned(),
+            message: refusal.to_string(),
+            next_step: refusal.next_step(),
+            asked: Some(refusal.asked),
+            free: Some(refusal.free),
+            holders: refusal.holders,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn promise(app: u64, service_ms: u64, period_ms: u64, window: &str) -> Promise {
+        Promise {
+            app: AppId(app),
+            name: format!("app{app}"),
+            service: Nanos::from_millis(service_ms),
+            period: Nanos::from_millis(period_ms),
+            window: window.parse().unwrap(),
+        }
+    }
+
+    /// U ≤ capacity and nothing else.
+    fn by_sum(all: &[Promise], capacity: Share) -> Result<(), String> {
+        let sum: Share = all.iter().map(Promise::share).sum();
+        if sum <= capacity { Ok(()) } else { Err(format!("{sum}")) }
+    }
+
+    fn partition() -> Partition {
+        Partition::new(&[0, 1], Share::from_ppm(950_000))
+    }
+
+    #[test]
+    fn a_promise_goes_where_most_is_free() {
+        let mut partition = partition();
+        let cpus: Vec<_> = [30, 20, 20, 30]
+            .iter()
+            .enumerate()
+            .map(|(i, &ms)| partition.admit(promise(i as u64 + 1, ms, 100, "0/1"), by_sum).unwrap())
+            .collect();
+        assert_eq!(cpus, [0, 1, 1, 0]);
+        assert_eq!(partition.promised_on(0), Share::from_ppm(600_000));
+    }
+
+    #[test]
+    fn what_fits_no_cpu_is_refused_though_the_sum_has_room() {
+        let mut partition = partition();
+        for app in [1, 2] {
+            partition.admit(promise(app, 50, 100, "0/1"), by_sum).unwrap();
+        }
+        let refusal = partition.admit(promise(3, 60, 100, "0/1"), by_sum).unwrap_err();
+        let problem = Problem::from(refusal);
+        for part in ["U = 0.6 CPU", "0.95 CPU on each of 2", "at most 0.45 CPU is free", "app1 (1): 0.5 CPU"] {
+            assert!(problem.message.contains(part), "{} lacks {part}", problem.message);
+        }
+        assert!(problem.next_step.contains("at most 0.45 CPU"), "{}", problem.next_step);
+    }
+
+    #[test]
+    fn a_window_makes_room() {
+        let mut partition = Partition::new(&[3], Share::from_ppm(950_000));
+        partition.admit(promise(1, 50, 100, "1/2"), by_sum).unwrap();
+        assert_eq!(partition.admit(promise(2, 60, 100, "0/1"), by_sum), Ok(3));
+        assert_eq!(
+            (partition.promised_on(3), partition.full_on(3)),
+            (Share::from_ppm(850_000), Share::from_ppm(1_100_000))
+        );
+    }
+
+    #[test]
+    fn company_that_the_theory_refuses_is_named() {
+        let mut partition = Partition::new(&[0], Share::from_ppm(950_000));
+        let apart = |all: &[Promise], _| if all.len() > 1 { Err("T = 7 ms beside 40 ms".into()) } else { Ok(()) };
+        partition.admit(promise(1, 10, 40, "0/1"), apart).unwrap();
+        let refusal = partition.admit(promise(2, 1, 7, "1/2"), apart).unwrap_err();
+        assert!(refusal.to_string().contains("not in this company: T = 7 ms beside 40 ms"), "{refusal}");
+    }
+
+    #[test]
+    fn a_change_stays_on_its_cpu_and_a_refused_one_changes_nothing() {
+        let mut partition = partition();
+        partition.admit(promise(1, 50, 100, "0/1"), by_sum).unwrap();
+        partition.admit(promise(2, 20, 100, "0/1"), by_sum).unwrap();
+        assert_eq!(partition.admit(promise(1, 60, 100, "0/1"), by_sum), Ok(0));
+        assert!(partition.admit(promise(1, 96, 100, "0/1"), by_sum).is_err());
+        assert_eq!(partition.promised_on(0), Share::from_ppm(600_000));
+        partition.release(AppId(1));
+        assert_eq!((partition.cpu_of(AppId(1)), partition.cpu_of(AppId(2))), (None, Some(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_cpu_is_ever_promised_beyond_its_capacity(asks in prop::collection::vec((1u64..100, 0u64..4, any::<bool>()), 1..40)) {
+            let mut partition = Partition::new(&[0, 1, 2], Share::from_ppm(900_000));
+            for (i, (ms, x, leaves)) in asks.into_iter().enumerate() {
+                let app = i as u64 + 1;
+                let admitted = partition.admit(promise(app, ms, 100, &format!("{x}/5")), by_sum);
+                prop_assert_eq!(admitted.is_ok(), partition.cpu_of(AppId(app)).is_some());
+                if leaves {
+                    partition.release(AppId(app / 2));
+                }
+                for cpu in 0..3 {
+                    prop_assert!(partition.promised_on(cpu) <= Share::from_ppm(900_000));
+                }
+            }
+        }
+    }
+}
