@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Changes of streams reach the queue here: user space writes the words of a stream between two increments of its
+ * `change` and then increments `changes`; the queue compares that at each packet and takes what is complete. What is
+ * being written just then is taken at the next packet.
+ */
+#ifndef QF_PACKET_ADOPT_H
+#define QF_PACKET_ADOPT_H
+
+/* The part of the flags that says which stream of many the slot has seen. */
+#define INCARNATION(flags) ((flags) >> 32)
+
+/* A slot begins anew: nothing of the stream that had it before remains, but for packets that still wait. */
+QF_INLINE void forget(u32 i)
+{
+	struct stream *s = stream_at(i);
+	u32 put = s->put, taken = s->taken;
+
+	__builtin_memset(s, 0, sizeof(*s));
+	s->put = put;
+	s->taken = taken;
+	__builtin_memset(counters(i), 0, sizeof(struct qf_net_counters));
+}
+
+/* Periods go on from the one that is current, which ends no later than a new one would. */
+QF_INLINE void set_periods(struct stream *s, const struct qf_net_stream_config *c, u64 now)
+{
+	u64 latest = now + c->phase + c->period;
+
+	if (s->period == c->period && s->phase == c->phase && s->start == c->start)
+		return;
+	s->arrival_end = c->start ? c->start + c->period : 0;
+	s->start = c->start;
+	s->period = c->period;
+	s->phase = c->phase;
+	if (s->deadline > latest)
+		s->deadline = latest;
+}
+
+/* What is left of the current period grows or shrinks by the difference. */
+QF_INLINE void set_size(struct stream *s, u32 size)
+{
+	u32 used = s->size - s->left;
+
+	s->left = size > used ? size - used : 0;
+	s->size = size;
+}
+
+QF_INLINE void adopt_stream(u32 i, u64 now)
+{
+	struct stream *s = stream_at(i);
+	struct qf_net_stream_config c = config.stream[i & STREAM_MASK];
+
+	if (c.change == s->change || c.change & 1)
+		return;
+	barrier();
+	if (c.change != *(volatile u64 *)&config.stream[i & STREAM_MASK].change)
+		return;
+	if (INCARNATION(c.flags) != s->incarnation) {
+		forget(i);
+		s->incarnation = INCARNATION(c.flags);
+	}
+	s->flags = c.flags;
+	s->limit = c.limit < QF_NET_DEPTH ? c.limit : QF_NET_DEPTH;
+	set_periods(s, &c, now);
+	set_size(s, c.size);
+	if (s->x != c.window >> 32 || s->y != (u32)c.window) {
+		s->x = c.window >> 32;
+		s->y = c.window;
+		set_window(s, i, s->x, s->y);
+	}
+	s->change = c.change;
+	counters(i)->change = c.change;
+	new_head(i, now);
+}
+
+/* The tournaments become as large as the streams in use need. Only an empty or a growing one changes. */
+QF_INLINE void grow(u64 now)
+{
+	u32 wanted = config.leaves & (2 * QF_NET_STREAMS - 1);
+	u32 i;
+
+	if (wanted <= leaves)
+		return;
+	leaves = wanted;
+	__builtin_memset(&ready, 0, sizeof(ready));
+	__builtin_memset(&waiting, 0, sizeof(waiting));
+	__builtin_memset(&extra, 0, sizeof(extra));
+	bpf_for(i, 0, QF_NET_STREAMS)
+		order_stream(i, now);
+}
+
+__attribute__((noinline)) int adopt(u64 now)
+{
+	u32 i;
+
+	changes_seen = config.changes;
+	grow(now);
+	bpf_for(i, 0, QF_NET_STREAMS)
+		adopt_stream(i, now);
+	return 0;
+}
+
+#endif

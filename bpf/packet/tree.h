@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Tournaments over the streams of an interface: the first by some order is at the root, a stream whose key changed
+ * plays its way up again, in log2(streams) steps. A node holds its winner's number + 1; 0: nobody plays there.
+ */
+#ifndef QF_PACKET_TREE_H
+#define QF_PACKET_TREE_H
+
+#define TREE_STEPS 6 /* log2(QF_NET_STREAMS) */
+#define NODE_MASK (2 * QF_NET_STREAMS - 1)
+
+struct tree {
+	u64 members;
+	u8 node[2 * QF_NET_STREAMS];
+};
+
+struct tree ready;   /* heads that may go, by Table 1 */
+struct tree waiting; /* heads before their period, by its beginning */
+struct tree extra;   /* of these, work-conserving ones, by Table 1 */
+
+u32 leaves = 1; /* the power of two that holds all streams in use */
+
+/* Table 1; what is equal in all of it: the smaller number. */
+QF_INLINE bool precedes(u32 a, u32 b)
+{
+	struct stream *s = stream_at(a), *t = stream_at(b);
+
+	if (s->deadline != t->deadline)
+		return s->deadline < t->deadline;
+	if (s->rank != t->rank)
+		return s->rank < t->rank;
+	if (s->order != t->order)
+		return s->order < t->order;
+	return a < b;
+}
+
+QF_INLINE bool begins_before(u32 a, u32 b)
+{
+	struct stream *s = stream_at(a), *t = stream_at(b);
+
+	return s->deadline - s->period < t->deadline - t->period;
+}
+
+QF_INLINE u32 winner(u32 a, u32 b, bool by_begin)
+{
+	if (!a || !b)
+		return a | b;
+	return (by_begin ? begins_before(b - 1, a - 1) : precedes(b - 1, a - 1)) ? b : a;
+}
+
+QF_INLINE void play(struct tree *tree, u32 i, bool by_begin)
+{
+	u32 node = leaves + (i & STREAM_MASK);
+
+	for (int step = 0; step < TREE_STEPS && node > 1; step++) {
+		u32 left = tree->node[node & NODE_MASK & ~1], right = tree->node[(node | 1) & NODE_MASK];
+
+		node = (node >> 1) & NODE_MASK;
+		tree->node[node] = winner(left, right, by_begin);
+	}
+}
+
+/* Each verified once, called from many places. */
+__attribute__((noinline)) int play_ready(u32 i)
+{
+	play(&ready, i, false);
+	return 0;
+}
+
+__attribute__((noinline)) int play_waiting(u32 i)
+{
+	play(&waiting, i, true);
+	return 0;
+}
+
+__attribute__((noinline)) int play_extra(u32 i)
+{
+	play(&extra, i, false);
+	return 0;
+}
+
+/* Answers whether there is anything to play for. */
+QF_INLINE bool tree_place(struct tree *tree, u32 i, bool is_member)
+{
+	u64 bit = 1ULL << (i & STREAM_MASK);
+	bool was_member = tree->members & bit;
+
+	if (!is_member && !was_member)
+		return false;
+	tree->members = is_member ? tree->members | bit : tree->members & ~bit;
+	tree->node[(leaves + (i & STREAM_MASK)) & NODE_MASK] = is_member ? i + 1 : 0;
+	return true;
+}
+
+QF_INLINE u32 tree_first(struct tree *tree)
+{
+	return tree->members ? (u32)tree->node[1] - 1 : NONE;
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Windows of streams: rules a and b of DWCS (the thesis, §2.4.1) and the rank that Table 1 gives x'/y'. */
+#ifndef QF_PACKET_WINDOW_H
+#define QF_PACKET_WINDOW_H
+
+#define Y_NOW_MAX 65535
+
+/* Lower goes first: x' = 0 before all others, by higher y'; then lower x'/y', then lower x'. Exact for y' <= 255,
+ * and y' grows beyond y only while x' = 0. */
+QF_INLINE u64 rank_of(u64 x, u64 y)
+{
+	return x ? ((x << 32) / y) << 16 | x : Y_NOW_MAX - y;
+}
+
+QF_INLINE void set_window(struct stream *s, u32 i, u32 x, u32 y)
+{
+	if (!x && !y) {
+		x = s->x;
+		y = s->y;
+	}
+	s->x_now = x;
+	s->y_now = y;
+	s->rank = rank_of(x, y);
+	stats.stream[i & STREAM_MASK].window_now = (u64)x << 32 | y;
+}
+
+/* Served within its period. */
+QF_INLINE void rule_a(struct stream *s, u32 i)
+{
+	if (s->y_now > s->x_now)
+		set_window(s, i, s->x_now, s->y_now - 1);
+	else if (s->x_now)
+		set_window(s, i, s->x_now - 1, s->y_now - 1);
+}
+
+/* Not served within its period. Answers whether the window did not allow that. */
+QF_INLINE bool rule_b(struct stream *s, u32 i)
+{
+	if (s->x_now) {
+		set_window(s, i, s->x_now - 1, s->y_now - 1);
+		return false;
+	}
+	set_window(s, i, 0, s->y_now < Y_NOW_MAX ? s->y_now + 1 : Y_NOW_MAX);
+	return true;
+}
+
+#endif
