@@ -56,6 +56,35 @@ impl<T> EventQueue<T> {
         None
     }
 
+    /// The first that waits, late or not.
+    pub fn first(&self) -> Option<&T> {
+        self.heap.peek().map(|entry| &entry.event)
+    }
+
+    /// The first of those that `fits` holds for. O(1) where that is the first of all, else O(n).
+    pub fn first_where(&self, fits: impl Fn(&T) -> bool) -> Option<&T> {
+        match self.first() {
+            Some(event) if fits(event) => Some(event),
+            _ => self.heap.iter().filter(|entry| fits(&entry.event)).max().map(|entry| &entry.event),
+        }
+    }
+
+    /// Removes the first where `fits` holds for it, else all that it holds for.
+    pub fn remove_where(&mut self, fits: impl Fn(&T) -> bool) {
+        match self.first() {
+            Some(event) if fits(event) => drop(self.heap.pop()),
+            _ => self.heap.retain(|entry| !fits(&entry.event)),
+        }
+    }
+
+    /// Drops those whose deadline has passed at `now`, each handed to `late`.
+    pub fn drop_late(&mut self, now: Instant, mut late: impl FnMut(T)) {
+        while self.next_deadline().is_some_and(|deadline| deadline < now) {
+            self.late += 1;
+            self.heap.pop().into_iter().for_each(|entry| late(entry.event));
+        }
+    }
+
     /// The earliest deadline of those that wait.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.deadline)

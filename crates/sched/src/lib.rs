@@ -1,5 +1,7 @@
 //! Scheduling theory as values: constant bandwidth servers under earliest deadline first.
 //!
+//! [`dwcs`] is the other scheduler: windows of losses, CPU slices and packets, events.
+//!
 //! [`Server`] is one reservation: its budget, its deadline, and the four moments at which they change.
 //! [`Machine`] runs many of them on some CPUs, with best-effort work beside them. [`EventQueue`] orders events
 //! (not tasks) by their deadlines. Time comes in as an
@@ -8,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+pub mod dwcs;
 mod event_queue;
 mod machine;
 mod server;

@@ -1,0 +1,351 @@
+//! One processor under DWCS: a decision at a moment, then an account of the time that was given.
+//!
+//! ```text
+//!              release (d − T)                served: rule a, d += T
+//!   waiting ────────────────────▶ released ───────────────────────────▶ waiting
+//!      ▲                           │    ▲ d passes: rule b, d += T           │
+//!      └── extra service, where ───┘    └────┘                               │ block
+//!          work-conserving                                     blocked ◀─────┘ wake: 0010
+//! ```
+//! 1. *Turnover*: what is due and was not served loses its period.
+//! 2. *Pick*: the first of the released; where there is none, the first of the served that are work-conserving; else
+//!    best effort. The rules of [`super::events`] may revise that.
+//! 3. *Account* of the time that was given.
+//!
+//! Source: 000 §2.4.1; why step 2 reads so: 0010.
+//!
+//! O(log n) per decision by trees of winners, no allocation.
+
+use qfabric_types::Share;
+
+use super::events::{Events, Rule};
+use super::order::{MAX_TASKS, Network, Order, Policy, rank_of, time_of, timed};
+use super::task::{Slot, Statistics, Task, TaskIndex, Wake};
+use super::tournament::{ABSENT, Tournament};
+use super::utilization::{Rest, Utilization};
+use super::window::{Progress, Window};
+
+/// Who gets the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// A task, in a period that it was not served in yet.
+    Regular(TaskIndex),
+    /// A task, beside its periods: neither its window nor its deadline moves.
+    Extra(TaskIndex),
+    /// The task server of rule 5. Only DWCS chooses it; it never runs.
+    TaskServer,
+    /// Nobody with a deadline.
+    BestEffort,
+}
+
+/// A decision, and how it came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// When.
+    pub at: u64,
+    /// What DWCS chose.
+    pub dwcs: Choice,
+    /// What runs, after the rules of events.
+    pub run: Choice,
+    /// Which rule brought which event ([`Machine::raise`]'s number) to what runs.
+    pub event: Option<(Rule, u64)>,
+}
+
+/// Tasks and the processor they share.
+#[derive(Debug)]
+pub struct Machine {
+    /// By rank; the task server, where there is one, is the last.
+    pub(super) slots: Vec<Slot>,
+    /// Rank by index, index by rank.
+    ranks: Vec<u32>,
+    indices: Vec<u32>,
+    pub(super) order: Order,
+    now: u64,
+    /// Released and not served, in the order of the policy.
+    released: Tournament,
+    /// Served, or not arrived, by their release.
+    waiting: Tournament,
+    /// Served and work-conserving, in the order of the policy; only where there are such.
+    surplus: Option<Tournament>,
+    /// Released, by deadline; only where the policy orders by something else.
+    due: Option<Tournament>,
+    pub(super) events: Events,
+    /// What the task server of rule 5 may take; its slot is the last.
+    server: Option<Rest>,
+}
+
+impl Machine {
+    /// A machine at time 0 for `tasks` in the order of their ids, all ready.
+    ///
+    /// # Panics
+    /// With more than four million tasks.
+    pub fn new(tasks: &[Task], policy: Policy) -> Self {
+        assert!(tasks.len() < MAX_TASKS, "{} tasks are more than {MAX_TASKS}", tasks.len());
+        let mut by_rank: Vec<u32> = (0..tasks.len() as u32).collect();
+        by_rank.sort_by_key(|&index| tasks[index as usize].arrival);
+        let mut ranks = vec![0; tasks.len()];
+        by_rank.iter().enumerate().for_each(|(rank, &index)| ranks[index as usize] = rank as u32);
+        let slots = by_rank.iter().enumerate().map(|(rank, &index)| Slot::new(tasks[index as usize], rank as u32));
+        let mut machine = Machine {
+            slots: slots.collect(),
+            ranks,
+            indices: by_rank,
+            order: Order { policy, network: Network::default() },
+            now: 0,
+            released: Tournament::new(0),
+            waiting: Tournament::new(0),
+            surplus: None,
+            due: None,
+            events: Events::default(),
+            server: None,
+        };
+        machine.build();
+        machine
+    }
+
+    /// With the task server of rule 5 for what the windows leave of `capacity`; without one where that is nothing.
+    pub fn with_task_server(mut self, capacity: Share) -> Self {
+        let tasks: Vec<Task> = self.slots.iter().map(|slot| slot.task).collect();
+        if let Some(rest) = Utilization::of_windows(&tasks).rest(capacity) {
+            let rank = self.slots.len() as u32;
+            self.slots.push(Slot::new(server_task(&tasks, rest, 1), rank));
+            self.server = Some(rest);
+            self.build();
+        }
+        self
+    }
+
+    /// With deadlines of events given in `parts` of the unit of time instead of whole ones.
+    pub fn with_event_parts(mut self, parts: u64) -> Self {
+        self.events.parts = parts.max(1);
+        self
+    }
+
+    /// Fills the trees. After that they change leaf by leaf.
+    fn build(&mut self) {
+        let leaves = self.slots.len();
+        let any_surplus = self.slots.iter().any(|slot| slot.task.work_conserving);
+        self.released = Tournament::new(leaves);
+        self.waiting = Tournament::new(leaves);
+        self.surplus = any_surplus.then(|| Tournament::new(leaves));
+        self.due = (self.order.policy == Policy::Rm).then(|| Tournament::new(leaves));
+        (0..leaves).for_each(|rank| self.place(rank));
+    }
+
+    /// The decision at `now`, which is not before the last one or its account.
+    pub fn decide(&mut self, now: u64) -> Decision {
+        self.bring_to(now);
+        let dwcs = self.pick();
+        self.revise(dwcs)
+    }
+
+    /// Takes account of `used` time given as `decision` said, from its moment on. At most [`Machine::horizon`]: what
+    /// a service takes beyond C is lost.
+    pub fn account(&mut self, decision: &Decision, used: u64) {
+        self.now = self.now.max(decision.at + used);
+        match decision.run {
+            Choice::Regular(task) => self.serve(self.rank(task), used),
+            Choice::Extra(task) => {
+                let rank = self.rank(task);
+                self.slots[rank].statistics.extra += used;
+            }
+            Choice::BestEffort | Choice::TaskServer => {}
+        }
+        if decision.dwcs == Choice::TaskServer {
+            self.serve(self.slots.len() - 1, used);
+        }
+    }
+
+    /// How long `decision` holds when nothing happens from outside.
+    pub fn horizon(&self, decision: &Decision) -> u64 {
+        let until_release = time_of(self.waiting.first()).saturating_sub(decision.at);
+        let mut left = until_release;
+        if let Choice::Regular(task) = decision.run {
+            let slot = &self.slots[self.rank(task)];
+            left = left.min(slot.left).min(slot.deadline - decision.at);
+        }
+        if decision.dwcs == Choice::TaskServer {
+            let server = &self.slots[self.slots.len() - 1];
+            left = left.min(server.left).min(server.deadline - decision.at);
+        }
+        left.max(1)
+    }
+
+    /// One unit of time: a decision and its account.
+    pub fn step(&mut self) -> Decision {
+        let decision = self.decide(self.now);
+        self.account(&decision, 1);
+        decision
+    }
+
+    /// `task` wants nothing from `now` on.
+    pub fn block(&mut self, task: TaskIndex, now: u64) {
+        self.bring_to(now);
+        let rank = self.rank(task);
+        let slot = &mut self.slots[rank];
+        if slot.ready {
+            slot.owed = slot.released(now);
+            slot.ready = false;
+            self.place(rank);
+        }
+    }
+
+    /// `task` is ready again at `now`. It keeps its period where the rest of it pays for what is left of C
+    /// (left·T <= (d − now)·C); else `wake` says which period it gets, and the old one counts as served.
+    pub fn wake(&mut self, task: TaskIndex, now: u64, wake: Wake) {
+        self.bring_to(now);
+        let rank = self.rank(task);
+        if !self.slots[rank].ready {
+            self.slots[rank].wake(now, wake);
+            self.place(rank);
+        }
+    }
+
+    /// What Table 5 is to know of the network device. O(n).
+    pub fn set_network(&mut self, network: Network) {
+        if self.order.network != network {
+            self.order.network = network;
+            (0..self.slots.len()).for_each(|rank| self.place(rank));
+        }
+    }
+
+    /// The moment up to which time has been accounted for.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Number of tasks.
+    pub fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Whether there are no tasks.
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// What has become of the periods of `task`.
+    pub fn statistics(&self, task: TaskIndex) -> Statistics {
+        self.slots[self.rank(task)].statistics
+    }
+
+    /// x'/y' of `task`.
+    pub fn progress(&self, task: TaskIndex) -> Progress {
+        self.slots[self.rank(task)].progress
+    }
+
+    /// d of `task`.
+    pub fn deadline(&self, task: TaskIndex) -> u64 {
+        self.slots[self.rank(task)].deadline
+    }
+
+    /// What is left of C in the period of `task` that ends at d.
+    pub fn left(&self, task: TaskIndex) -> u64 {
+        self.slots[self.rank(task)].left
+    }
+
+    /// Whether `task` wants anything.
+    pub fn is_ready(&self, task: TaskIndex) -> bool {
+        self.slots[self.rank(task)].ready
+    }
+
+    /// The task server as a task: its window, and the period and service of its current period.
+    pub fn task_server(&self) -> Option<Task> {
+        self.server.map(|_| self.slots[self.slots.len() - 1].task)
+    }
+
+    pub(super) fn rank(&self, task: TaskIndex) -> usize {
+        self.ranks[task.0] as usize
+    }
+
+    pub(super) fn is_server(&self, rank: usize) -> bool {
+        self.server.is_some() && rank + 1 == self.slots.len()
+    }
+
+    /// Releases and turnovers up to `now`.
+    fn bring_to(&mut self, now: u64) {
+        debug_assert!(now >= self.now, "time runs backwards: {now} after {}", self.now);
+        self.now = now;
+        while time_of(self.waiting.first()) <= now {
+            self.place(rank_of(self.waiting.first()));
+        }
+        while let Some(rank) = self.overdue(now) {
+            self.retune(rank);
+            self.slots[rank].lost();
+            self.place(rank);
+        }
+    }
+
+    /// A released task whose deadline has come.
+    fn overdue(&self, now: u64) -> Option<usize> {
+        let first = self.due.as_ref().unwrap_or(&self.released).first();
+        (time_of(first) <= now).then(|| rank_of(first))
+    }
+
+    fn pick(&self) -> Choice {
+        let first = self.released.first();
+        if first != ABSENT {
+            let rank = rank_of(first);
+            return if self.is_server(rank) { Choice::TaskServer } else { Choice::Regular(self.index(rank)) };
+        }
+        match self.surplus.as_ref().map_or(ABSENT, Tournament::first) {
+            ABSENT => Choice::BestEffort,
+            key => Choice::Extra(self.index(rank_of(key))),
+        }
+    }
+
+    fn index(&self, rank: usize) -> TaskIndex {
+        TaskIndex(self.indices[rank] as usize)
+    }
+
+    fn serve(&mut self, rank: usize, used: u64) {
+        let slot = &mut self.slots[rank];
+        slot.statistics.regular += used;
+        slot.left = slot.left.saturating_sub(used);
+        if slot.left == 0 {
+            self.retune(rank);
+            self.slots[rank].served();
+            self.place(rank);
+        }
+    }
+
+    /// The task server's next period is for the first event that waits.
+    fn retune(&mut self, rank: usize) {
+        if let Some(rest) = self.server.filter(|_| self.is_server(rank)) {
+            let service = self.events.first_sink().map_or(1, |sink| self.slots[sink].task.service);
+            let task = &mut self.slots[rank].task;
+            (task.service, task.period) = (service, rest.period_for(service));
+        }
+    }
+
+    /// Puts a task where it belongs now.
+    fn place(&mut self, rank: usize) {
+        let slot = &self.slots[rank];
+        let released = slot.ready && slot.released(self.now);
+        let waits = slot.ready && !released;
+        let when = |condition: bool, key: u128| if condition { key } else { ABSENT };
+        let key = self.order.key(slot);
+        self.released.set(rank, when(released, key));
+        self.waiting.set(rank, when(waits, timed(slot.release(), slot)));
+        if let Some(surplus) = &mut self.surplus {
+            let arrived = slot.release() > slot.task.arrival;
+            surplus.set(rank, when(waits && arrived && slot.task.work_conserving, key));
+        }
+        if let Some(due) = &mut self.due {
+            due.set(rank, when(released, timed(slot.deadline, slot)));
+        }
+    }
+}
+
+/// The tightest window of all, and the share that is left over.
+pub(super) fn server_task(tasks: &[Task], rest: Rest, service: u64) -> Task {
+    let longest = tasks.iter().map(|task| task.window.y()).max().unwrap_or(0);
+    Task {
+        arrival: 0,
+        period: rest.period_for(service),
+        service,
+        window: Window::tighter_than(longest),
+        work_conserving: false,
+        network: 0,
+    }
+}

@@ -1,0 +1,209 @@
+//! Windows x/y and how they tighten and relax: rules a and b of 000 §2.4.1.
+
+use std::fmt;
+
+/// The largest denominator a user may ask for.
+pub const MAX_PERIODS: u16 = 255;
+/// Where y' stops growing while a task is violated again and again.
+const Y_BOUND: u16 = u16::MAX;
+
+/// x/y: of any y periods, x may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    x: u16,
+    y: u16,
+}
+
+/// No window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadWindow {
+    /// What was asked for.
+    pub x: u64,
+    /// Of how many.
+    pub y: u64,
+}
+
+impl fmt::Display for BadWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BadWindow { x, y } = self;
+        match *y {
+            0 => write!(f, "window {x}/0 has no periods; y is at least 1: 0/1 loses none"),
+            y if y > MAX_PERIODS.into() => {
+                write!(f, "window {x}/{y} is longer than {MAX_PERIODS} periods; shorten x/y in proportion")
+            }
+            y => write!(f, "window {x}/{y} may lose every period; x is below y: at most {}/{y}", y - 1),
+        }
+    }
+}
+
+impl std::error::Error for BadWindow {}
+
+impl Window {
+    /// No period may be lost.
+    pub const HARD: Window = Window { x: 0, y: 1 };
+
+    /// # Errors
+    /// Where y is 0 or above 255, or x is not below y.
+    pub fn new(x: u64, y: u64) -> Result<Self, BadWindow> {
+        if x < y && y <= MAX_PERIODS.into() { Ok(Window { x: x as u16, y: y as u16 }) } else { Err(BadWindow { x, y }) }
+    }
+
+    /// The tightest beside windows of at most `y` periods (rule 5): 0/(y + 1).
+    pub(super) fn tighter_than(y: u16) -> Self {
+        Window { x: 0, y: y + 1 }
+    }
+
+    /// How many may be lost.
+    pub const fn x(self) -> u16 {
+        self.x
+    }
+
+    /// Of how many.
+    pub const fn y(self) -> u16 {
+        self.y
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.x, self.y)
+    }
+}
+
+/// x'/y': what is left of the current window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Progress {
+    /// Losses left; never above y'.
+    pub x: u16,
+    /// Periods left; above y where losses beyond the window have made it more urgent.
+    pub y: u16,
+}
+
+impl Progress {
+    /// The beginning of `window`.
+    pub const fn start(window: Window) -> Self {
+        Progress { x: window.x, y: window.y }
+    }
+
+    /// Rule a: the period was served.
+    pub fn served(&mut self, window: Window) {
+        if self.y > self.x {
+            self.y -= 1;
+        } else {
+            self.x -= 1;
+            self.y -= 1;
+        }
+        self.restart_at_end(window);
+    }
+
+    /// Rule b: the period was lost. Returns whether that violates the window.
+    pub fn lost(&mut self, window: Window) -> bool {
+        if self.x == 0 {
+            self.y = self.y.saturating_add(1);
+            return true;
+        }
+        self.x -= 1;
+        self.y -= 1;
+        self.restart_at_end(window);
+        false
+    }
+
+    fn restart_at_end(&mut self, window: Window) {
+        if self.x == 0 && self.y == 0 {
+            *self = Progress::start(window);
+        }
+    }
+
+    /// Table 1 below the deadline as one number, lower first: x'/y', then higher y' where it is zero and lower x'
+    /// where it is not. Two ratios of numbers up to 255 differ by more than 2^-17, so that many bits tell them apart;
+    /// y' grows beyond 255 only where x' is zero.
+    pub(super) fn urgency(self) -> u64 {
+        match self.x {
+            0 => u64::from(Y_BOUND - self.y),
+            x => (u64::from((u32::from(x) << 17) / u32::from(self.y)) << 16) | u64::from(x),
+        }
+    }
+}
+
+/// Bits of [`Progress::urgency`].
+pub(super) const URGENCY_BITS: u32 = 34;
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window(x: u64, y: u64) -> Window {
+        Window::new(x, y).unwrap()
+    }
+
+    #[test]
+    fn rule_a_relaxes_until_the_window_is_over() {
+        let w = window(1, 3);
+        let mut p = Progress::start(w);
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            p.served(w);
+            seen.push((p.x, p.y));
+        }
+        assert_eq!(seen, [(1, 2), (1, 1), (1, 3), (1, 2)]);
+    }
+
+    #[test]
+    fn rule_b_tightens_and_beyond_the_window_violates() {
+        let w = window(1, 3);
+        let mut p = Progress::start(w);
+        assert!(!p.lost(w));
+        assert_eq!((p.x, p.y), (0, 2));
+        assert!(p.lost(w) && p.lost(w));
+        assert_eq!((p.x, p.y), (0, 4));
+    }
+
+    #[test]
+    fn a_window_whose_last_period_may_be_lost_begins_anew() {
+        let w = window(1, 2);
+        let mut p = Progress::start(w);
+        p.served(w);
+        assert_eq!((p.x, p.y), (1, 1));
+        assert!(!p.lost(w));
+        assert_eq!(p, Progress::start(w));
+    }
+
+    #[test]
+    fn the_bound_of_y_holds_through_a_hundred_thousand_violations() {
+        let w = window(0, 1);
+        let mut p = Progress::start(w);
+        (0..100_000).for_each(|_| assert!(p.lost(w)));
+        assert_eq!(p.y, u16::MAX);
+    }
+
+    #[test]
+    fn no_window_is_refused_with_its_numbers_and_the_remedy() {
+        for (x, y, said) in [(3, 0, "at least 1"), (2, 2, "at most 1/2"), (1, 300, "longer than 255")] {
+            let error = Window::new(x, y).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains(&format!("{x}/{y}")), "{error}");
+        }
+    }
+
+    /// Table 1 as it is printed, with crossed products.
+    fn printed(a: Progress, b: Progress) -> Ordering {
+        let crossed = (u32::from(a.x) * u32::from(b.y)).cmp(&(u32::from(b.x) * u32::from(a.y)));
+        crossed.then_with(|| if a.x == 0 { b.y.cmp(&a.y) } else { a.x.cmp(&b.x) })
+    }
+
+    fn progress() -> impl Strategy<Value = Progress> {
+        let losing = (1u16..=255).prop_flat_map(|y| (1..=y, Just(y)));
+        prop_oneof![losing, (Just(0), 1..=u16::MAX)].prop_map(|(x, y)| Progress { x, y })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #[test]
+        fn one_number_orders_windows_as_the_table_does(a in progress(), b in progress()) {
+            prop_assert_eq!(a.urgency().cmp(&b.urgency()), printed(a, b));
+            prop_assert!(a.urgency() >> URGENCY_BITS == 0);
+        }
+    }
+}
