@@ -1,0 +1,255 @@
+//! The programs of the contest, as roles that a child process takes: what it is told, and what it does.
+//!
+//! A *player* is released by the clock («timed waits»: it sleeps until the next frame's display time), takes the
+//! frame out of its socket, computes, and is done by the end of its period or is late. Late work is finished (or
+//! given up where `abandon` says so) and periods that passed meanwhile are skipped, as a player drops frames.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use qfabric_linux::clock;
+use qfabric_types::{Instant, Nanos};
+use rustix::thread::Timespec;
+use rustix::time::ClockId;
+use serde::{Deserialize, Serialize};
+
+use crate::trace::{Job, Trace};
+use crate::work::Work;
+
+/// The largest frame that is sent; one datagram.
+const FRAME_BYTES: usize = 2_048;
+
+/// What a child does between the common start and its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// A periodic task or a video player.
+    Player(Player),
+    /// Sends every player its frames, each half a period before its display time.
+    Server(Server),
+    /// Computes for ever; ended by whoever started it.
+    Hog,
+    /// Makes children as fast as it can, each of which is over at once; ended by whoever started it.
+    Forks,
+}
+
+/// A periodic task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Player {
+    /// T, ns.
+    pub period: u64,
+    /// First release after the start, ns.
+    pub phase: u64,
+    /// Computation of a job, ns.
+    pub cost: u64,
+    /// How long it plays, ns.
+    pub span: u64,
+    /// Whether work past its deadline is given up.
+    pub abandon: bool,
+    /// Whether it receives frames.
+    pub frames: bool,
+}
+
+/// A video server: stands for other machines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its viewers.
+    pub streams: Vec<Stream>,
+    /// How long it sends, ns.
+    pub span: u64,
+}
+
+/// One viewer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Where it listens.
+    pub to: SocketAddr,
+    /// T, ns.
+    pub period: u64,
+    /// Its first display time, ns.
+    pub phase: u64,
+}
+
+/// A role that is ready to begin.
+pub enum Ready {
+    /// With its socket bound.
+    Player(Player, Option<UdpSocket>),
+    /// Nothing to prepare.
+    Other(Role),
+}
+
+impl Role {
+    /// Prepares everything that may fail. Answers where it listens, if it does.
+    pub fn prepare(self) -> Result<(Ready, Option<SocketAddr>)> {
+        match self {
+            Role::Player(player) if player.frames => {
+                let socket = UdpSocket::bind("127.0.0.1:0").context("cannot listen for frames")?;
+                let address = socket.local_addr()?;
+                Ok((Ready::Player(player, Some(socket)), Some(address)))
+            }
+            Role::Player(player) => Ok((Ready::Player(player, None), None)),
+            other => Ok((Ready::Other(other), None)),
+        }
+    }
+}
+
+impl Ready {
+    /// Does it, from `start` on.
+    pub fn run(self, work: Work, start: Instant) -> Result<Trace> {
+        match self {
+            Ready::Player(player, socket) => play(&player, socket.as_ref(), work, start),
+            Ready::Other(Role::Server(server)) => serve(&server, start).map(|()| Trace::default()),
+            Ready::Other(Role::Forks) => fork_for_ever(start),
+            Ready::Other(_) => {
+                sleep_until(start);
+                work.endless()
+            }
+        }
+    }
+}
+
+/// Plays until no whole period fits any more.
+fn play(player: &Player, socket: Option<&UdpSocket>, work: Work, start: Instant) -> Result<Trace> {
+    let periods = player.span.saturating_sub(player.phase) / player.period;
+    let mut trace = Trace {
+        period: player.period,
+        phase: player.phase,
+        periods,
+        jobs: Vec::with_capacity(periods as usize),
+        cpu: 0,
+    };
+    let first = start + Nanos::new(player.phase);
+    let before = clock::thread_cpu();
+    let mut period = 0;
+    while period < periods {
+        let release = first + Nanos::new(period * player.period);
+        // A job that begins late, because the one before was late, was not waiting for a CPU until now.
+        let due = release.max(clock::now());
+        sleep_until(release);
+        let woke = clock::now();
+        if let Some(socket) = socket {
+            take_frame(socket)?;
+        }
+        let (cost, deadline) = (Nanos::new(player.cost), release + Nanos::new(player.period));
+        let complete = if player.abandon { work.run_until(cost, deadline) } else { complete(work, cost) };
+        let end = clock::now();
+        let since = |moment: Instant| moment.since(start).get();
+        trace.jobs.push(Job { period, release: since(due), woke: since(woke), end: since(end), complete });
+        period = (period + 1).max(end.since(first).get() / player.period);
+    }
+    trace.cpu = (clock::thread_cpu() - before).get();
+    Ok(trace)
+}
+
+fn complete(work: Work, cost: Nanos) -> bool {
+    work.run(cost);
+    true
+}
+
+/// Takes the newest frame; waits for one where none has come.
+fn take_frame(socket: &UdpSocket) -> Result<()> {
+    let mut frame = [0; FRAME_BYTES];
+    socket.set_nonblocking(true)?;
+    let mut taken = false;
+    while socket.recv(&mut frame).is_ok() {
+        taken = true;
+    }
+    socket.set_nonblocking(false)?;
+    if !taken {
+        socket.recv(&mut frame).context("no frame came")?;
+    }
+    Ok(())
+}
+
+fn serve(server: &Server, start: Instant) -> Result<()> {
+    let socket = UdpSocket::bind("127.0.0.1:0").context("cannot send frames")?;
+    let frame = [7u8; FRAME_BYTES];
+    for (at, to) in timetable(server) {
+        sleep_until(start + Nanos::new(at));
+        // A viewer that is over no longer listens; nobody misses that frame.
+        let _ = socket.send_to(&frame, to);
+    }
+    Ok(())
+}
+
+/// When which viewer is sent a frame: half a period before its display time.
+fn timetable(server: &Server) -> Vec<(u64, SocketAddr)> {
+    let mut times: Vec<_> = server.streams.iter().flat_map(|stream| of_stream(stream, server.span)).collect();
+    times.sort();
+    times
+}
+
+fn of_stream(stream: &Stream, span: u64) -> impl Iterator<Item = (u64, SocketAddr)> + use<> {
+    let Stream { to, period, phase } = stream.clone();
+    let displays = (0..).map(move |k| phase + k * period).take_while(move |display| *display < span);
+    displays.map(move |display| (display.saturating_sub(period / 2), to))
+}
+
+fn fork_for_ever(start: Instant) -> ! {
+    sleep_until(start);
+    loop {
+        // Refused (no more processes): try again. Every child is waited for: no heap of zombies.
+        let mut program = Command::new("/proc/self/exe");
+        let _ = program.arg("--version").stdout(Stdio::null()).status();
+    }
+}
+
+/// Sleeps until a moment of CLOCK_MONOTONIC; returns at once where it has passed.
+pub fn sleep_until(moment: Instant) {
+    let now = clock::now();
+    if now >= moment {
+        return;
+    }
+    let at = moment.get();
+    let request = Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as _ };
+    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &request).is_err() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn player(cost_ms: u64, abandon: bool) -> Player {
+        let ms = |n: u64| n * 1_000_000;
+        Player { period: ms(20), phase: 0, cost: ms(cost_ms), span: ms(200), abandon, frames: false }
+    }
+
+    #[test]
+    fn a_player_alone_shows_every_frame() {
+        let trace = play(&player(2, false), None, Work::calibrate(), clock::now() + Nanos::from_millis(5)).unwrap();
+        assert_eq!(trace.jobs.iter().map(|job| job.period).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_player_that_computes_longer_than_its_period_skips_frames() {
+        let trace = play(&player(30, false), None, Work::calibrate(), clock::now()).unwrap();
+        assert!(trace.jobs.len() < 8 && trace.jobs.windows(2).all(|pair| pair[0].period < pair[1].period));
+    }
+
+    #[test]
+    fn given_up_frames_are_not_complete() {
+        let trace = play(&player(30, true), None, Work::calibrate(), clock::now()).unwrap();
+        assert!(trace.jobs.iter().all(|job| !job.complete));
+    }
+
+    #[test]
+    fn frames_leave_half_a_period_before_they_are_shown_in_order_of_time() {
+        let to = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let streams = vec![Stream { to: to(1), period: 10, phase: 10 }, Stream { to: to(2), period: 20, phase: 11 }];
+        let times = timetable(&Server { streams, span: 35 });
+        assert_eq!(times, [(1, to(2)), (5, to(1)), (15, to(1)), (21, to(2)), (25, to(1))]);
+    }
+
+    #[test]
+    fn a_player_takes_frames_that_wait_for_it() {
+        let (ready, address) = Role::Player(Player { frames: true, ..player(1, false) }).prepare().unwrap();
+        let server =
+            Server { streams: vec![Stream { to: address.unwrap(), period: 20_000_000, phase: 0 }], span: 200_000_000 };
+        let start = clock::now() + Nanos::from_millis(5);
+        let sending = std::thread::spawn(move || serve(&server, start));
+        let trace = ready.run(Work::calibrate(), start).unwrap();
+        assert!(trace.jobs.len() >= 8, "{}", trace.jobs.len());
+        sending.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,167 @@
+//! What a task saw of its jobs, and the figures that are made of it. Times in nanoseconds since the common start.
+
+use qfabric_types::{Nanos, Window};
+use serde::{Deserialize, Serialize};
+
+/// One job that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Which period it belongs to, from 0.
+    pub period: u64,
+    /// When it was to begin: its release, or the moment it was begun late.
+    pub release: u64,
+    /// When its task ran again.
+    pub woke: u64,
+    /// When it was done.
+    pub end: u64,
+    /// Whether it came to its end; work past the deadline may have been given up.
+    pub complete: bool,
+}
+
+/// All jobs of a task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// T.
+    pub period: u64,
+    /// First release, after the start.
+    pub phase: u64,
+    /// Periods that began and ended within the run.
+    pub periods: u64,
+    /// Jobs that were begun, in order. Periods without one were skipped.
+    pub jobs: Vec<Job>,
+    /// CPU time of the task during the run, of its system calls too.
+    pub cpu: u64,
+}
+
+/// Least, middle and worst of a quantity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99 in 100 are not above.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of any number of values; all zero where there are none.
+    pub fn of(mut values: Vec<f64>) -> Summary {
+        values.sort_by(f64::total_cmp);
+        let Some(&max) = values.last() else { return Summary::default() };
+        let at = |q: f64| values[((values.len() - 1) as f64 * q).round() as usize];
+        Summary { mean: values.iter().sum::<f64>() / values.len() as f64, p50: at(0.5), p99: at(0.99), max }
+    }
+}
+
+impl Trace {
+    /// End of a period: the deadline of its job.
+    fn deadline(&self, period: u64) -> u64 {
+        self.phase + (period + 1) * self.period
+    }
+
+    fn in_time(&self, job: &Job) -> bool {
+        job.complete && job.end <= self.deadline(job.period)
+    }
+
+    /// Per period of the run: whether its job was done by its deadline.
+    pub fn met(&self) -> Vec<bool> {
+        let mut met = vec![false; self.periods as usize];
+        for job in self.jobs.iter().filter(|job| self.in_time(job)) {
+            if let Some(period) = met.get_mut(job.period as usize) {
+                *period = true;
+            }
+        }
+        met
+    }
+
+    /// Complete jobs, in time or not, per second of the run.
+    pub fn rate(&self) -> f64 {
+        let last = self.deadline(self.periods.saturating_sub(1));
+        let shown = self.jobs.iter().filter(|job| job.complete && job.end <= last).count();
+        shown as f64 * 1e9 / self.span()
+    }
+
+    /// Jobs done by their deadlines per second of the run.
+    pub fn rate_in_time(&self) -> f64 {
+        self.met().iter().filter(|met| **met).count() as f64 * 1e9 / self.span()
+    }
+
+    fn span(&self) -> f64 {
+        (self.periods * self.period).max(1) as f64
+    }
+
+    /// From release to running, in microseconds.
+    pub fn delays(&self) -> Vec<f64> {
+        self.jobs.iter().map(|job| job.woke.saturating_sub(job.release) as f64 / 1e3).collect()
+    }
+
+    /// Distance of the interval between two complete jobs from T, in microseconds.
+    pub fn jitter(&self) -> Vec<f64> {
+        let ends: Vec<_> = self.jobs.iter().filter(|job| job.complete).map(|job| job.end).collect();
+        ends.windows(2).map(|pair| (pair[1] - pair[0]).abs_diff(self.period) as f64 / 1e3).collect()
+    }
+
+    /// CPU time of the task per second.
+    pub fn load(&self) -> f64 {
+        self.cpu as f64 / self.span()
+    }
+
+    /// The most CPU time that one job took on average over the run.
+    pub fn cost(&self) -> Nanos {
+        Nanos::new(self.cpu / self.jobs.len().max(1) as u64)
+    }
+}
+
+/// Windows of y periods, one after another, in which more than x were missed (the thesis, §2.4.1).
+pub fn violations(met: &[bool], window: Window) -> u64 {
+    let missed = |periods: &&[bool]| periods.iter().filter(|met| !**met).count() > usize::from(window.x());
+    met.chunks(usize::from(window.y())).filter(missed).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn trace(ends_ms: &[(u64, u64)]) -> Trace {
+        let job = |&(period, end): &(u64, u64)| {
+            let release = period * 10 * MS;
+            Job { period, release, woke: release + MS, end: end * MS, complete: true }
+        };
+        Trace { period: 10 * MS, phase: 0, periods: 5, jobs: ends_ms.iter().map(job).collect(), cpu: 5 * MS }
+    }
+
+    #[test]
+    fn late_and_skipped_periods_are_not_met() {
+        let trace = trace(&[(0, 5), (1, 21), (3, 40)]);
+        assert_eq!(trace.met(), [true, false, false, true, false]);
+        assert_eq!((trace.rate(), trace.rate_in_time()), (60.0, 40.0));
+    }
+
+    #[test]
+    fn a_window_is_violated_by_more_than_x_misses_and_not_by_x() {
+        let window = Window::new(1, 5).unwrap();
+        assert_eq!(violations(&[true, false, true, true, true], window), 0);
+        assert_eq!(violations(&[true, false, true, false, true], window), 1);
+        assert_eq!(violations(&[true, true, true, true, false, false, true, true, true, true], window), 0);
+        assert_eq!(violations(&[false], Window::NONE), 1);
+    }
+
+    #[test]
+    fn delay_counts_from_the_release_and_jitter_from_the_period() {
+        let trace = trace(&[(0, 5), (1, 14), (2, 26)]);
+        assert_eq!(trace.delays(), [1000.0; 3]);
+        assert_eq!(trace.jitter(), [1000.0, 2000.0]);
+    }
+
+    #[test]
+    fn a_summary_of_nothing_is_zero() {
+        assert_eq!(Summary::of(vec![]), Summary::default());
+        let summary = Summary::of((0..=100).map(f64::from).collect());
+        assert_eq!((summary.mean, summary.p50, summary.p99, summary.max), (50.0, 50.0, 99.0, 100.0));
+    }
+}
