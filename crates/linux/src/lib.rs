@@ -11,6 +11,8 @@
 //! | start a program that waits until it is covered | [`launch`] |
 //! | what was changed, and how is it put back after a crash | [`journal`] |
 //! | run an application's code where kernel events happen | [`ecalls`] |
+//! | load the kernel's side, which clang has compiled | [`bpf`], its records [`abi`] |
+//! | schedule by an own scheduler in the kernel | [`ext`] |
 //! | are budgets enforced finely | [`hrtick`] |
 //! | what does this host offer, why not, what to do | [`doctor`], [`cgroup`], [`capability`] |
 //! | which network interfaces are there | [`interfaces`] |
@@ -18,10 +20,11 @@
 //! | helpers of tests that need the real scheduler | [`testing`] |
 //!
 //! Times in nanoseconds, shares in millionths of one CPU. Nothing here decides a budget. `unsafe` lives in
-//! `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/sys.rs`, `bpf/map.rs` and `ecalls/signal.rs` alone, each block with
+//! `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/` and `ecalls/signal.rs` alone, each block with
 //! its reason.
 
-mod bpf;
+pub mod abi;
+pub mod bpf;
 pub mod capability;
 pub mod capacity;
 pub mod cgroup;
@@ -30,6 +33,7 @@ pub mod cpus;
 pub mod deadline;
 pub mod doctor;
 pub mod ecalls;
+pub mod ext;
 pub mod hrtick;
 pub mod interfaces;
 pub mod journal;

@@ -45,6 +45,11 @@ impl Map {
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
+    /// A map made by somebody else.
+    pub fn from_fd(fd: OwnedFd) -> Map {
+        Map { fd }
+    }
+
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -86,7 +91,7 @@ fn int_btf() -> io::Result<(OwnedFd, u32)> {
 
 /// Memory that others write to as well: atomic words only. Unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     at: NonNull<u8>,
     bytes: usize,
 }
@@ -122,7 +127,7 @@ impl Mapping {
     }
 
     /// The structure at the beginning.
-    pub fn head<T: Shared>(&self) -> &T {
+    pub(crate) fn head<T: Shared>(&self) -> &T {
         assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the structure lies within the mapping");
         // SAFETY: within the mapping, which begins at a page and lives as long as `self`; T has only atomics.
         unsafe { self.at.cast::<T>().as_ref() }

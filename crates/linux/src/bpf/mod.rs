@@ -7,14 +7,23 @@
 //! | `map.rs` | maps, and their memory mapped here |
 //! | `btf.rs` | where the kernel's structures have their members |
 //! | `program.rs` | loading, attaching, running |
+//! | `object.rs` | what clang has compiled of `bpf/`: configured, loaded, attached |
+//! | `table.rs` | the maps of an object |
+//! | `objects.rs` | the objects themselves |
 
 mod btf;
 mod map;
+pub mod object;
+pub mod objects;
 mod program;
 mod sys;
+mod table;
 
 pub(crate) use btf::{Btf, Shape, TypeId};
-pub(crate) use map::{Map, Mapping, set_socket_word};
+pub use map::Mapping;
+pub(crate) use map::{Map, set_socket_word};
+pub use object::{Attached, Object, ObjectError, OpenObject};
 pub(crate) use program::{Kind, LoadError, Loaded, Program, enable_stats, exists, probe};
 pub(crate) use qfabric_ecode::bpf::{Code, TooLarge};
 pub(crate) use sys::{Link, SkbSide};
+pub use table::{Plain, Table};

@@ -154,6 +154,16 @@ pub(super) fn test_run(program: BorrowedFd, repeat: u32) -> io::Result<(u32, u32
     answer(rc).map(|_| (opts.retval, opts.duration))
 }
 
+/// Runs a program of the kind `syscall` once: it reads and writes `context`. Its answer.
+pub(super) fn run_syscall(program: BorrowedFd, context: &mut [u8]) -> io::Result<i32> {
+    let mut opts = bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as _, ..Default::default() };
+    // The kernel writes back where it has read; for this kind of program it wants no other place named.
+    (opts.ctx_in, opts.ctx_size_in) = (context.as_mut_ptr().cast_const().cast::<c_void>(), context.len() as u32);
+    // SAFETY: opts and the context are live and as long as is said; the call keeps neither.
+    let rc = unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    answer(rc).map(|_| opts.retval as i32)
+}
+
 pub(super) fn prog_info(program: BorrowedFd) -> io::Result<ProgramInfo> {
     let mut info = bpf::bpf_prog_info::default();
     let mut length = size_of::<bpf::bpf_prog_info>() as u32;
@@ -175,6 +185,21 @@ pub(super) fn map_update(map: BorrowedFd, key: &[u8], value: &[u8], flags: u64) 
     let rc = unsafe {
         bpf::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast::<c_void>(), value.as_ptr().cast::<c_void>(), flags)
     };
+    answer(rc).map(drop)
+}
+
+/// Reads the value of `key` into `value`, both of the map's sizes, which the caller has checked.
+pub(super) fn map_lookup(map: BorrowedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+    let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_mut_ptr().cast::<c_void>());
+    // SAFETY: the kernel reads and writes as many bytes as the map's key and value have, which the caller has checked.
+    let rc = unsafe { bpf::bpf_map_lookup_elem(map.as_raw_fd(), key, value) };
+    answer(rc).map(drop)
+}
+
+/// Removes `key`, of the map's size, which the caller has checked.
+pub(super) fn map_delete(map: BorrowedFd, key: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes as the map's key has, which the caller has checked.
+    let rc = unsafe { bpf::bpf_map_delete_elem(map.as_raw_fd(), key.as_ptr().cast::<c_void>()) };
     answer(rc).map(drop)
 }
 

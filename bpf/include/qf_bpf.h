@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What every BPF program of Q-Fabric begins with: the kernel's basic types, libbpf's helpers, and names for what
+ * our programs do often. Neither vmlinux.h nor the system's headers: what a program uses of the kernel's structures
+ * it declares itself, under preserve_access_index, and libbpf finds the members in the running kernel.
+ */
+#ifndef QF_BPF_H
+#define QF_BPF_H
+
+typedef unsigned char __u8;
+typedef signed char __s8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+
+typedef __u8 u8;
+typedef __s8 s8;
+typedef __u16 u16;
+typedef __s16 s16;
+typedef __u32 u32;
+typedef __s32 s32;
+typedef __u64 u64;
+typedef __s64 s64;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+#define U64_MAX 0xffffffffffffffffULL
+
+/* The kinds of maps in use, as the kernel numbers them (include/uapi/linux/bpf.h). */
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_CGRP_STORAGE = 32,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
+	BPF_MAP_TYPE_STRUCT_OPS = 26,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+/* Their flags. */
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_EXIST = 2,
+	BPF_F_LOCK = 4,
+	BPF_F_NO_PREALLOC = 1U << 0,
+	BPF_F_MMAPABLE = 1U << 10,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1U << 0,
+	BPF_RB_NO_WAKEUP = 1U << 0,
+};
+
+/* What the kernel finds inside of map values by these names. */
+struct bpf_spin_lock {
+	__u32 val;
+};
+
+struct bpf_timer {
+	__u64 __opaque[2];
+} __attribute__((aligned(8)));
+
+struct bpf_rb_root {
+	__u64 __opaque[2];
+} __attribute__((aligned(8)));
+
+struct bpf_rb_node {
+	__u64 __opaque[4];
+} __attribute__((aligned(8)));
+
+struct bpf_list_head {
+	__u64 __opaque[2];
+} __attribute__((aligned(8)));
+
+struct bpf_list_node {
+	__u64 __opaque[3];
+} __attribute__((aligned(8)));
+
+/* The state of bpf_for(). */
+struct bpf_iter_num {
+	__u64 __opaque[1];
+} __attribute__((aligned(8)));
+
+#include <bpf/bpf_helpers.h>
+
+/* For structures of the kernel's that are declared in part. */
+#define QF_KERNEL __attribute__((preserve_access_index))
+
+/* A structure's member of the running kernel exists. */
+#define qf_member_exists(member) __builtin_preserve_field_info(member, 2)
+
+/* Small steps that must not become calls. */
+#define QF_INLINE static __always_inline
+/* Larger ones that are verified for each caller but stand in the program once. */
+#define QF_SUBPROGRAM static __attribute__((noinline))
+
+/* A value the compiler must not reason about: it would otherwise move the check that the verifier wants to see. */
+#define qf_opaque(value) asm volatile("" : "+r"(value))
+
+
+/* Leaves the loop when the kernel says that the program has run long enough: lets the verifier accept loops whose
+ * bound it need not follow. Linux 6.9 and newer. */
+#define qf_may_goto_break                                                                                              \
+	({                                                                                                             \
+		__label__ l_break, l_continue;                                                                         \
+		asm volatile goto("may_goto %l[l_break]" :: : : l_break);                                              \
+		goto l_continue;                                                                                       \
+	l_break:                                                                                                       \
+		break;                                                                                                 \
+	l_continue:;                                                                                                   \
+	})
+
+/* As libbpf's own: the licence that lets programs call what the kernel reserves to compatible ones. */
+#define QF_LICENSE char _license[] SEC("license") = "Dual BSD/GPL"
+
+#endif

@@ -1,0 +1,10 @@
+//! The records shared with the kernel's side, made from `bpf/include/qf_abi.h`, which explains them. Sizes and offsets
+//! are checked while compiling, there and here.
+#![allow(non_camel_case_types, missing_docs, unsafe_code, reason = "names and text are the header's")]
+
+use crate::bpf::Plain;
+
+include!(concat!(env!("OUT_DIR"), "/abi.rs"));
+
+// SAFETY: integers only, and all padding is named (the header's rule).
+unsafe impl Plain for qf_server {}
