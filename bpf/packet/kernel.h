@@ -12,7 +12,6 @@
 
 struct nlattr;
 struct netlink_ext_ack;
-struct bpf_sk_buff_ptr;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -44,6 +43,10 @@ struct sk_buff {
 	__u16 protocol;
 	__u16 network_header;
 	unsigned char *head;
+};
+
+struct bpf_sk_buff_ptr {
+	struct sk_buff *skb;
 };
 
 /* At the beginning of sk_buff.cb while a packet is in a qdisc. */
