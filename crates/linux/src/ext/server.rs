@@ -1,0 +1,141 @@
+//! What is asked of a server, and what it did.
+
+use qfabric_types::{Instant, KernelControl, Nanos, Share, Window};
+
+/// A server's number: its slot in the kernel. Free for another one once it is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u32);
+
+/// What happens to a server's threads once its budget is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// They wait for the next period.
+    #[default]
+    Hard,
+    /// They go on as best effort.
+    Soft,
+    /// They may use what other servers leave over, before best effort does.
+    Reclaim,
+}
+
+/// A server: so much service in every period on one CPU, for any number of threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerSpec {
+    /// The CPU on which it serves; `None`: the one with most left by the sum of service over period.
+    pub cpu: Option<u32>,
+    /// T, 100 µs to 4.19 s.
+    pub period: Nanos,
+    /// C, 1.024 µs to the period.
+    pub service: Nanos,
+    /// x/y.
+    pub window: Window,
+    /// After the budget is used.
+    pub mode: Mode,
+    /// Whether it may be served again in a period in which it was served, while CPU time is left.
+    pub work_conserving: bool,
+    /// When its first period begins; periods then stay aligned to it, also after idleness. `None`: at the first
+    /// demand, and anew at a demand after a deadline has passed (CBS).
+    pub phase: Option<Instant>,
+    /// Whether a thread's wake-up raises an event.
+    pub wake_events: bool,
+    /// Budgets chosen in the kernel at each job's end.
+    pub control: Option<KernelControl>,
+    /// How probably it uses the network (Table 5): 0 never, 255 surely.
+    pub network_probability: u8,
+}
+
+impl ServerSpec {
+    /// `service` in every `period`: hard, no losses, any CPU.
+    pub fn new(period: Nanos, service: Nanos) -> ServerSpec {
+        ServerSpec {
+            cpu: None,
+            period,
+            service,
+            window: Window::NONE,
+            mode: Mode::Hard,
+            work_conserving: false,
+            phase: None,
+            wake_events: false,
+            control: None,
+            network_probability: 0,
+        }
+    }
+}
+
+/// What to change of a server; `None` leaves it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// C. What is left in this period grows or shrinks by the difference at once.
+    pub service: Option<Nanos>,
+    /// T, from the current deadline on.
+    pub period: Option<Nanos>,
+    /// x/y: the current window starts anew.
+    pub window: Option<Window>,
+    /// What happens after the budget is used.
+    pub mode: Option<Mode>,
+    /// May be served more than once in a period.
+    pub work_conserving: Option<bool>,
+    /// Wake-ups raise events.
+    pub wake_events: Option<bool>,
+    /// Table 5's probability.
+    pub network_probability: Option<u8>,
+}
+
+impl Change {
+    /// Another budget, nothing else.
+    pub fn service(service: Nanos) -> Change {
+        Change { service: Some(service), ..Change::default() }
+    }
+}
+
+/// What a server did since it was created. Periods are counted, times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerStatistics {
+    /// Periods served.
+    pub served: u64,
+    /// Periods missed.
+    pub missed: u64,
+    /// Missed ones that the window did not allow.
+    pub violations: u64,
+    /// Boosts by event, by the rule (1 to 5) that delivered it.
+    pub boosts: [u64; 5],
+    /// Events that expired before they were delivered.
+    pub expired: u64,
+    /// CPU time within the budget.
+    pub used: Nanos,
+    /// CPU time beyond it (extra service, or as best effort).
+    pub extra: Nanos,
+    /// Jobs ended.
+    pub jobs: u64,
+    /// Times that the budget ran out while a thread still wanted more.
+    pub throttles: u64,
+    /// From the last wake-up (or event) to its dispatch.
+    pub run_queue_delay: Nanos,
+    /// The longest such delay.
+    pub run_queue_delay_max: Nanos,
+    /// C as it is now.
+    pub service: Nanos,
+    /// What is left of it in this period.
+    pub remaining: Nanos,
+    /// The current deadline.
+    pub deadline: Instant,
+    /// x'/y' now.
+    pub window_now: (u16, u16),
+    /// Threads that are members.
+    pub threads: u32,
+}
+
+/// What a CPU did since the scheduler was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuStatistics {
+    /// Scheduling decisions.
+    pub decisions: u64,
+    /// Periods that ended unserved, of all servers.
+    pub turnovers: u64,
+    /// CPU time of threads without a server.
+    pub best_effort: Nanos,
+    /// The sum of service over period of its servers.
+    pub booked: Share,
+    /// Whether it is online.
+    pub online: bool,
+}

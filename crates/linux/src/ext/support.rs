@@ -1,0 +1,62 @@
+//! Whether this kernel has what it takes.
+
+use std::fs;
+
+use super::ExtError;
+
+const STATE: &str = "/sys/kernel/sched_ext/state";
+const NAME: &str = "/sys/kernel/sched_ext/root/ops";
+const INSTEAD: &str = "use Linux 6.19 or newer with CONFIG_SCHED_CLASS_EXT (Debian 13: a kernel from backports), or \
+                       --mechanism deadline, which needs neither";
+
+/// Refused with the reason where the scheduler cannot be loaded.
+pub(super) fn check() -> Result<(), ExtError> {
+    let release = release();
+    let unsupported =
+        |why: &str| ExtError::Unsupported { release: release.clone(), why: why.into(), instead: INSTEAD.into() };
+    let Ok(state) = fs::read_to_string(STATE) else {
+        return Err(unsupported("it was built without sched_ext (CONFIG_SCHED_CLASS_EXT)"));
+    };
+    if version(&release) < (6, 19) {
+        return Err(unsupported("its sched_ext is older than what this scheduler is written for"));
+    }
+    match state.trim() {
+        "disabled" | "disabling" => Ok(()),
+        _ => Err(ExtError::Occupied { name: in_charge().unwrap_or_default() }),
+    }
+}
+
+/// The name of the scheduler in charge.
+pub(super) fn in_charge() -> Option<String> {
+    Some(fs::read_to_string(NAME).ok()?.trim().to_owned())
+}
+
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// `7.3.4+deb13` is (7, 3).
+fn version(release: &str) -> (u32, u32) {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_what_distributions_call_their_kernels() {
+        assert_eq!(version("7.3.4+deb13-cloud-amd64"), (7, 3));
+        assert_eq!(version("6.19"), (6, 19));
+        assert_eq!(version("nonsense"), (0, 0));
+    }
+
+    #[test]
+    fn a_kernel_without_it_is_named_with_what_to_use_instead() {
+        if let Err(refusal @ ExtError::Unsupported { .. }) = check() {
+            let text = refusal.to_string();
+            assert!(text.contains(&release()) && text.contains("--mechanism deadline"), "{text}");
+        }
+    }
+}
