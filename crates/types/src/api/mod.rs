@@ -19,6 +19,7 @@
 //! when it closes, the application has left.
 
 pub mod ecalls;
+pub mod net;
 
 use serde::{Deserialize, Serialize};
 
