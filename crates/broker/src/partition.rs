@@ -113,6 +113,12 @@ impl Partition {
         self.place_of(app).map(|at| self.cpus[at].id)
     }
 
+    /// T of what `app` was promised; zero where that is nothing.
+    pub fn period_of(&self, app: AppId) -> Nanos {
+        let mut promises = self.cpus.iter().flat_map(|cpu| &cpu.promises);
+        promises.find(|promise| promise.app == app).map_or(Nanos::ZERO, |promise| promise.period)
+    }
+
     /// Σ C/T on a CPU: what its promises hold in periods that are not missed. May exceed the capacity.
     pub fn full_on(&self, cpu: u32) -> Share {
         self.cpus.iter().find(|c| c.id == cpu).map_or(Share::ZERO, Cpu::full)

@@ -56,6 +56,16 @@ impl Activations {
         self.open.filter(|job| job.slept).map_or(Instant::NEVER, |job| self.close_at(job))
     }
 
+    /// CPU time of the open job so far.
+    pub(crate) fn used(&self) -> Nanos {
+        self.open.map_or(Nanos::ZERO, |job| job.used)
+    }
+
+    /// Whether a job is open that has not gone to sleep.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some_and(|job| !job.slept)
+    }
+
     fn close_at(&self, job: Open) -> Instant {
         job.release + self.period - self.lead
     }

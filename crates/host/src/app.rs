@@ -5,23 +5,26 @@
 //! threads by their consumption. Under `JobSource::Consumption` all are governed by consumption.
 //! **Splitting.** Every thread gets what its governor wants while the grant covers that; otherwise all get
 //! the same fraction of it. A thread whose part is below what the kernel accepts goes without a reservation.
+//! **A fixed service** is one server for all threads: each is told the same, and the first of them counts for all.
 
 use qfabric_control::{TaskController, reach};
 use qfabric_types::api::{Application, Covers, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
-    AppId, Class, Contract, Instant, JobRecord, JobSource, Nanos, Owner, QualityMeter, Reservation, Share, ThreadId,
-    Usage,
+    AppId, Class, Contract, ControlPlace, Instant, JobRecord, JobSource, KernelControl, Nanos, Owner, QualityMeter,
+    Reservation, Share, Terms, ThreadId, Usage,
 };
 
 use crate::activation::Activations;
 use crate::consumption::{Consumption, Window};
-use crate::thread::{Governor, Thread, Wait, value_of};
+use crate::thread::{Governor, Thread, Value, Wait, value_of};
 
 /// The decision for a job is made this long before its release, or one server period where that is shorter.
 const LEAD: Nanos = Nanos::from_millis(2);
 /// What a thread at rest keeps where there are few.
 const FLOOR: Share = Share::from_ppm(5_000);
+/// A job that has used all but this of what was foreseen for it has used it up: clocks are read at both ends.
+const MARGIN: Nanos = Nanos::from_micros(50);
 /// Periods between two elections of the lead thread.
 const ELECTION: u64 = 16;
 
@@ -60,10 +63,12 @@ pub(crate) fn lead(contract: &Contract) -> Nanos {
     LEAD.min(contract.server_period)
 }
 
-/// What is guaranteed under `contract` (AQuoSA §4.4): what it says; else the least that Theorems 2 and 3 ask
+/// What is guaranteed under `contract`: a fixed service, less what its window lets pass. With feedback (AQuoSA
+/// §4.4): what it says; else the least that Theorems 2 and 3 ask
 /// for on its profile; else all it may ever have, since nothing is known of its jobs.
 pub(crate) fn guarantee(contract: &Contract) -> Share {
     match contract.class {
+        _ if contract.service.is_some() => contract.promised().unwrap_or_default(),
         Class::C => Share::ZERO,
         Class::A | Class::B => reach::guaranteed(contract).unwrap_or(contract.max_bandwidth),
     }
@@ -262,6 +267,7 @@ impl App {
             return;
         };
         controller.on_usage(&Usage { job, granted });
+        thread.rescued = false;
         let missed = job.finish > controller.deadline(job.release);
         self.meter.count(controller.error_ns() as f64, bandwidth(granted), missed, Some(job.finish));
         self.cost += job.cost;
@@ -313,7 +319,92 @@ impl App {
         if thread.denied {
             return Share::ZERO;
         }
-        Share::of_budget(thread.governor.budget(self.floor()), self.contract.server_period)
+        if let Some(promised) = self.contract.promised() {
+            return if self.carrier() == Some(thread.id) { promised } else { Share::ZERO };
+        }
+        let all = thread.rescued || self.control_of(thread.id).is_some();
+        let budget = if all { self.contract.max_budget() } else { thread.governor.budget(self.floor()) };
+        Share::of_budget(budget, self.contract.server_period)
+    }
+
+    /// The thread that counts for all where they share a server.
+    fn carrier(&self) -> Option<ThreadId> {
+        self.threads.iter().find(|thread| !thread.denied).map(|thread| thread.id)
+    }
+
+    /// The thread whose jobs are governed, and where its application was promised something.
+    pub(crate) fn is_bound(&self, thread: ThreadId) -> bool {
+        self.contract.service.is_some() || self.lead == Some(thread)
+    }
+
+    /// The controller that the thread's server carries in the kernel: its budgets are decided there, within what
+    /// is granted here.
+    fn control_of(&self, thread: ThreadId) -> Option<KernelControl> {
+        let Contract { controller, predictor, choice, rho, early, late, .. } = self.contract;
+        if controller != ControlPlace::Kernel || self.lead != Some(thread) {
+            return None;
+        }
+        Some(KernelControl {
+            predictor,
+            choice,
+            periods_per_job: self.contract.periods_per_job(),
+            rho_milli: (rho * 1_000.0).round() as u32,
+            early: Share::from_f64(early),
+            late: Share::from_f64(late),
+            max_budget: self.contract.max_budget(),
+        })
+    }
+
+    fn terms(&self, thread: &Thread) -> Terms {
+        let Contract { window, work_conserving, favour_events: events, service, .. } = self.contract;
+        let (group, control) = (service.map(|_| self.id), self.control_of(thread.id));
+        Terms { group, cpu: thread.cpu, window, work_conserving, events, control }
+    }
+
+    /// What a thread is told for its part of the grant.
+    fn value(&self, thread: &Thread, part: Share) -> Option<Value> {
+        match self.contract.service {
+            Some(service) => self.fixed_value(thread, service),
+            None => value_of(part, &self.contract, self.terms(thread)),
+        }
+    }
+
+    /// The server that all threads share; shorter where a fallen capacity leaves less than was promised.
+    fn fixed_value(&self, thread: &Thread, service: Nanos) -> Option<Value> {
+        let (period, promised) = (self.contract.period, self.contract.promised()?);
+        if thread.denied {
+            return None;
+        }
+        let ppm = |share: Share| u128::from(share.ppm());
+        let granted = self.granted.min(promised);
+        let part = u128::from(service.get()) * ppm(granted) / ppm(promised).max(1);
+        let reservation = Reservation::new(Nanos::new(part as u64), period).ok()?;
+        let value = |counted| Value { reservation, reclaim: self.contract.reclaim, terms: self.terms(thread), counted };
+        if self.carrier() == Some(thread.id) {
+            return Some(value(granted));
+        }
+        // Whoever joins would make the server: the one that counts for all makes it, when there is room.
+        let made = self.threads.iter().find(|other| Some(other.id) == self.carrier()).and_then(|other| other.applied);
+        match made {
+            Some(made) if made.reservation == reservation => Some(value(Share::ZERO)),
+            _ => thread.applied,
+        }
+    }
+
+    /// A job that has used up its budget before its end, where a larger budget would help it still: the thread
+    /// wants all that it may have until the job ends. Answers whether that is new.
+    pub(crate) fn rescue(&mut self, at: usize) -> bool {
+        let (periods, fixed) = (self.contract.periods_per_job(), self.contract.service.is_some());
+        let thread = &mut self.threads[at];
+        let (Governor::Activations(controller, activations), Some(value)) = (&thread.governor, thread.applied) else {
+            return false;
+        };
+        let foreseen = controller.budget().saturating_mul(periods);
+        let over = activations.used() + MARGIN > foreseen && activations.is_open();
+        let rises = value.reservation.budget() < self.contract.max_budget();
+        let new = over && rises && !fixed && !thread.rescued && value.terms.control.is_none();
+        thread.rescued |= new;
+        new
     }
 
     /// What a thread at rest keeps: half a percent of a CPU, and all threads together no more than a quarter
@@ -331,7 +422,7 @@ impl App {
         for at in 0..self.threads.len() {
             let wanted = self.wanted_by(&self.threads[at]);
             let part = if sum <= granted { wanted } else { fraction(wanted, granted, sum) };
-            let value = value_of(part, &self.contract);
+            let value = if granted == Share::ZERO { None } else { self.value(&self.threads[at], part) };
             self.threads[at].desire(value);
         }
     }
@@ -365,6 +456,13 @@ impl App {
         if self.time == Nanos::ZERO { Share::ZERO } else { Share::of_budget(self.cost, self.time).min(Share::MAX) }
     }
 
+    fn cpus(&self) -> Vec<u32> {
+        let mut cpus: Vec<u32> = self.threads.iter().filter(|t| t.applied.is_some()).filter_map(|t| t.cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
     pub(crate) fn application(&self) -> Application {
         let status = |t: &Thread| ThreadStatus { tid: t.id, reservation: t.applied.map(|value| value.reservation) };
         Application {
@@ -379,7 +477,7 @@ impl App {
             quality: self.meter.quality(&self.contract.name),
             used: self.used(),
             server: None,
-            cpus: Vec::new(),
+            cpus: self.cpus(),
         }
     }
 }

@@ -8,14 +8,15 @@
 //! One input changes as little as possible: a job costs a look-up, one decision, and a setting where the
 //! budget moved by more than [`HYSTERESIS`]. Nothing is allocated per job.
 
+mod placing;
 mod settings;
 
 use std::collections::VecDeque;
 
-use qfabric_broker::Supervisor;
+use qfabric_broker::{Partition, Supervisor};
 use qfabric_types::api::{Application, Covers, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
-use qfabric_types::{AppId, Contract, Instant, JobRecord, Nanos, Owner, Share, ThreadId};
+use qfabric_types::{AppId, Contract, ControlPlace, Instant, JobRecord, Nanos, Owner, Share, ThreadId};
 
 use crate::app::{App, guarantee};
 use crate::ledger::Ledger;
@@ -31,6 +32,8 @@ pub struct Host {
     now: Instant,
     next_app: u64,
     books: Supervisor,
+    /// Where servers are bound to CPUs: what is promised on each.
+    partition: Option<Partition>,
     ledger: Ledger,
     /// Ascending by number.
     apps: Vec<App>,
@@ -51,12 +54,14 @@ pub struct Host {
 impl Host {
     /// A host that has promised nothing yet.
     pub fn new(config: HostConfig) -> Self {
+        let (partition, ledger) = placing::partition(&config);
         Host {
             books: Supervisor::new(config.limits.clone()),
             config,
             now: Instant::ZERO,
             next_app: 1,
-            ledger: Ledger::default(),
+            partition,
+            ledger,
             apps: Vec::new(),
             covered: Vec::new(),
             outbox: VecDeque::with_capacity(64),
@@ -152,7 +157,7 @@ impl Host {
             guaranteed: self.books.guaranteed(),
             granted: self.books.granted(),
             applications: present.map(App::application).collect(),
-            cpus: Vec::new(),
+            cpus: self.cpu_statuses(),
             fallback: None,
         }
     }
@@ -206,18 +211,24 @@ impl Host {
         };
         self.check_join(owner, threads, &contract)?;
         let app = AppId(self.next_app);
-        self.books.admit(app, owner, &contract, guarantee(&contract))?;
+        let before = self.promise(app, &contract)?;
+        if let Err(refusal) = self.books.admit(app, owner, &contract, guarantee(&contract)) {
+            self.unpromise(before);
+            return Err(refusal.into());
+        }
         self.next_app += 1;
         self.apps.push(App::new(app, pid, owner, covers, contract));
         for &thread in threads {
             self.cover(self.apps.len() - 1, thread);
         }
+        self.make_room_for(app);
         self.refresh(self.apps.len() - 1);
         Ok(app)
     }
 
     fn check_join(&self, owner: Owner, threads: &[ThreadId], contract: &Contract) -> Result<(), Problem> {
         contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
+        self.check_abilities(contract)?;
         if self.apps.len() >= self.config.max_applications {
             return Err(problem::too_many_applications(self.config.max_applications));
         }
@@ -236,11 +247,30 @@ impl Host {
         }
     }
 
+    /// What the mechanism in force cannot give is refused by name.
+    fn check_abilities(&self, contract: &Contract) -> Result<(), Problem> {
+        let abilities = &self.config.abilities;
+        let in_kernel = contract.controller == ControlPlace::Kernel;
+        match contract.needs() {
+            Some(what) if !abilities.terms => Err(problem::incapable(&self.config.mechanism, what)),
+            Some(what) if in_kernel && !abilities.kernel_control => {
+                Err(problem::incapable(&self.config.mechanism, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn change(&mut self, app: AppId, contract: Contract) -> Result<(), Problem> {
         let at = self.find_present(app)?;
         contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
-        self.books.change(app, &contract, guarantee(&contract), self.now)?;
+        self.check_abilities(&contract)?;
+        let before = self.promise(app, &contract)?;
+        if let Err(refusal) = self.books.change(app, &contract, guarantee(&contract), self.now) {
+            self.unpromise(before);
+            return Err(refusal.into());
+        }
         self.apps[at].change(contract);
+        self.make_room_for(app);
         self.refresh(at);
         Ok(())
     }
@@ -249,6 +279,7 @@ impl Host {
         let Ok(at) = self.find_present(app) else { return self.ignore() };
         self.apps[at].leaving = true;
         self.books.release(app, self.now);
+        self.end_promise(app);
         self.refresh(at);
         self.bury_if_restored(at);
     }
@@ -335,6 +366,9 @@ impl Host {
             return self.ignore();
         }
         self.apps[at].on_ran(index, from, to, used, slept);
+        if self.config.abilities.rescues && self.apps[at].rescue(index) {
+            self.event(HostEvent::Rescue { app, thread });
+        }
         self.due = self.due.min(self.apps[at].due);
         self.refresh(at);
     }

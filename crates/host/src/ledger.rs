@@ -4,6 +4,11 @@
 //! The supervisor's books are about applications and about what should be; this is about settings on their
 //! way. A thread counts with the largest of what is applied, what was told and not answered, and what was
 //! lowered less than one server period ago. Only what fits beside all that is told (AQuoSA §3.2).
+//!
+//! Where servers are bound to CPUs, each CPU has books of its own beside the sum: `room` is what its promises
+//! leave (Σ C/T of them, windows not taken into account, so that the rest keeps its deadlines by EDF alone),
+//! `loose` what its threads hold beyond promises. Nothing grows beyond the room; a thread that finds none on its
+//! CPU moves to the one with the most.
 
 use qfabric_types::{Instant, Nanos, Share};
 
@@ -13,13 +18,114 @@ use crate::thread::{Thread, Value, Wait, millionths};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     held: u64,
-    /// What threads that were let go may still be consuming, and until when.
-    bequests: Vec<(Instant, u64)>,
+    /// What threads that were let go, or moved, may still be consuming, and until when.
+    bequests: Vec<Bequest>,
+    /// Empty where servers are not bound to CPUs.
+    cpus: Vec<Books>,
+}
+
+/// One CPU.
+#[derive(Clone, Debug)]
+struct Books {
+    id: u32,
+    room: u64,
+    loose: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bequest {
+    due: Instant,
+    /// Of the sum over all CPUs.
+    held: u64,
+    /// Of what is loose on one.
+    loose: Option<(usize, u64)>,
 }
 
 impl Ledger {
     pub(crate) fn held(&self) -> Share {
         Share::from_ppm(self.held.min(u32::MAX.into()) as u32)
+    }
+
+    /// Books for servers bound to these CPUs.
+    pub(crate) fn partitioned(cpus: &[u32], room: Share) -> Self {
+        let books = |&id| Books { id, room: room.ppm().into(), loose: 0 };
+        Ledger { cpus: cpus.iter().map(books).collect(), ..Ledger::default() }
+    }
+
+    /// What promises leave of a CPU changed.
+    pub(crate) fn set_room(&mut self, cpu: u32, room: Share) {
+        if let Some(books) = self.cpus.iter_mut().find(|books| books.id == cpu) {
+            books.room = room.ppm().into();
+        }
+    }
+
+    /// Which books are those of `cpu`.
+    pub(crate) fn place_of(&self, cpu: u32) -> Option<usize> {
+        self.cpus.iter().position(|books| books.id == cpu)
+    }
+
+    /// What threads hold on a place beyond promises, and what there is room for.
+    pub(crate) fn loose_and_room(&self, place: usize) -> (u64, u64) {
+        (self.cpus[place].loose, self.cpus[place].room)
+    }
+
+    /// Where `thread` could hold `wanted`, and how much of it there: its own place if that has the room, else the
+    /// one with the most. A thread with a promise is `bound` to that CPU.
+    pub(crate) fn find_place(&self, thread: &Thread, wanted: u64, bound: Option<usize>) -> (usize, u64) {
+        if let Some(place) = bound {
+            return (place, self.most_on(place, thread));
+        }
+        if let Some(place) = thread.place
+            && self.most_on(place, thread) >= wanted
+        {
+            return (place, wanted);
+        }
+        // The last of equals is the one met first when searching backwards: the lowest place.
+        let most = |&place: &usize| (self.most_on(place, thread), thread.place == Some(place));
+        let place = (0..self.cpus.len()).rev().max_by_key(most).expect("called only where there are CPUs");
+        (place, self.most_on(place, thread))
+    }
+
+    /// The most that `thread` could hold on a place. While others hold more there than there is room, since a
+    /// promise came and they have not shrunk yet, that is what it holds already.
+    fn most_on(&self, place: usize, thread: &Thread) -> u64 {
+        let Books { room, loose, .. } = self.cpus[place];
+        let here = thread.place == Some(place);
+        let others = loose - if here { thread.loose() } else { 0 };
+        match others > room {
+            true if here => thread.booked,
+            true => 0,
+            false => room - others + thread.promised,
+        }
+    }
+
+    /// A promise of `full` has ended: its room stays taken until the end of the period it may have begun.
+    pub(crate) fn promise_ended(&mut self, cpu: u32, full: Share, due: Instant) {
+        let Some(place) = self.place_of(cpu) else { return };
+        self.cpus[place].loose += u64::from(full.ppm());
+        self.bequests.push(Bequest { due, held: 0, loose: Some((place, full.ppm().into())) });
+    }
+
+    /// The thread lives on `place` from now on, where `promised` of what it holds is promised. What it leaves
+    /// behind stays booked there until the end of a period it may have begun.
+    pub(crate) fn settle_on(&mut self, thread: &mut Thread, place: Option<usize>, promised: u64, now: Instant) {
+        if (thread.place, thread.promised) == (place, promised) {
+            return;
+        }
+        if let Some(old) = thread.place {
+            let behind = thread.loose();
+            let period = thread.applied.map_or(Nanos::ZERO, |value| value.reservation.period());
+            if thread.place == place || behind == 0 {
+                self.cpus[old].loose -= behind;
+            } else {
+                self.bequests.push(Bequest { due: now + period, held: 0, loose: Some((old, behind)) });
+            }
+        }
+        (thread.place, thread.promised) = (place, promised);
+        thread.cpu = place.map(|place| self.cpus[place].id);
+        if let Some(place) = place {
+            self.cpus[place].loose += thread.loose();
+        }
     }
 
     /// Whether `thread` may be told `value`.
@@ -51,6 +157,16 @@ impl Ledger {
         if thread.free_at == Instant::NEVER {
             self.book(thread, millionths(thread.applied));
         }
+        self.move_back(thread);
+    }
+
+    /// A thread that was not moved after all lives where it lived.
+    fn move_back(&mut self, thread: &mut Thread) {
+        let lives_on = thread.applied.and_then(|value| value.terms.cpu);
+        if lives_on.is_some() && lives_on != thread.cpu {
+            let place = lives_on.and_then(|cpu| self.place_of(cpu));
+            self.settle_on(thread, place, thread.promised, Instant::ZERO);
+        }
     }
 
     /// Frees what is due. Answers whether anything was.
@@ -72,29 +188,39 @@ impl Ledger {
     /// The thread is let go; what it was lowered from stays booked until that has taken effect.
     pub(crate) fn bequeath(&mut self, thread: &mut Thread, now: Instant) {
         if thread.free_at != Instant::NEVER && thread.free_at > now {
-            self.bequests.push((thread.free_at, thread.booked));
+            let loose = thread.place.map(|place| (place, thread.loose()));
+            self.bequests.push(Bequest { due: thread.free_at, held: thread.booked, loose });
+            (thread.booked, thread.place) = (0, None);
         } else {
-            self.held -= thread.booked;
+            self.book(thread, 0);
         }
-        thread.booked = 0;
     }
 
     /// Frees the bequests that are due.
     pub(crate) fn free_bequests(&mut self, now: Instant) {
-        let held = &mut self.held;
-        self.bequests.retain(|&(due, booked)| {
-            *held -= if due <= now { booked } else { 0 };
-            due > now
+        let Ledger { held, cpus, bequests } = self;
+        bequests.retain(|bequest| {
+            if bequest.due <= now {
+                *held -= bequest.held;
+                if let Some((place, loose)) = bequest.loose {
+                    cpus[place].loose -= loose;
+                }
+            }
+            bequest.due > now
         });
     }
 
     /// When the next bequest is due.
     pub(crate) fn next_bequest(&self) -> Instant {
-        self.bequests.iter().map(|&(due, _)| due).min().unwrap_or(Instant::NEVER)
+        self.bequests.iter().map(|bequest| bequest.due).min().unwrap_or(Instant::NEVER)
     }
 
     fn book(&mut self, thread: &mut Thread, booked: u64) {
         self.held = self.held - thread.booked + booked;
+        let before = thread.loose();
         thread.booked = booked;
+        if let Some(place) = thread.place {
+            self.cpus[place].loose = self.cpus[place].loose - before + thread.loose();
+        }
     }
 }

@@ -40,3 +40,13 @@ pub(crate) fn not_permitted(owner: Owner) -> Problem {
     let message = format!("user {} may hold no reservations: its maximum is 0 CPU", owner.uid);
     problem("not_permitted", message, "have the administrator raise the user's maximum in the configuration")
 }
+
+/// The contract asks for what only another mechanism can give.
+pub(crate) fn incapable(mechanism: &str, what: &str) -> Problem {
+    let message = format!("the mechanism {mechanism} cannot give {what}");
+    problem(
+        "unavailable",
+        message,
+        "use --mechanism ext (kernel 6.19 or newer; qfabric doctor says whether this one can), or leave that out",
+    )
+}

@@ -1,7 +1,9 @@
 //! One thread: what governs its budget, what it should have, and what the kernel may still hold for it.
 
 use qfabric_control::TaskController;
-use qfabric_types::{Contract, Instant, MIN_BUDGET, Nanos, Reservation, Setting, Share, Terms, ThreadId};
+use qfabric_types::{
+    Contract, Instant, KernelControl, MIN_BUDGET, Nanos, Reservation, Setting, Share, Terms, ThreadId,
+};
 
 use crate::activation::Activations;
 use crate::consumption::Consumption;
@@ -47,6 +49,27 @@ impl Governor {
 pub(crate) struct Value {
     pub reservation: Reservation,
     pub reclaim: bool,
+    pub terms: Terms,
+    /// What it counts in the books: of a server that several threads share, once; with a window, less.
+    pub counted: Share,
+}
+
+impl Value {
+    /// A controller in the kernel decides within the budget that is granted.
+    fn terms_to_tell(self) -> Terms {
+        let control = self.terms.control.map(|c| KernelControl { max_budget: self.reservation.budget(), ..c });
+        Terms { control, ..self.terms }
+    }
+
+    /// The same for at most `most`; none where that buys less than the kernel accepts.
+    pub(crate) fn clipped(self, most: Share) -> Option<Value> {
+        if self.counted <= most {
+            return Some(self);
+        }
+        let period = self.reservation.period();
+        let reservation = Reservation::new(most.budget_in(period), period).ok()?;
+        Some(Value { reservation, counted: reservation.share(), ..self })
+    }
 }
 
 /// What stands between the thread and a new setting.
@@ -86,6 +109,16 @@ pub(crate) struct Thread {
     pub free_at: Instant,
     /// CPU time since the last election of the lead thread.
     pub used: Nanos,
+    /// Where servers are bound to CPUs: the books of its CPU in the ledger, once it has one.
+    pub place: Option<usize>,
+    /// That CPU.
+    pub cpu: Option<u32>,
+    /// How much of what it holds there is promised to its application, in millionths.
+    pub promised: u64,
+    /// It must shrink to this, since a promise needs the room; until it has.
+    pub ceiling: Option<Share>,
+    /// Its job has used up its budget: it wants all that it may have, until the job ends.
+    pub rescued: bool,
 }
 
 impl Thread {
@@ -102,7 +135,17 @@ impl Thread {
             booked: 0,
             free_at: Instant::NEVER,
             used: Nanos::ZERO,
+            place: None,
+            cpu: None,
+            promised: 0,
+            ceiling: None,
+            rescued: false,
         }
+    }
+
+    /// What it holds on its CPU beyond what is promised there.
+    pub(crate) fn loose(&self) -> u64 {
+        self.booked.saturating_sub(self.promised)
     }
 
     /// Whether the mechanism is to be told something.
@@ -126,9 +169,15 @@ impl Thread {
 
     /// Sets what it should have, unless that is so little more than it has that a change is not worth it.
     pub(crate) fn desire(&mut self, desired: Option<Value>) {
+        let desired = match self.ceiling {
+            Some(most) => desired.and_then(|value| value.clipped(most)),
+            None => desired,
+        };
         if let (Some(new), Some(old)) = (desired, self.applied) {
             let rise = new.reservation.share().saturating_sub(old.reservation.share());
-            let same_kind = new.reclaim == old.reclaim && new.reservation.period() == old.reservation.period();
+            let same_kind = new.reclaim == old.reclaim
+                && new.reservation.period() == old.reservation.period()
+                && (new.terms, new.counted == Share::ZERO) == (old.terms, old.counted == Share::ZERO);
             let rises = new.reservation.budget() >= old.reservation.budget();
             if same_kind && rises && rise < crate::HYSTERESIS {
                 self.desired = self.applied;
@@ -145,16 +194,21 @@ impl Thread {
         let old = self.applied.map_or(Nanos::ZERO, |old| old.reservation.budget());
         let rise = value.reservation.budget().saturating_sub(old).get();
         let (rise, period) = (Nanos::new(rise >> self.busy.min(6)), value.reservation.period());
-        if self.busy == 0 || rise == Nanos::ZERO {
+        if self.busy == 0 || rise == Nanos::ZERO || value.terms.group.is_some() {
             return Some(value);
         }
         let budget = (old + rise).max(MIN_BUDGET);
-        Some(Value { reservation: Reservation::new(budget, period).unwrap_or(value.reservation), ..value })
+        let reservation = Reservation::new(budget, period).unwrap_or(value.reservation);
+        Some(Value { reservation, counted: reservation.share(), ..value })
     }
 
     pub(crate) fn setting(&self, value: Option<Value>) -> Setting {
-        let reclaim = value.is_some_and(|value| value.reclaim);
-        Setting { thread: self.id, reservation: value.map(|value| value.reservation), reclaim, terms: Terms::default() }
+        Setting {
+            thread: self.id,
+            reservation: value.map(|value| value.reservation),
+            reclaim: value.is_some_and(|value| value.reclaim),
+            terms: value.map(Value::terms_to_tell).unwrap_or_default(),
+        }
     }
 
     /// When it wants to be told the time.
@@ -166,13 +220,13 @@ impl Thread {
 
 /// The share of a value in millionths.
 pub(crate) fn millionths(value: Option<Value>) -> u64 {
-    value.map_or(0, |value| u64::from(value.reservation.share().ppm()))
+    value.map_or(0, |value| u64::from(value.counted.ppm()))
 }
 
 /// `share` of `contract`'s server period as a value; none where it buys less than the kernel accepts.
-pub(crate) fn value_of(share: Share, contract: &Contract) -> Option<Value> {
+pub(crate) fn value_of(share: Share, contract: &Contract, terms: Terms) -> Option<Value> {
     let period = contract.server_period;
     let budget = share.budget_in(period).min(period);
     let reservation = Reservation::new(budget, period).ok()?;
-    Some(Value { reservation, reclaim: contract.reclaim })
+    Some(Value { reservation, reclaim: contract.reclaim, terms, counted: reservation.share() })
 }

@@ -3,7 +3,7 @@
 use qfabric_broker::Limits;
 use qfabric_types::api::{Covers, Problem};
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{AppId, Contract, Instant, Nanos, Owner, Setting, Share, ThreadId};
+use qfabric_types::{Abilities, AppId, Contract, Instant, Nanos, Owner, Reservation, Setting, Share, ThreadId};
 
 /// What a host is told once.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,12 @@ pub struct HostConfig {
     pub version: String,
     /// Which mechanism carries reservations out; shown in the status.
     pub mechanism: String,
+    /// What that mechanism can do.
+    pub abilities: Abilities,
+    /// Where its servers are bound to CPUs: what may be promised on each.
+    pub cpu_capacity: Share,
+    /// What the service's own threads hold of one CPU there.
+    pub own: Option<Reservation>,
 }
 
 impl Default for HostConfig {
@@ -29,6 +35,9 @@ impl Default for HostConfig {
             max_threads: 256,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mechanism: "none".to_owned(),
+            abilities: Abilities::default(),
+            cpu_capacity: Limits::default().capacity,
+            own: None,
         }
     }
 }
@@ -204,6 +213,13 @@ pub enum HostEvent {
         thread: ThreadId,
         /// How often in a row.
         attempts: u32,
+    },
+    /// A job used up the budget that was foreseen for it, and gets all that its application may have at once.
+    Rescue {
+        /// Which.
+        app: AppId,
+        /// Which thread.
+        thread: ThreadId,
     },
     /// The last thread of an application has ended; it keeps its contract until it leaves.
     Empty {

@@ -23,7 +23,8 @@ impl Host {
         let app = &mut self.apps[at];
         let wants = app.wants();
         let moved = wants.max(app.wanted) - wants.min(app.wanted);
-        if moved >= HYSTERESIS || (wants == Share::ZERO && moved > Share::ZERO) {
+        let from_or_to_nothing = wants == Share::ZERO || app.wanted == Share::ZERO;
+        if moved >= HYSTERESIS || (from_or_to_nothing && moved > Share::ZERO) {
             app.wanted = wants;
             self.books.want(app.id, wants, self.now);
             self.follow_grants();
@@ -41,7 +42,7 @@ impl Host {
     }
 
     /// Splits an application's grant and queues the settings that follow.
-    fn place(&mut self, at: usize) {
+    pub(super) fn place(&mut self, at: usize) {
         self.tell_saturation(at);
         let app = &mut self.apps[at];
         app.split();
@@ -82,7 +83,17 @@ impl Host {
         if !thread.needs_setting() {
             return None;
         }
-        let value = thread.ask();
+        let mut value = thread.ask();
+        if let (Some(asked), true) = (value, self.partition.is_some()) {
+            value = self.settle_place(at, index, asked);
+            let thread = &mut self.apps[at].threads[index];
+            if value.is_none() {
+                thread.wait = Wait::Room;
+                self.starved = true;
+                return None;
+            }
+        }
+        let thread = &mut self.apps[at].threads[index];
         if !self.ledger.fits(thread, value, self.books.capacity()) {
             thread.wait = Wait::Room;
             self.starved = true;
@@ -113,6 +124,7 @@ impl Host {
     fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) {
         let thread = &mut self.apps[at].threads[index];
         self.ledger.obeyed(thread, value, self.now);
+        thread.ceiling = None;
     }
 
     /// Tried again after one server period, then two, four…, asking for less each time.

@@ -51,8 +51,12 @@ impl Bench {
     }
 
     pub fn with_limits(limits: Limits) -> Self {
+        Bench::with_config(HostConfig { limits, max_threads: 8, ..HostConfig::default() })
+    }
+
+    pub fn with_config(config: HostConfig) -> Self {
         Bench {
-            host: Host::new(HostConfig { limits, max_threads: 8, ..HostConfig::default() }),
+            host: Host::new(config),
             now: at(1_000),
             kernel: BTreeMap::new(),
             events: Vec::new(),

@@ -1,0 +1,229 @@
+//! Servers bound to CPUs: which CPU a promise lives on, and where what is not promised finds room.
+//!
+//! A promise (a fixed service, or what classes A and B are guaranteed) is admitted on one CPU by DWCS's own test,
+//! and stays there. What threads hold beyond promises goes where most is free. Where a new promise needs room
+//! that is in use, those who use it without a promise shrink together, and look for room elsewhere.
+
+use qfabric_broker::{Partition, PartitionRefusal, Promise};
+use qfabric_sched::dwcs;
+use qfabric_types::api::{CpuStatus, Problem};
+use qfabric_types::{AppId, Contract, Nanos, Reservation, Share, Window};
+
+use super::{HYSTERESIS, Host};
+use crate::HostConfig;
+use crate::app::guarantee;
+use crate::ledger::Ledger;
+use crate::thread::{Thread, Value, millionths};
+
+/// The books of the service itself: applications are numbered from 1.
+pub(crate) const OURSELVES: AppId = AppId(0);
+
+/// The promises of every CPU, where there are such; with what this host's own threads hold.
+pub(super) fn partition(config: &HostConfig) -> (Option<Partition>, Ledger) {
+    let cpus = &config.abilities.cpus;
+    if cpus.is_empty() {
+        return (None, Ledger::default());
+    }
+    let mut partition = Partition::new(cpus, config.cpu_capacity);
+    if let Some(own) = config.own {
+        // Refused only where it is more than a CPU: then it stays what it is without a promise.
+        let _ = partition.admit(promise(OURSELVES, "qfabric", own, Window::NONE), can_keep);
+    }
+    let mut ledger = Ledger::partitioned(cpus, config.cpu_capacity);
+    cpus.iter().for_each(|&cpu| ledger.set_room(cpu, room_on(&partition, cpu)));
+    (Some(partition), ledger)
+}
+
+/// What promises leave of a CPU, none of them missing a period.
+fn room_on(partition: &Partition, cpu: u32) -> Share {
+    partition.capacity().saturating_sub(partition.full_on(cpu))
+}
+
+fn promise(app: AppId, name: &str, reservation: Reservation, window: Window) -> Promise {
+    Promise { app, name: name.to_owned(), service: reservation.budget(), period: reservation.period(), window }
+}
+
+/// What is promised under `contract`: its fixed service; else its guarantee, once per server period.
+fn promise_of(app: AppId, contract: &Contract) -> Option<Promise> {
+    let window = contract.window.unwrap_or(Window::NONE);
+    if let Some(service) = contract.service {
+        let reservation = Reservation::new(service, contract.period).ok()?;
+        return Some(promise(app, &contract.name, reservation, window));
+    }
+    let (share, period) = (guarantee(contract), contract.server_period);
+    let ns = u128::from(share.ppm()) * u128::from(period.get());
+    let service = Nanos::new(ns.div_ceil(1_000_000) as u64);
+    (share > Share::ZERO).then(|| Promise { app, name: contract.name.clone(), service, period, window: Window::NONE })
+}
+
+/// DWCS's own admission: no window of these will ever be violated on one CPU of which `capacity` is theirs.
+fn can_keep(promises: &[Promise], capacity: Share) -> Result<(), String> {
+    let task = |promise: &Promise| {
+        let Promise { service, period, window, .. } = promise;
+        let window = dwcs::Window::new(window.x().into(), window.y().into()).map_err(|why| why.to_string())?;
+        dwcs::Task::new(period.get(), service.get(), window).map_err(|why| why.to_string())
+    };
+    let tasks: Vec<dwcs::Task> = promises.iter().map(task).collect::<Result<_, _>>()?;
+    let services = dwcs::Utilization::of_services(&tasks);
+    match services.fits(capacity) {
+        true => Ok(()),
+        false => Err(format!("ΣC/T = {:.3} CPU is above {capacity}", services.as_f64())),
+    }
+}
+
+impl Host {
+    /// Which CPU this host's own threads were promised their service on.
+    pub fn own_cpu(&self) -> Option<u32> {
+        self.partition.as_ref()?.cpu_of(OURSELVES)
+    }
+
+    /// Promises what `contract` asks for on one CPU, and makes the room; answers what was promised before.
+    pub(super) fn promise(&mut self, app: AppId, contract: &Contract) -> Result<Option<Partition>, Problem> {
+        let Some(partition) = &mut self.partition else { return Ok(None) };
+        let before = partition.clone();
+        match promise_of(app, contract) {
+            Some(promise) => admit(partition, promise)?,
+            None => partition.release(app),
+        }
+        self.follow_promises(app, &before);
+        Ok(Some(before))
+    }
+
+    /// Takes back what [`Host::promise`] did.
+    pub(super) fn unpromise(&mut self, before: Option<Partition>) {
+        if let (Some(before), Some(partition)) = (before, &mut self.partition) {
+            *partition = before;
+            self.set_rooms();
+        }
+    }
+
+    /// Nothing is promised to `app` any more.
+    pub(super) fn end_promise(&mut self, app: AppId) {
+        if let Some(partition) = &mut self.partition {
+            let before = partition.clone();
+            partition.release(app);
+            self.follow_promises(app, &before);
+        }
+    }
+
+    /// Rooms change at once, except that what a promise gave up stays taken for a period: it may be in use.
+    fn follow_promises(&mut self, app: AppId, before: &Partition) {
+        let Some(partition) = &self.partition else { return };
+        if let Some(cpu) = before.cpu_of(app) {
+            let given_up = before.full_on(cpu).saturating_sub(partition.full_on(cpu));
+            let due = self.now + before.period_of(app);
+            if given_up > Share::ZERO {
+                self.ledger.promise_ended(cpu, given_up, due);
+                self.due = self.due.min(due);
+                self.starved = true;
+            }
+        }
+        self.set_rooms();
+    }
+
+    fn set_rooms(&mut self) {
+        let Some(partition) = &self.partition else { return };
+        for &cpu in &self.config.abilities.cpus {
+            self.ledger.set_room(cpu, room_on(partition, cpu));
+        }
+    }
+
+    /// Those who hold more without a promise than promises leave of the CPU of `app` shrink together.
+    pub(super) fn make_room_for(&mut self, app: AppId) {
+        let Some(cpu) = self.partition.as_ref().and_then(|partition| partition.cpu_of(app)) else { return };
+        let Some(place) = self.ledger.place_of(cpu) else { return };
+        let (loose, room) = self.ledger.loose_and_room(place);
+        if loose <= room {
+            return;
+        }
+        for at in 0..self.apps.len() {
+            if self.crowd_out(at, place, room, loose) {
+                self.place(at);
+            }
+        }
+    }
+
+    /// Lowers what the threads of an application may hold on a place by `room` to `loose`.
+    fn crowd_out(&mut self, at: usize, place: usize, room: u64, loose: u64) -> bool {
+        let mut any = false;
+        let here = |thread: &&mut Thread| thread.place == Some(place) && thread.loose() > 0;
+        for thread in self.apps[at].threads.iter_mut().filter(here) {
+            let left = (u128::from(thread.loose()) * u128::from(room) / u128::from(loose)) as u64;
+            thread.ceiling = Some(Share::from_ppm((thread.promised + left).min(u32::MAX.into()) as u32));
+            any = true;
+        }
+        any
+    }
+
+    /// The value with its CPU, no larger than what there is room for; none where nothing is gained by it.
+    pub(super) fn settle_place(&mut self, at: usize, index: usize, value: Value) -> Option<Value> {
+        let bound = self.promised_place(at, index);
+        self.settle_promises(at, index, bound);
+        let thread = &mut self.apps[at].threads[index];
+        let (wanted, held) = (u64::from(value.counted.ppm()), millionths(thread.applied));
+        let (place, most) = self.ledger.find_place(thread, wanted, bound);
+        let gain = wanted.min(most).saturating_sub(held);
+        if wanted > held.max(most) && gain < u64::from(HYSTERESIS.ppm()) {
+            return None;
+        }
+        let mut value = value.clipped(Share::from_ppm(most.min(u32::MAX.into()) as u32))?;
+        // It moves only where it is told so now.
+        if !self.ledger.fits(thread, Some(value), self.books.capacity()) {
+            return None;
+        }
+        let promised = thread.promised;
+        self.ledger.settle_on(thread, Some(place), promised, self.now);
+        self.due = self.due.min(self.ledger.next_bequest());
+        value.terms.cpu = thread.cpu;
+        if let Some(desired) = &mut thread.desired {
+            desired.terms.cpu = thread.cpu;
+        }
+        Some(value)
+    }
+
+    /// A promise covers what its application's bound threads hold, and nobody else.
+    fn settle_promises(&mut self, at: usize, index: usize, bound: Option<usize>) {
+        let (app, now) = (&mut self.apps[at], self.now);
+        let covered = u64::from(app.guaranteed.ppm());
+        for other in 0..app.threads.len() {
+            let is_bound = bound.is_some() && app.is_bound(app.threads[other].id);
+            let thread = &mut app.threads[other];
+            if is_bound && other == index {
+                self.ledger.settle_on(thread, bound, covered, now);
+            } else if !is_bound && thread.promised > 0 {
+                let place = thread.place;
+                self.ledger.settle_on(thread, place, 0, now);
+            }
+        }
+    }
+
+    /// The place of the promise that a thread lives from, if it does.
+    fn promised_place(&self, at: usize, index: usize) -> Option<usize> {
+        let app = &self.apps[at];
+        if !app.is_bound(app.threads[index].id) {
+            return None;
+        }
+        let cpu = self.partition.as_ref()?.cpu_of(app.id)?;
+        self.ledger.place_of(cpu)
+    }
+
+    /// What is promised and held on every CPU.
+    pub(super) fn cpu_statuses(&self) -> Vec<CpuStatus> {
+        let Some(partition) = &self.partition else { return Vec::new() };
+        let held = |cpu: u32| {
+            let threads = self.apps.iter().flat_map(|app| &app.threads).filter(|thread| thread.cpu == Some(cpu));
+            threads.filter_map(|thread| thread.applied).map(|value| value.counted).sum()
+        };
+        let status = |&cpu: &u32| CpuStatus {
+            cpu,
+            capacity: partition.capacity(),
+            guaranteed: partition.promised_on(cpu),
+            granted: held(cpu),
+        };
+        self.config.abilities.cpus.iter().map(status).collect()
+    }
+}
+
+fn admit(partition: &mut Partition, promise: Promise) -> Result<(), PartitionRefusal> {
+    partition.admit(promise, can_keep).map(drop)
+}
