@@ -137,6 +137,7 @@ impl FromStr for Nanos {
 /// A moment in nanoseconds since a fixed but unspecified origin: `CLOCK_MONOTONIC` on a real host, the
 /// virtual clock in a simulation. Never wall-clock time, so a stepped clock changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Instant(u64);
 
