@@ -12,6 +12,10 @@
 //!
 //! In each case the event has been delivered and leaves the queue.
 //!
+//! Time that rules 2, 3 and 5 give is *extra*: it moves neither the window nor the deadline of the sink, so that what
+//! DWCS does later is what it does without events. In rule 5 that is a choice: were the task server's time to count as
+//! the sink's own service, other tasks' windows could be violated that were proven to hold (0010).
+//!
 //! Departure in rule 4: the thesis asks only whether i fits. Then a third task of the same deadline can be made to
 //! miss; with the sum over all that precede j, what is served before d is the same as without the event (0010).
 
@@ -130,7 +134,7 @@ impl Machine {
         let slot = &mut self.slots[rank];
         slot.statistics.events[rule as usize] += 1;
         let now = self.now();
-        let regular = self.slots[rank].released(now);
+        let regular = rule != Rule::TaskServer && self.slots[rank].released(now);
         let run = if regular { Choice::Regular(event.sink) } else { Choice::Extra(event.sink) };
         Some(Decision { at: now, dwcs, run, event: Some((rule, event.number)) })
     }

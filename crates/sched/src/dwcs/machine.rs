@@ -23,7 +23,7 @@ use super::order::{MAX_TASKS, Network, Order, Policy, rank_of, time_of, timed};
 use super::task::{Slot, Statistics, Task, TaskIndex, Wake};
 use super::tournament::{ABSENT, Tournament};
 use super::utilization::{Rest, Utilization};
-use super::window::{Progress, Window};
+use super::window::{Progress, Span};
 
 /// Who gets the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub struct Machine {
     pub(super) events: Events,
     /// What the task server of rule 5 may take; its slot is the last.
     server: Option<Rest>,
+    /// Of all tasks, the task server included.
+    violations: u64,
 }
 
 impl Machine {
@@ -98,6 +100,7 @@ impl Machine {
             due: None,
             events: Events::default(),
             server: None,
+            violations: 0,
         };
         machine.build();
         machine
@@ -254,6 +257,24 @@ impl Machine {
         self.server.map(|_| self.slots[self.slots.len() - 1].task)
     }
 
+    /// All that decides about the future beside `now`, in numbers relative to it.
+    pub(super) fn state(&self, now: u64) -> Vec<u64> {
+        let of = |slot: &Slot| {
+            let Progress { x, y } = slot.progress;
+            [slot.deadline.wrapping_sub(now), slot.left, u64::from(x) << 16 | u64::from(y)]
+        };
+        self.slots.iter().flat_map(of).collect()
+    }
+
+    /// A task whose window has been violated.
+    pub(super) fn first_violated(&self) -> Option<TaskIndex> {
+        let violated = |slot: &&Slot| slot.statistics.violations > 0 && !self.is_server(slot.rank as usize);
+        if self.violations == 0 {
+            return None;
+        }
+        self.slots.iter().find(violated).map(|slot| self.index(slot.rank as usize))
+    }
+
     pub(super) fn rank(&self, task: TaskIndex) -> usize {
         self.ranks[task.0] as usize
     }
@@ -271,7 +292,7 @@ impl Machine {
         }
         while let Some(rank) = self.overdue(now) {
             self.retune(rank);
-            self.slots[rank].lost();
+            self.violations += u64::from(self.slots[rank].lost());
             self.place(rank);
         }
     }
@@ -339,12 +360,12 @@ impl Machine {
 
 /// The tightest window of all, and the share that is left over.
 pub(super) fn server_task(tasks: &[Task], rest: Rest, service: u64) -> Task {
-    let longest = tasks.iter().map(|task| task.window.y()).max().unwrap_or(0);
+    let longest = tasks.iter().map(|task| task.window.y).max().unwrap_or(0);
     Task {
         arrival: 0,
         period: rest.period_for(service),
         service,
-        window: Window::tighter_than(longest),
+        window: Span { x: 0, y: longest + 1 },
         work_conserving: false,
         network: 0,
     }

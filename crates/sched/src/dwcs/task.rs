@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::window::{Progress, Window};
+use qfabric_types::Window;
+
+use super::window::{Progress, Span};
 
 /// Arrivals and periods end below this, so that no sum of two times overflows.
 pub const MAX_TIME: u64 = 1 << 61;
@@ -17,7 +19,7 @@ pub struct Task {
     pub(super) arrival: u64,
     pub(super) period: u64,
     pub(super) service: u64,
-    pub(super) window: Window,
+    pub(super) window: Span,
     pub(super) work_conserving: bool,
     pub(super) network: u8,
 }
@@ -78,7 +80,7 @@ impl Task {
             (_, 0) => Err(BadTask::NoService),
             (period, service) if service > period => Err(BadTask::ServiceAbovePeriod { service, period }),
             (period, _) if period > MAX_TIME => Err(BadTask::TooLate { time: period }),
-            _ => Ok(Task { arrival: 0, period, service, window, work_conserving: false, network: 0 }),
+            _ => Ok(Task { arrival: 0, period, service, window: window.into(), work_conserving: false, network: 0 }),
         }
     }
 
@@ -115,9 +117,9 @@ impl Task {
     pub fn service(&self) -> u64 {
         self.service
     }
-    /// x/y.
-    pub fn window(&self) -> Window {
-        self.window
+    /// x/y. The task server's y is one above the largest of its machine.
+    pub fn window(&self) -> (u16, u16) {
+        (self.window.x, self.window.y)
     }
 }
 
@@ -197,11 +199,13 @@ impl Slot {
         self.next_period();
     }
 
-    /// Rule b, and the next period. Service of a part is lost.
-    pub fn lost(&mut self) {
+    /// Rule b, and the next period. Service of a part is lost. Returns whether that violates the window.
+    pub fn lost(&mut self) -> bool {
+        let violated = self.progress.lost(self.task.window);
         self.statistics.missed += 1;
-        self.statistics.violations += u64::from(self.progress.lost(self.task.window));
+        self.statistics.violations += u64::from(violated);
         self.next_period();
+        violated
     }
 
     fn next_period(&mut self) {

@@ -27,7 +27,7 @@ impl Utilization {
     /// U = Σ(1 − x/y)·C/T: below which no schedule can keep the windows.
     pub fn of_windows(tasks: &[Task]) -> Self {
         let part = |task: &Task| {
-            let (x, y) = (u128::from(task.window.x()), u128::from(task.window.y()));
+            let (x, y) = (u128::from(task.window.x), u128::from(task.window.y));
             Fraction::new((y - x) * u128::from(task.service), y * u128::from(task.period))
         };
         Self::sum(tasks.iter().map(part))
@@ -109,7 +109,8 @@ fn gcd(a: u128, b: u128) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::window::Window;
+    use qfabric_types::Window;
+
     use super::*;
 
     fn task(period: u64, service: u64, x: u64, y: u64) -> Task {

@@ -1,72 +1,20 @@
 //! Windows x/y and how they tighten and relax: rules a and b of 000 §2.4.1.
 
-use std::fmt;
+use qfabric_types::Window;
 
-/// The largest denominator a user may ask for.
-pub const MAX_PERIODS: u16 = 255;
 /// Where y' stops growing while a task is violated again and again.
 const Y_BOUND: u16 = u16::MAX;
 
-/// x/y: of any y periods, x may be lost.
+/// x/y of a task, or of the task server, whose y may be one above all that a user may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
-    x: u16,
-    y: u16,
+pub(super) struct Span {
+    pub x: u16,
+    pub y: u16,
 }
 
-/// No window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadWindow {
-    /// What was asked for.
-    pub x: u64,
-    /// Of how many.
-    pub y: u64,
-}
-
-impl fmt::Display for BadWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BadWindow { x, y } = self;
-        match *y {
-            0 => write!(f, "window {x}/0 has no periods; y is at least 1: 0/1 loses none"),
-            y if y > MAX_PERIODS.into() => {
-                write!(f, "window {x}/{y} is longer than {MAX_PERIODS} periods; shorten x/y in proportion")
-            }
-            y => write!(f, "window {x}/{y} may lose every period; x is below y: at most {}/{y}", y - 1),
-        }
-    }
-}
-
-impl std::error::Error for BadWindow {}
-
-impl Window {
-    /// No period may be lost.
-    pub const HARD: Window = Window { x: 0, y: 1 };
-
-    /// # Errors
-    /// Where y is 0 or above 255, or x is not below y.
-    pub fn new(x: u64, y: u64) -> Result<Self, BadWindow> {
-        if x < y && y <= MAX_PERIODS.into() { Ok(Window { x: x as u16, y: y as u16 }) } else { Err(BadWindow { x, y }) }
-    }
-
-    /// The tightest beside windows of at most `y` periods (rule 5): 0/(y + 1).
-    pub(super) fn tighter_than(y: u16) -> Self {
-        Window { x: 0, y: y + 1 }
-    }
-
-    /// How many may be lost.
-    pub const fn x(self) -> u16 {
-        self.x
-    }
-
-    /// Of how many.
-    pub const fn y(self) -> u16 {
-        self.y
-    }
-}
-
-impl fmt::Display for Window {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.x, self.y)
+impl From<Window> for Span {
+    fn from(window: Window) -> Self {
+        Span { x: window.x().into(), y: window.y().into() }
     }
 }
 
@@ -81,12 +29,12 @@ pub struct Progress {
 
 impl Progress {
     /// The beginning of `window`.
-    pub const fn start(window: Window) -> Self {
+    pub(super) const fn start(window: Span) -> Self {
         Progress { x: window.x, y: window.y }
     }
 
     /// Rule a: the period was served.
-    pub fn served(&mut self, window: Window) {
+    pub(super) fn served(&mut self, window: Span) {
         if self.y > self.x {
             self.y -= 1;
         } else {
@@ -97,7 +45,7 @@ impl Progress {
     }
 
     /// Rule b: the period was lost. Returns whether that violates the window.
-    pub fn lost(&mut self, window: Window) -> bool {
+    pub(super) fn lost(&mut self, window: Span) -> bool {
         if self.x == 0 {
             self.y = self.y.saturating_add(1);
             return true;
@@ -108,7 +56,7 @@ impl Progress {
         false
     }
 
-    fn restart_at_end(&mut self, window: Window) {
+    fn restart_at_end(&mut self, window: Span) {
         if self.x == 0 && self.y == 0 {
             *self = Progress::start(window);
         }
@@ -135,8 +83,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn window(x: u64, y: u64) -> Window {
-        Window::new(x, y).unwrap()
+    fn window(x: u16, y: u16) -> Span {
+        Span { x, y }
     }
 
     #[test]
@@ -177,14 +125,6 @@ mod tests {
         let mut p = Progress::start(w);
         (0..100_000).for_each(|_| assert!(p.lost(w)));
         assert_eq!(p.y, u16::MAX);
-    }
-
-    #[test]
-    fn no_window_is_refused_with_its_numbers_and_the_remedy() {
-        for (x, y, said) in [(3, 0, "at least 1"), (2, 2, "at most 1/2"), (1, 300, "longer than 255")] {
-            let error = Window::new(x, y).unwrap_err().to_string();
-            assert!(error.contains(said) && error.contains(&format!("{x}/{y}")), "{error}");
-        }
     }
 
     /// Table 1 as it is printed, with crossed products.

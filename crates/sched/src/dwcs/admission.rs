@@ -1,0 +1,241 @@
+//! Whether a set of tasks can be promised that no window is ever violated.
+//!
+//! U = Σ(1 − x/y)·C/T at most the capacity is *necessary*: the windows alone ask for that much. It is not sufficient
+//! (0010 has counterexamples). What is, in the order in which it is tried:
+//!
+//! 1. ΣC/T at most the capacity: earliest deadline first then serves every period, and windows only break ties;
+//! 2. all C = k, all T = nk with one n, all arriving together: West's theorem (000 §2.4.1 (b));
+//! 3. an exact simulation that comes back to a state it was in before, without a violation on the way.
+//!
+//! 1 holds whatever tasks block and wake; 2 and 3 are about tasks that always want their service and begin as said.
+//! A capacity below one processor is modelled in 3 by services that are longer in proportion, rounded up.
+
+use std::fmt;
+
+use qfabric_types::Share;
+
+use super::machine::{Machine, server_task};
+use super::order::Policy;
+use super::task::{MAX_TIME, Task, TaskIndex};
+use super::utilization::Utilization;
+
+/// Decisions after which a simulation is given up: some ten milliseconds.
+const MAX_DECISIONS: u64 = 1 << 18;
+
+/// Why no window can be violated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Guarantee {
+    /// Every period of every task is served: ΣC/T fits.
+    EveryPeriod {
+        /// ΣC/T, in processors.
+        services: f64,
+    },
+    /// Equal services in equal periods: U fits.
+    Uniform {
+        /// U, in processors.
+        utilization: f64,
+    },
+    /// The schedule repeats without a violation.
+    Simulated {
+        /// U, in processors.
+        utilization: f64,
+        /// After how much time it repeats.
+        cycle: u64,
+    },
+}
+
+/// Why nothing is promised, and the numbers. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Refusal {
+    /// Why.
+    pub why: Why,
+    /// U = Σ(1 − x/y)·C/T, in processors.
+    pub utilization: f64,
+    /// ΣC/T, in processors.
+    pub services: f64,
+    /// What may be promised.
+    pub capacity: Share,
+}
+
+/// What stands against a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// U is above the capacity: no scheduler keeps these windows.
+    OverCommitted,
+    /// The simulation found a violation.
+    Violated {
+        /// Whose.
+        task: TaskIndex,
+        /// When, from the machine's beginning on.
+        at: u64,
+    },
+    /// A service is longer than its period on that part of a processor.
+    TooSlow {
+        /// Whose.
+        task: TaskIndex,
+    },
+    /// The task server's attributes change with the events, and ΣC/T leaves no room for all of them.
+    Changing,
+    /// The schedule did not repeat within the bound of the simulation.
+    Unproven {
+        /// Decisions that were simulated; 0 where the periods have no common multiple in reach.
+        decisions: u64,
+    },
+}
+
+impl Refusal {
+    fn new(why: Why, tasks: &[Task], capacity: Share) -> Self {
+        let (utilization, services) = (Utilization::of_windows(tasks), Utilization::of_services(tasks));
+        Refusal { why, utilization: utilization.as_f64(), services: services.as_f64(), capacity }
+    }
+
+    /// What would help, beside asking for less.
+    fn remedy(&self) -> &'static str {
+        match self.why {
+            Why::OverCommitted => "lengthen periods, shorten services, or allow more losses",
+            Why::Violated { .. } => "give all the same service and period, or allow it more losses",
+            Why::TooSlow { .. } => "shorten its service or lengthen its period",
+            Why::Changing => "give all a service of 1, or leave the task server out",
+            Why::Unproven { .. } => "choose periods that divide each other",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refusal { why, utilization, services, capacity } = self;
+        write!(f, "U = Σ(1 − x/y)·C/T = {utilization:.4} CPU, ΣC/T = {services:.4} CPU, {capacity} may be promised: ")?;
+        match why {
+            Why::OverCommitted => write!(f, "no schedule keeps these windows")?,
+            Why::Violated { task, at } => write!(f, "task {} would violate its window at time {at}", task.0)?,
+            Why::TooSlow { task } => write!(f, "task {} cannot be served within its period", task.0)?,
+            Why::Changing => write!(f, "the task server changes with the events, and nothing is proven")?,
+            Why::Unproven { decisions } => {
+                write!(f, "the schedule does not repeat within {decisions} decisions, and nothing is proven")?;
+            }
+        }
+        write!(f, "; {}, or bring ΣC/T down to {capacity}", self.remedy())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Whether no window of `tasks`, in the order of their ids, can be violated on a processor of which `capacity` is
+/// theirs.
+///
+/// # Errors
+/// [`Refusal`] with the numbers and what would help.
+pub fn admit(tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
+    let (utilization, services) = (Utilization::of_windows(tasks), Utilization::of_services(tasks));
+    if services.fits(capacity) {
+        return Ok(Guarantee::EveryPeriod { services: services.as_f64() });
+    }
+    if !utilization.fits(capacity) {
+        return Err(Refusal::new(Why::OverCommitted, tasks, capacity));
+    }
+    if capacity == Share::ONE && is_uniform(tasks) {
+        return Ok(Guarantee::Uniform { utilization: utilization.as_f64() });
+    }
+    let slowed = slowed(tasks, capacity)?;
+    prove(Machine::new(&slowed, Policy::Dwcs), tasks, capacity)
+}
+
+/// The same with the task server of rule 5 beside them.
+///
+/// Its attributes follow the events, which no simulation knows. So it is promised where ΣC/T with its largest share
+/// fits, or where all services are 1 and it is always the same.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn admit_with_task_server(tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
+    let alone = admit(tasks, capacity)?;
+    let Some(rest) = Utilization::of_windows(tasks).rest(capacity) else { return Ok(alone) };
+    let with = |service: u64| [tasks, &[server_task(tasks, rest, service)]].concat();
+    let fits = |service: u64| Utilization::of_services(&with(service)).fits(capacity);
+    let mut services = tasks.iter().map(|task| task.service).chain([1]);
+    if services.clone().all(fits) {
+        return Ok(alone);
+    }
+    if capacity != Share::ONE || services.any(|service| service != 1) {
+        return Err(Refusal::new(Why::Changing, tasks, capacity));
+    }
+    prove(Machine::new(tasks, Policy::Dwcs).with_task_server(capacity), &with(1), capacity)
+}
+
+/// All C = k, all T = nk, all at once.
+fn is_uniform(tasks: &[Task]) -> bool {
+    let like = |a: &Task, b: &Task| (a.period, a.service, a.arrival) == (b.period, b.service, b.arrival);
+    tasks.iter().all(|task| like(task, &tasks[0]) && task.period % task.service == 0)
+}
+
+/// As they are on a processor of which only `capacity` is there.
+fn slowed(tasks: &[Task], capacity: Share) -> Result<Vec<Task>, Refusal> {
+    let slowed = |(index, task): (usize, &Task)| {
+        let service = (u128::from(task.service) * 1_000_000).div_ceil(capacity.ppm().max(1).into());
+        let why = Why::TooSlow { task: TaskIndex(index) };
+        let refusal = || Refusal::new(why, tasks, capacity);
+        (service <= task.period.into()).then_some(Task { service: service as u64, ..*task }).ok_or_else(refusal)
+    };
+    tasks.iter().enumerate().map(slowed).collect()
+}
+
+/// Runs `machine` until its state at a multiple of all periods is one it had before.
+fn prove(mut machine: Machine, tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
+    let refused = |why| Refusal::new(why, tasks, capacity);
+    let common = common_multiple(tasks).ok_or_else(|| refused(Why::Unproven { decisions: 0 }))?;
+    let last_arrival = tasks.iter().map(Task::arrival).max().unwrap_or(0);
+    let mut next = last_arrival.next_multiple_of(common).max(common);
+    let mut seen = Seen::default();
+    for _ in 0..MAX_DECISIONS {
+        if machine.now() == next {
+            if let Some(cycle) = seen.again(next, machine.state(next)) {
+                return Ok(Guarantee::Simulated { utilization: Utilization::of_windows(tasks).as_f64(), cycle });
+            }
+            next += common;
+        }
+        let decision = machine.decide(machine.now());
+        if let Some(task) = machine.first_violated() {
+            return Err(refused(Why::Violated { task, at: machine.now() }));
+        }
+        machine.account(&decision, machine.horizon(&decision).min(next - machine.now()));
+    }
+    Err(refused(Why::Unproven { decisions: MAX_DECISIONS }))
+}
+
+/// The hyper-period; `None` where there will be no two of them in the time a simulation has.
+fn common_multiple(tasks: &[Task]) -> Option<u64> {
+    let gcd = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let multiple = |all: u64, task: &Task| all.checked_mul(task.period / gcd(all, task.period));
+    tasks.iter().try_fold(1, multiple).filter(|&all| all <= MAX_TIME / MAX_DECISIONS)
+}
+
+/// Brent's way to find a repetition with one state in memory: the one at the last power of two.
+#[derive(Default)]
+struct Seen {
+    kept: Option<(u64, Vec<u64>)>,
+    left: u64,
+    power: u64,
+}
+
+impl Seen {
+    /// How long ago `state` was the same; each multiple of the periods is told of once, in order.
+    fn again(&mut self, now: u64, state: Vec<u64>) -> Option<u64> {
+        if let Some((then, kept)) = &self.kept
+            && *kept == state
+        {
+            return Some(now - then);
+        }
+        if self.left == 0 {
+            self.power = (2 * self.power).max(1);
+            self.left = self.power;
+            self.kept = Some((now, state));
+        }
+        self.left -= 1;
+        None
+    }
+}
