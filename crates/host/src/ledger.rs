@@ -87,13 +87,13 @@ impl Ledger {
     }
 
     /// The most that `thread` could hold on a place. While others hold more there than there is room, since a
-    /// promise came and they have not shrunk yet, that is what it holds already.
+    /// promise came and they have not shrunk yet, that is what is in force for it.
     fn most_on(&self, place: usize, thread: &Thread) -> u64 {
         let Books { room, loose, .. } = self.cpus[place];
         let here = thread.place == Some(place);
         let others = loose - if here { thread.loose() } else { 0 };
         match others > room {
-            true if here => thread.booked,
+            true if here => millionths(thread.applied),
             true => 0,
             false => room - others + thread.promised,
         }
