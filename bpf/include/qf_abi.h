@@ -24,6 +24,12 @@
 /* No deadline. */
 #define QF_NEVER 0xffffffffffffffffULL
 
+/* Periods and arrivals: T < 2^32 and a < 2^61, so that no product of two periods and no sum of times overflows. */
+#define QF_PERIOD_MAX 0xffffffffULL
+#define QF_ARRIVAL_MAX (1ULL << 61)
+/* Events that wait on one CPU; the next one is refused and counted. Number 0 is none. */
+#define QF_EVENTS 256
+
 /* What a server may have beyond its budget. */
 enum qf_mode {
 	/* Nothing: it waits for its next period. */
@@ -34,29 +40,89 @@ enum qf_mode {
 	QF_MODE_RECLAIM = 2,
 };
 
-/* One server: what it was promised, where it stands, what it has got. */
-struct qf_server {
-	/* What Table 1 compares, in its order: deadline d; rank of x'/y' (qf_rank()); arrival. */
-	__u64 deadline_ns;
-	__u64 rank;
-	__u64 arrival_ns;
-	/* Service left in this period. */
-	__u64 remaining_ns;
-	/* T and C. */
+/* Table 5: what the CPU's scheduler knows of the network device. */
+enum qf_network {
+	/* Nothing: Table 1. */
+	QF_NETWORK_UNKNOWN = 0,
+	/* Nothing waits for it: the lowest probability of network activity first. */
+	QF_NETWORK_IDLE = 1,
+	/* Packets wait: the highest first, so that more join the burst. */
+	QF_NETWORK_BUSY = 2,
+};
+
+/* What is asked of a server. */
+#define QF_ASK_WORK_CONSERVING 0x1
+/* After a deadline has passed while it wanted nothing, its periods stay on their grid (else they begin anew). */
+#define QF_ASK_ALIGNED 0x2
+/* It wants service from the beginning; without it, from its first wake-up. */
+#define QF_ASK_READY 0x4
+/* Its time is that of everybody without a server (qf_pick says when). One for each CPU. */
+#define QF_ASK_BEST_EFFORT 0x8
+/* It is rule 5's pseudo task: C and T come from the events that wait and from rest_num/rest_den. One for each CPU. */
+#define QF_ASK_TASK_SERVER 0x10
+#define QF_ASK_ALL 0x1f
+
+struct qf_config {
+	/* T and C; when its first period begins. */
 	__u64 period_ns;
 	__u64 service_ns;
-	/* x' and y', x and y. */
-	__u16 x_now;
-	__u16 y_now;
-	__u8 x;
-	__u8 y;
+	__u64 arrival_ns;
+	/* x and y. */
+	__u16 x;
+	__u16 y;
 	/* enum qf_mode */
 	__u8 mode;
 	/* Table 5: probability of network activity, 0 to 255. */
 	__u8 network;
-	/* QF_SERVER_... */
-	__u32 flags;
+	__u16 reserved;
+	/* QF_ASK_... */
+	__u32 ask;
+	/* The task server's U_r as a fraction, 0 < num <= den. */
+	__u32 rest_num;
+	__u32 rest_den;
+	__u32 reserved2;
+};
+QF_ASSERT_SIZE(qf_config, 48);
+
+/* A server's state. */
+#define QF_IS_ACTIVE 0x1
+/* It wants service. */
+#define QF_IS_READY 0x2
+/* It blocked within a period whose C it had not had yet. */
+#define QF_IS_OWED 0x4
+/* Its period is counted as served already and was opened again by a larger budget. */
+#define QF_IS_COUNTED 0x8
+/* Its budget ran out in the period that ends at its release. */
+#define QF_IS_EXHAUSTED 0x10
+
+/* One server: where it stands, what it was promised, what it has got. The trees of its CPU compare the first part. */
+struct qf_server {
+	/* What Table 1 and 5 compare, in this order: d; probability of network activity and x'/y' (qf_rank()); who came
+	 * first (then the lower slot). */
+	__u64 deadline_ns;
+	__u64 rank;
+	__u64 came_ns;
+	/* When its period begins, or began. */
+	__u64 release_ns;
+	/* The first event that waits for it: its deadline, and how many were raised before it. */
+	__u64 event_deadline_ns;
+	__u64 event_number;
+	/* Service left in the period that ends at d; taken beyond C, to be paid back. */
+	__u64 left_ns;
+	__u64 debt_ns;
+
+	/* x' and y'. */
+	__u16 x_now;
+	__u16 y_now;
+	/* QF_IS_... */
+	__u32 state;
+	/* List of its events, by number in the CPU's pool. */
+	__u16 event_head;
+	__u16 event_tail;
 	__u32 cpu;
+	/* What was asked for; change it with qf_change() only. */
+	struct qf_config config;
+
 	/* Counted from the server's beginning: periods served, missed, missed against the window. */
 	__u64 served;
 	__u64 missed;
@@ -64,7 +130,123 @@ struct qf_server {
 	/* Time given within the budget, and beyond it. */
 	__u64 used_ns;
 	__u64 extra_ns;
+	/* Events brought to it, by rule 1 to 5; dropped after their deadline; refused because too many waited. */
+	__u64 events[5];
+	__u64 events_late;
+	__u64 events_refused;
+	/* Times that its budget ran out; jobs that ended. */
+	__u64 exhausted;
+	__u64 jobs;
+	/* CPU time of the running job, and of the last one; when the running one was released. */
+	__u64 job_used_ns;
+	__u64 last_job_ns;
+	__u64 job_release_ns;
+	/* Free for the scheduler around the machine. */
+	__u64 own[7];
 };
-QF_ASSERT_SIZE(qf_server, 104);
+QF_ASSERT_SIZE(qf_server, 320);
+
+/* Who runs. */
+enum qf_kind {
+	/* Nobody wants to. */
+	QF_KIND_IDLE = 0,
+	/* Those without a server; in the time of the slot with QF_ASK_BEST_EFFORT where `slot` names it. */
+	QF_KIND_BEST_EFFORT = 1,
+	/* A server, in a period that it was not served in yet. */
+	QF_KIND_REGULAR = 2,
+	/* A server, beside its periods: neither its window nor its deadline moves. */
+	QF_KIND_EXTRA = 3,
+};
+
+struct qf_decision {
+	/* When it ends at the latest, unless something happens from outside. */
+	__u64 until_ns;
+	/* Number of the event that was delivered, where `rule` is not 0. */
+	__u64 event_number;
+	__u32 slot;
+	/* The task server, where DWCS had chosen it: charged beside `slot`. */
+	__u32 task_server;
+	/* enum qf_kind; rule 1 to 5 that brought an event to `slot`. */
+	__u32 kind;
+	__u32 rule;
+};
+QF_ASSERT_SIZE(qf_decision, 32);
+
+/* What a CPU's machine counts. */
+struct qf_cpu_counts {
+	__u64 decisions;
+	/* Periods lost, releases. */
+	__u64 turnovers;
+	__u64 releases;
+	/* Events delivered by rule 1 to 5; dropped late; refused. */
+	__u64 events[5];
+	__u64 events_late;
+	__u64 events_refused;
+};
+QF_ASSERT_SIZE(qf_cpu_counts, 80);
+
+/* How tests drive a machine (bpf/test/machine.bpf.c). */
+enum qf_test_op {
+	QF_TEST_ADD = 1,
+	QF_TEST_REMOVE,
+	QF_TEST_CHANGE,
+	QF_TEST_WAKE,
+	QF_TEST_BLOCK,
+	QF_TEST_JOB_END,
+	QF_TEST_RAISE,
+	QF_TEST_NETWORK,
+	QF_TEST_LEAVE,
+	QF_TEST_ENTER,
+	QF_TEST_CPU,
+};
+
+struct qf_test_call {
+	__u32 op;
+	__u32 cpu;
+	__u64 now_ns;
+	/* Of QF_TEST_BLOCK: whether a job ends; of QF_TEST_RAISE: the deadline; of the last ones: the value. */
+	__u64 argument;
+	__u32 slot;
+	__u32 padding;
+	struct qf_config config;
+};
+QF_ASSERT_SIZE(qf_test_call, 80);
+
+struct qf_test_decide {
+	__u64 now_ns;
+	/* What ran since the last decision: accounted for as that said. */
+	__u64 used_ns;
+	__u32 cpu;
+	__u32 best_effort;
+	__u32 peek;
+	__u32 pending;
+	struct qf_decision decision;
+	struct qf_cpu_counts counts;
+};
+QF_ASSERT_SIZE(qf_test_decide, 144);
+
+#define QF_TEST_TICKS 65536
+
+struct qf_test_tick {
+	__u16 slot;
+	__u8 kind;
+	__u8 rule;
+	__u32 task_server;
+};
+QF_ASSERT_SIZE(qf_test_tick, 8);
+
+struct qf_test_run {
+	__u64 now_ns;
+	__u64 step_ns;
+	__u32 ticks;
+	__u32 best_effort;
+	__u32 record;
+	__u32 done;
+	__u64 took_ns;
+};
+QF_ASSERT_SIZE(qf_test_run, 40);
+
+#include "qf_net.h"
+#include "qf_sched.h"
 
 #endif

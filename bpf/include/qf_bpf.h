@@ -33,6 +33,19 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 #define NULL ((void *)0)
+/* Answers, as the kernel numbers them. */
+#define EPERM 1
+#define ENOENT 2
+#define ESRCH 3
+#define EAGAIN 11
+#define ENOMEM 12
+#define EBUSY 16
+#define EEXIST 17
+#define EINVAL 22
+#define ENOSPC 28
+#define EDOM 33
+#define ERANGE 34
+
 #define U64_MAX 0xffffffffffffffffULL
 
 /* The kinds of maps in use, as the kernel numbers them (include/uapi/linux/bpf.h). */
@@ -99,20 +112,25 @@ struct bpf_iter_num {
 #define qf_member_exists(member) __builtin_preserve_field_info(member, 2)
 
 /* Small steps that must not become calls. */
-#define QF_INLINE static __always_inline
+#define QF_INLINE static __always_inline __attribute__((unused))
 /* Larger ones that are verified for each caller but stand in the program once. */
-#define QF_SUBPROGRAM static __attribute__((noinline))
+#define QF_SUBPROGRAM static __attribute__((noinline, unused))
 
 /* A value the compiler must not reason about: it would otherwise move the check that the verifier wants to see. */
 #define qf_opaque(value) asm volatile("" : "+r"(value))
 
 
-/* Leaves the loop when the kernel says that the program has run long enough: lets the verifier accept loops whose
- * bound it need not follow. Linux 6.9 and newer. */
+/* Goes to a label when the kernel says that the program has run long enough (millions of rounds): lets the verifier
+ * accept loops whose bound it need not follow. In bytes, because clang knows its name from 18 on. Linux 6.9. */
+#define qf_may_goto(label)                                                                                             \
+	asm volatile goto("1:.byte 0xe5; .byte 0; .long ((%l[" #label "] - 1b - 8) / 8) & 0xffff; .short 0" ::        \
+				  : : label)
+
+/* The same, leaving the loop it stands in. */
 #define qf_may_goto_break                                                                                              \
 	({                                                                                                             \
 		__label__ l_break, l_continue;                                                                         \
-		asm volatile goto("may_goto %l[l_break]" :: : : l_break);                                              \
+		qf_may_goto(l_break);                                                                                  \
 		goto l_continue;                                                                                       \
 	l_break:                                                                                                       \
 		break;                                                                                                 \

@@ -6,5 +6,10 @@ use crate::bpf::Plain;
 
 include!(concat!(env!("OUT_DIR"), "/abi.rs"));
 
-// SAFETY: integers only, and all padding is named (the header's rule).
-unsafe impl Plain for qf_server {}
+macro_rules! plain {
+    ($($record:ty),*) => { $(
+        // SAFETY: integers only, and all padding is named (the header's rule).
+        unsafe impl Plain for $record {}
+    )* };
+}
+plain!(qf_config, qf_server, qf_decision, qf_cpu_counts, qf_test_call, qf_test_decide, qf_test_tick, qf_test_run);

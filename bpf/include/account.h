@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Part of machine.h: periods that end, because they were served or because they were not. */
+#ifndef QF_ACCOUNT_H
+#define QF_ACCOUNT_H
+
+/* What a server has to pay back of time taken beyond C, before it gets more: at most all but one unit of C. */
+QF_INLINE void qf_refill(struct qf_server *s)
+{
+	__u64 left = s->config.service_ns, debt = s->debt_ns;
+	__u64 paid = debt < left ? debt : left - 1;
+
+	s->left_ns = left - paid;
+	s->debt_ns = debt - paid;
+}
+
+QF_INLINE void qf_next_period(struct qf_server *s)
+{
+	s->release_ns = s->deadline_ns;
+	s->deadline_ns += s->config.period_ns;
+	qf_refill(s);
+}
+
+/* Rule 5: the task server's next period is for the first event that waits. */
+QF_INLINE void qf_retune(struct qf_machine *m, __u32 slot)
+{
+	struct qf_config *config = &qf_server(slot)->config;
+	__u32 sink;
+	__u64 period;
+
+	if (!m->task_server || slot != m->task_server)
+		return;
+	sink = qf_tree_first(&m->sinks, m->height);
+	config->service_ns = sink ? qf_server(sink)->config.service_ns : 1;
+	period = (config->service_ns * config->rest_den + config->rest_num - 1) / config->rest_num;
+	config->period_ns = period > config->service_ns ? period : config->service_ns;
+}
+
+/* Rule a, once for each period. */
+QF_INLINE void qf_count_served(struct qf_server *s)
+{
+	if (!qf_is(s, QF_IS_COUNTED)) {
+		s->served++;
+		qf_rule_a(s);
+	}
+	s->state &= ~QF_IS_COUNTED;
+}
+
+/* The period was served. */
+QF_SUBPROGRAM int qf_served(struct qf_machine *m, __u32 slot)
+{
+	struct qf_server *s = qf_server(slot);
+
+	qf_retune(m, slot);
+	qf_count_served(s);
+	qf_next_period(s);
+	qf_place(m, slot);
+	return 0;
+}
+
+/* All periods that ended by now without their service. One that was opened again had been served. */
+QF_SUBPROGRAM int qf_lost(struct qf_machine *m, __u32 slot)
+{
+	struct qf_server *s = qf_server(slot);
+	__u64 late, periods = 1;
+
+	qf_retune(m, slot);
+	late = m->now_ns - s->deadline_ns;
+	if (late >= s->config.period_ns)
+		periods += late / s->config.period_ns;
+	s->release_ns = s->deadline_ns + (periods - 1) * s->config.period_ns;
+	s->deadline_ns = s->release_ns + s->config.period_ns;
+	m->counts.turnovers += periods;
+	qf_rule_b(s, qf_is(s, QF_IS_COUNTED) ? periods - 1 : periods);
+	s->state &= ~QF_IS_COUNTED;
+	qf_refill(s);
+	qf_place(m, slot);
+	return 0;
+}
+
+/* Releases, then turnovers, up to `now`. Time never runs backwards: CPUs' clocks may differ by a little. */
+QF_SUBPROGRAM int qf_bring_to(struct qf_machine *m, __u64 now)
+{
+	__u32 slot;
+
+	if (now > m->now_ns)
+		m->now_ns = now;
+	while ((slot = qf_tree_first(&m->waiting, m->height))) {
+		qf_may_goto_break;
+		if (qf_server(slot)->release_ns > m->now_ns)
+			break;
+		m->counts.releases++;
+		qf_place(m, slot);
+	}
+	while ((slot = qf_tree_first(&m->released, m->height))) {
+		qf_may_goto_break;
+		if (qf_server(slot)->deadline_ns > m->now_ns)
+			break;
+		qf_lost(m, slot);
+	}
+	return 0;
+}
+
+/* Charges regular service. What was taken beyond the budget is owed, up to C. */
+QF_SUBPROGRAM int qf_serve(struct qf_machine *m, __u32 slot, __u64 used)
+{
+	struct qf_server *s = qf_server(slot);
+	__u64 beyond;
+
+	s->used_ns += used;
+	if (used < s->left_ns) {
+		s->left_ns -= used;
+		return 0;
+	}
+	beyond = s->debt_ns + (used - s->left_ns);
+	s->debt_ns = beyond < s->config.service_ns ? beyond : s->config.service_ns;
+	s->exhausted++;
+	s->state |= QF_IS_EXHAUSTED;
+	return qf_served(m, slot);
+}
+
+/* Takes account of `used` time given as `d` said, up to `now`. */
+QF_SUBPROGRAM int qf_account(struct qf_machine *m, const struct qf_decision *d, __u64 used, __u64 now)
+{
+	if (now > m->now_ns)
+		m->now_ns = now;
+	if (d->slot) {
+		struct qf_server *s = qf_server(d->slot);
+
+		s->job_used_ns += used;
+		if (d->kind == QF_KIND_EXTRA)
+			s->extra_ns += used;
+		else
+			qf_serve(m, d->slot, used);
+	}
+	if (d->task_server)
+		qf_serve(m, d->task_server, used);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Part of machine.h: who runs, and until when that holds. */
+#ifndef QF_PICK_H
+#define QF_PICK_H
+
+QF_SUBPROGRAM int qf_wake(struct qf_machine *m, __u32 slot, __u64 now);
+QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 job_ends);
+
+/* Everybody without a server is a server's thread for the time reserved for them: its demand is whether any waits. */
+QF_INLINE void qf_best_effort_waits(struct qf_machine *m, __u64 now, __u32 waits)
+{
+	bool ready = qf_is(qf_server(m->best_effort), QF_IS_READY);
+
+	if (!m->best_effort || ready == !!waits)
+		return;
+	if (waits)
+		qf_wake(m, m->best_effort, now);
+	else
+		qf_block(m, m->best_effort, now, 0);
+}
+
+/* Nobody with a deadline. */
+QF_INLINE void qf_leave_over(struct qf_decision *d, __u32 best_effort_waits)
+{
+	d->slot = 0;
+	d->kind = best_effort_waits ? QF_KIND_BEST_EFFORT : QF_KIND_IDLE;
+}
+
+/* What DWCS chooses: the first of the released; else the first of the served that are work-conserving; else best
+ * effort. The task server never runs itself. */
+QF_INLINE void qf_choose(struct qf_machine *m, __u32 best_effort_waits, struct qf_decision *d)
+{
+	d->slot = qf_tree_first(&m->released, m->height);
+	d->kind = QF_KIND_REGULAR;
+	d->task_server = 0;
+	if (d->slot && d->slot == m->task_server) {
+		d->task_server = d->slot;
+		qf_leave_over(d, best_effort_waits);
+	} else if (!d->slot) {
+		d->slot = qf_tree_first(&m->surplus, m->height);
+		d->kind = QF_KIND_EXTRA;
+		if (!d->slot)
+			qf_leave_over(d, best_effort_waits);
+	}
+}
+
+/* Until a regular service's budget or period ends. */
+QF_INLINE __u64 qf_service_ends(__u32 slot, __u64 now)
+{
+	const struct qf_server *s = qf_server(slot);
+	__u64 end = now + s->left_ns;
+
+	return end < s->deadline_ns ? end : s->deadline_ns;
+}
+
+/* How long the decision holds when nothing happens from outside. An event buys one service time of its sink. */
+QF_INLINE __u64 qf_until(struct qf_machine *m, const struct qf_decision *d)
+{
+	__u32 next = qf_tree_first(&m->waiting, m->height);
+	__u64 now = m->now_ns, until = next ? qf_server(next)->release_ns : QF_NEVER, end = QF_NEVER;
+
+	if (d->slot && d->kind == QF_KIND_EXTRA && d->rule)
+		end = now + qf_server(d->slot)->config.service_ns;
+	else if (d->slot && d->kind != QF_KIND_EXTRA)
+		end = qf_service_ends(d->slot, now);
+	if (end < until)
+		until = end;
+	if (d->task_server && qf_service_ends(d->task_server, now) < until)
+		until = qf_service_ends(d->task_server, now);
+	return until > now ? until : now + 1;
+}
+
+QF_INLINE void qf_decide(struct qf_machine *m, __u64 now, __u32 best_effort_waits, struct qf_decision *d, __u32 deliver)
+{
+	d->rule = 0;
+	d->event_number = 0;
+	qf_bring_to(m, now);
+	qf_best_effort_waits(m, now, best_effort_waits);
+	qf_choose(m, best_effort_waits, d);
+	qf_revise(m, d, deliver);
+	d->until_ns = qf_until(m, d);
+	if (d->slot && d->slot == m->best_effort)
+		d->kind = QF_KIND_BEST_EFFORT;
+}
+
+/* The decision at `now`. `best_effort_waits`: somebody without a server wants to run. */
+QF_SUBPROGRAM int qf_pick(struct qf_machine *m, __u64 now, __u32 best_effort_waits, struct qf_decision *d)
+{
+	m->counts.decisions++;
+	qf_decide(m, now, best_effort_waits, d, 1);
+	return 0;
+}
+
+/* What qf_pick() would decide; only time passes. */
+QF_SUBPROGRAM int qf_peek(struct qf_machine *m, __u64 now, __u32 best_effort_waits, struct qf_decision *d)
+{
+	qf_decide(m, now, best_effort_waits, d, 0);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Part of machine.h: servers come, wake, block, end jobs, change and go. */
+#ifndef QF_SERVER_H
+#define QF_SERVER_H
+
+/* Whether that can be asked for. What comes from outside is checked here, whoever has checked it before. */
+QF_INLINE int qf_config_check(const struct qf_config *c)
+{
+	if (c->ask & ~QF_ASK_ALL || c->mode > QF_MODE_RECLAIM || c->reserved || c->reserved2)
+		return -EINVAL;
+	if (c->period_ns == 0 || c->period_ns > QF_PERIOD_MAX || c->arrival_ns > QF_ARRIVAL_MAX)
+		return -ERANGE;
+	if (c->service_ns == 0 || c->service_ns > c->period_ns)
+		return -ERANGE;
+	if (c->ask & QF_ASK_TASK_SERVER) {
+		if (c->rest_num == 0 || c->rest_num > c->rest_den)
+			return -EDOM;
+		return c->x == 0 && c->y >= 1 && c->y <= QF_WINDOW_MAX + 1 ? 0 : -EDOM;
+	}
+	return c->x < c->y && c->y <= QF_WINDOW_MAX ? 0 : -EDOM;
+}
+
+/* Mode and flag say the same; the task server comes last among equals. */
+QF_INLINE void qf_config_take(struct qf_server *s, const struct qf_config *c)
+{
+	s->config = *c;
+	if (c->mode == QF_MODE_RECLAIM)
+		s->config.ask |= QF_ASK_WORK_CONSERVING;
+	s->came_ns = c->ask & QF_ASK_TASK_SERVER ? QF_NEVER : c->arrival_ns;
+}
+
+/* Makes a server that no CPU has yet. */
+QF_INLINE void qf_server_init(struct qf_server *s, const struct qf_config *c)
+{
+	__builtin_memset(s, 0, sizeof(*s));
+	qf_config_take(s, c);
+	qf_window_restart(s);
+	s->release_ns = c->arrival_ns;
+	s->deadline_ns = c->arrival_ns + c->period_ns;
+	s->left_ns = c->service_ns;
+	s->state = QF_IS_ACTIVE | (c->ask & QF_ASK_READY ? QF_IS_READY : 0);
+}
+
+/* Gives a server to this CPU. */
+QF_SUBPROGRAM int qf_enter(struct qf_machine *m, __u32 slot)
+{
+	struct qf_server *s = qf_server(slot);
+
+	for (__u32 level = 0; level < QF_LEVELS; level++) {
+		if (QF_SLOT(slot) >> (m->height & 15) == 0)
+			break;
+		qf_tree_grow(&m->released, m->height);
+		qf_tree_grow(&m->waiting, m->height);
+		qf_tree_grow(&m->surplus, m->height);
+		qf_tree_grow(&m->sinks, m->height);
+		m->height++;
+	}
+	s->cpu = m->cpu;
+	if (qf_asks(s, QF_ASK_TASK_SERVER)) {
+		m->task_server = QF_SLOT(slot);
+		qf_retune(m, m->task_server);
+		s->deadline_ns = s->release_ns + s->config.period_ns;
+		s->left_ns = s->config.service_ns;
+	}
+	if (qf_asks(s, QF_ASK_BEST_EFFORT))
+		m->best_effort = QF_SLOT(slot);
+	return qf_place(m, slot);
+}
+
+/* Takes a server from this CPU, without its events; qf_enter() gives it to another one. */
+QF_SUBPROGRAM int qf_leave(struct qf_machine *m, __u32 slot)
+{
+	struct qf_server *s = qf_server(slot);
+
+	while (s->event_head) {
+		qf_may_goto_break;
+		s->events_late++;
+		m->counts.events_late++;
+		qf_event_pop(m, slot);
+	}
+	if (m->task_server == QF_SLOT(slot))
+		m->task_server = 0;
+	if (m->best_effort == QF_SLOT(slot))
+		m->best_effort = 0;
+	s->state &= ~QF_IS_READY;
+	return qf_place(m, slot);
+}
+
+/* A new server on this CPU. -EBUSY: the slot is in use, or the CPU has such a server; -ENOENT: no such slot; else as
+ * qf_config_check(). */
+QF_SUBPROGRAM int qf_add(struct qf_machine *m, __u32 slot, const struct qf_config *c)
+{
+	int error = qf_config_check(c);
+
+	if (error)
+		return error;
+	if (slot == 0 || slot >= QF_SLOTS)
+		return -ENOENT;
+	if (qf_is(qf_server(slot), QF_IS_ACTIVE))
+		return -EBUSY;
+	if ((c->ask & QF_ASK_TASK_SERVER && m->task_server) || (c->ask & QF_ASK_BEST_EFFORT && m->best_effort))
+		return -EBUSY;
+	qf_server_init(qf_server(slot), c);
+	return qf_enter(m, slot);
+}
+
+/* Whether this CPU has that server. */
+QF_INLINE bool qf_has(const struct qf_machine *m, __u32 slot)
+{
+	return slot && slot < QF_SLOTS && qf_is(qf_server(slot), QF_IS_ACTIVE) && qf_server(slot)->cpu == m->cpu;
+}
+
+QF_SUBPROGRAM int qf_remove(struct qf_machine *m, __u32 slot)
+{
+	if (!qf_has(m, slot))
+		return -ENOENT;
+	qf_leave(m, slot);
+	qf_server(slot)->state = 0;
+	return 0;
+}
+
+/* The CBS test: what is left may be had until d without taking more than C/T of the time. */
+QF_INLINE bool qf_keeps_its_period(const struct qf_server *s, __u64 now)
+{
+	__u64 time = s->deadline_ns - now;
+
+	if (s->deadline_ns <= now)
+		return false;
+	return time >= s->config.period_ns || s->left_ns * s->config.period_ns <= time * s->config.service_ns;
+}
+
+/* A period that ended blocked, or is given up, counts as served: it asked for no more. */
+QF_INLINE void qf_close(struct qf_server *s)
+{
+	if (qf_is(s, QF_IS_OWED))
+		qf_count_served(s);
+	s->state &= ~(QF_IS_OWED | QF_IS_COUNTED);
+}
+
+/* On the grid of its periods, with the part of C that the rest of the period pays for. */
+QF_INLINE void qf_wake_aligned(struct qf_server *s, __u64 now)
+{
+	__u64 period = s->config.period_ns ?: 1, pays;
+
+	if (s->deadline_ns <= now) {
+		qf_close(s);
+		s->deadline_ns += ((now - s->deadline_ns) / period + 1) * period;
+		s->release_ns = s->deadline_ns - period;
+		qf_refill(s);
+	}
+	pays = s->deadline_ns - now >= period ? s->config.service_ns
+					      : (s->deadline_ns - now) * s->config.service_ns / period;
+	if (pays < s->left_ns)
+		s->left_ns = pays;
+	if (s->left_ns == 0) {
+		qf_close(s);
+		qf_next_period(s);
+	}
+}
+
+/* The server wants service again. It keeps its period where the rest of it pays for what is left of C; else a new one
+ * begins, now or on its grid, and the old one counts as served. */
+QF_SUBPROGRAM int qf_wake(struct qf_machine *m, __u32 slot, __u64 now)
+{
+	struct qf_server *s = qf_server(slot);
+
+	qf_bring_to(m, now);
+	if (qf_is(s, QF_IS_READY) || !qf_is(s, QF_IS_ACTIVE))
+		return 0;
+	now = m->now_ns;
+	if (!qf_keeps_its_period(s, now)) {
+		if (qf_asks(s, QF_ASK_ALIGNED)) {
+			qf_wake_aligned(s, now);
+		} else {
+			qf_close(s);
+			s->release_ns = now;
+			s->deadline_ns = now + s->config.period_ns;
+			qf_refill(s);
+		}
+	}
+	s->state = (s->state & ~(QF_IS_OWED | QF_IS_EXHAUSTED)) | QF_IS_READY;
+	if (!s->job_release_ns)
+		s->job_release_ns = now;
+	return qf_place(m, slot);
+}
+
+/* Remembers what the job took; the next one begins with its release or its wake-up. */
+QF_INLINE void qf_job_over(struct qf_server *s)
+{
+	s->jobs++;
+	s->last_job_ns = s->job_used_ns;
+	s->job_used_ns = 0;
+	s->job_release_ns = 0;
+}
+
+/* The server wants nothing from now on. `job_ends`: a job is over with that. */
+QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 job_ends)
+{
+	struct qf_server *s = qf_server(slot);
+
+	qf_bring_to(m, now);
+	if (!qf_is(s, QF_IS_READY))
+		return 0;
+	if (s->release_ns <= m->now_ns)
+		s->state |= QF_IS_OWED;
+	s->state &= ~QF_IS_READY;
+	if (job_ends)
+		qf_job_over(s);
+	return qf_place(m, slot);
+}
+
+/* The job is over and its thread waits for the next period (sched_yield): the rest of the budget lapses. Beside its
+ * periods that is its end, no more. */
+QF_SUBPROGRAM int qf_job_end(struct qf_machine *m, __u32 slot, __u64 now)
+{
+	struct qf_server *s = qf_server(slot);
+
+	qf_bring_to(m, now);
+	if (!qf_is(s, QF_IS_READY))
+		return 0;
+	qf_job_over(s);
+	s->state &= ~QF_IS_EXHAUSTED;
+	return s->release_ns <= m->now_ns ? qf_served(m, slot) : 0;
+}
+
+/* Whether its budget ran out in the period that has not ended yet. */
+QF_INLINE bool qf_throttled(const struct qf_machine *m, const struct qf_server *s)
+{
+	return qf_is(s, QF_IS_EXHAUSTED) && s->release_ns > m->now_ns;
+}
+
+/* The budget of the running period moves with C, at once: a throttled server runs on, with a period that is counted
+ * already; one that has had more than its new budget is served. */
+QF_INLINE void qf_budget(struct qf_machine *m, __u32 slot, __u64 service)
+{
+	struct qf_server *s = qf_server(slot);
+	__u64 old = s->config.service_ns;
+
+	s->config.service_ns = service;
+	if (qf_throttled(m, s)) {
+		if (service <= old)
+			return;
+		s->deadline_ns = s->release_ns;
+		s->release_ns = s->deadline_ns - s->config.period_ns;
+		s->left_ns = service - old;
+		s->state |= QF_IS_COUNTED;
+	} else if (s->left_ns + service > old) {
+		s->left_ns += service - old;
+	} else {
+		s->left_ns = 0;
+	}
+}
+
+/* Changes what a server was promised: C at once, T from the current deadline on, the window from its beginning. Its
+ * arrival, and whether it is one of the special ones, stay. */
+QF_SUBPROGRAM int qf_change(struct qf_machine *m, __u32 slot, const struct qf_config *c, __u64 now)
+{
+	const __u32 kept = QF_ASK_READY | QF_ASK_BEST_EFFORT | QF_ASK_TASK_SERVER;
+	struct qf_server *s = qf_server(slot);
+	int error = qf_config_check(c);
+
+	if (error)
+		return error;
+	if (!qf_has(m, slot))
+		return -ENOENT;
+	if ((c->ask ^ s->config.ask) & (kept & ~QF_ASK_READY) || c->arrival_ns != s->config.arrival_ns)
+		return -EINVAL;
+	qf_bring_to(m, now);
+	qf_budget(m, slot, c->service_ns);
+	if (c->x != s->config.x || c->y != s->config.y) {
+		s->config.x = c->x;
+		s->config.y = c->y;
+		qf_window_restart(s);
+	}
+	qf_config_take(s, c);
+	if (s->release_ns > m->now_ns)
+		s->deadline_ns = s->release_ns + c->period_ns;
+	if (s->left_ns == 0 && s->release_ns <= m->now_ns) {
+		s->state &= ~QF_IS_OWED;
+		return qf_served(m, slot);
+	}
+	s->left_ns = s->left_ns ?: 1;
+	return qf_place(m, slot);
+}
+
+/* What Table 5 is to know of the network device. O(n), where it changed. */
+QF_SUBPROGRAM int qf_set_network(struct qf_machine *m, __u32 network)
+{
+	__u32 slot = qf_first_slot(m);
+
+	if (network > QF_NETWORK_BUSY)
+		return -EINVAL;
+	if (network == m->network)
+		return 0;
+	m->network = network;
+	while (slot < 1U << (m->height & 15)) {
+		qf_may_goto_break;
+		if (qf_has(m, slot))
+			qf_place(m, slot);
+		slot = qf_next_slot(slot);
+	}
+	return 0;
+}
+
+#endif

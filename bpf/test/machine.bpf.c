@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The machine by itself, on any kernel: what tests and benchmarks call. Each call takes the lock that a scheduler
+ * would hold, so that the verifier sees the machine as it will run.
+ */
+#include "machine.h"
+
+struct qf_test_cpu {
+	struct bpf_spin_lock lock;
+	__u32 padding;
+	struct qf_machine machine;
+	/* What the last decision was. */
+	struct qf_decision running;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct qf_test_cpu);
+} cpus SEC(".maps");
+
+struct qf_test_tick timeline[QF_TEST_TICKS] SEC(".bss.timeline");
+
+/* Everything that has no decision in it. */
+static __always_inline int command(struct qf_machine *m, const struct qf_test_call *c, const struct qf_config *config)
+{
+	switch (c->op) {
+	case QF_TEST_ADD:
+		return qf_add(m, c->slot, config);
+	case QF_TEST_REMOVE:
+		return qf_remove(m, c->slot);
+	case QF_TEST_CHANGE:
+		return qf_change(m, c->slot, config, c->now_ns);
+	case QF_TEST_WAKE:
+		return qf_wake(m, c->slot, c->now_ns);
+	case QF_TEST_BLOCK:
+		return qf_block(m, c->slot, c->now_ns, c->argument);
+	case QF_TEST_JOB_END:
+		return qf_job_end(m, c->slot, c->now_ns);
+	case QF_TEST_RAISE:
+		return qf_raise(m, c->slot, c->argument);
+	case QF_TEST_NETWORK:
+		return qf_set_network(m, c->argument);
+	case QF_TEST_LEAVE:
+		return qf_leave(m, c->slot);
+	case QF_TEST_ENTER:
+		return qf_enter(m, c->slot);
+	case QF_TEST_CPU:
+		m->cpu = c->argument;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+SEC("syscall")
+int call(struct qf_test_call *c)
+{
+	__u32 key = c->cpu & 1;
+	struct qf_test_cpu *cpu = bpf_map_lookup_elem(&cpus, &key);
+	struct qf_test_call copy = *c;
+	int answer;
+
+	if (!cpu)
+		return -ENOENT;
+	bpf_spin_lock(&cpu->lock);
+	answer = command(&cpu->machine, &copy, &copy.config);
+	bpf_spin_unlock(&cpu->lock);
+	return answer;
+}
+
+/* One decision, or what it would be; the account of what the last one gave comes first. */
+SEC("syscall")
+int decide(struct qf_test_decide *c)
+{
+	__u32 key = c->cpu & 1;
+	struct qf_test_cpu *cpu = bpf_map_lookup_elem(&cpus, &key);
+	__u64 now = c->now_ns, used = c->used_ns;
+	__u32 best_effort = c->best_effort, peek = c->peek;
+	struct qf_decision *d;
+
+	if (!cpu)
+		return -ENOENT;
+	d = &cpu->running;
+	bpf_spin_lock(&cpu->lock);
+	if (used)
+		qf_account(&cpu->machine, d, used, now);
+	if (peek)
+		qf_peek(&cpu->machine, now, best_effort, d);
+	else
+		qf_pick(&cpu->machine, now, best_effort, d);
+	bpf_spin_unlock(&cpu->lock);
+	c->decision = *d;
+	c->counts = cpu->machine.counts;
+	c->pending = cpu->machine.pending;
+	return 0;
+}
+
+/* `ticks` units of time from `now` on, each a decision and its account, into the timeline where that is asked for. */
+SEC("syscall")
+int run(struct qf_test_run *c)
+{
+	__u32 key = 0, ticks = c->ticks, at, record = c->record;
+	struct qf_test_cpu *cpu = bpf_map_lookup_elem(&cpus, &key);
+	__u64 now = c->now_ns, step = c->step_ns, begin = bpf_ktime_get_ns();
+	struct qf_decision *d;
+
+	if (!cpu)
+		return -ENOENT;
+	d = &cpu->running;
+	at = cpu->machine.zero;
+	while (at < ticks) {
+		qf_may_goto_break;
+		bpf_spin_lock(&cpu->lock);
+		qf_pick(&cpu->machine, now, c->best_effort, d);
+		now += step;
+		qf_account(&cpu->machine, d, step, now);
+		bpf_spin_unlock(&cpu->lock);
+		if (record) {
+			struct qf_test_tick *tick = &timeline[at & (QF_TEST_TICKS - 1)];
+
+			tick->slot = d->slot;
+			tick->kind = d->kind;
+			tick->rule = d->rule;
+			tick->task_server = !!d->task_server;
+		}
+		at++;
+		qf_opaque(at);
+	}
+	c->done = at;
+	c->took_ns = bpf_ktime_get_ns() - begin;
+	return 0;
+}
+
+QF_LICENSE;
