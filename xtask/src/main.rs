@@ -10,6 +10,7 @@ mod rooms;
 mod setup;
 mod test;
 mod tools;
+mod vm;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ struct Cli {
 enum Job {
     /// Install the system packages that are missing
     Setup,
-    /// All tests: Rust, the C example, the Python bindings
+    /// All tests: Rust, the C example, the Python bindings, the short run on a newer kernel
     Test,
     /// Real video at 25 fps under load, without and with Q-Fabric
     Demo {
@@ -60,11 +61,14 @@ enum Job {
     },
     /// Print how the rooms really depend on each other
     Rooms,
+    /// Other kernels in an emulated machine
+    #[command(subcommand)]
+    Vm(vm::Job),
 }
 
 fn main() -> ExitCode {
     match run(Cli::parse().job) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
@@ -72,13 +76,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(job: Job) -> Result<()> {
+fn run(job: Job) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies inside the workspace")?;
     let sh = Shell::new()?;
     sh.change_dir(root);
     match job {
         Job::Setup => setup::run(&sh),
-        Job::Test => test::run(&sh),
+        Job::Test => test::run(&sh, root),
         Job::Demo { args } => build::demo(&sh, &args),
         Job::Lint => check::lint(&sh),
         Job::Bench { short } => bench::run(&sh, short),
@@ -86,5 +90,7 @@ fn run(job: Job) -> Result<()> {
         Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {folder}")),
         Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),
         Job::Rooms => rooms::print(root),
+        Job::Vm(job) => return vm::run(&sh, root, job),
     }
+    .map(|()| ExitCode::SUCCESS)
 }

@@ -1,21 +1,22 @@
 //! All tests. Each runner prints its own lines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
 use crate::setup;
 use crate::tools::target;
+use crate::vm;
 
-/// Rust (with the C examples, which the C interface's own tests compile), then Python. A failure of the first
-/// does not hide the second.
-pub fn run(sh: &Shell) -> Result<()> {
+/// Rust (with the C examples, which the C interface's own tests compile), then Python, then the short run on a
+/// newer kernel. A failure of one does not hide the others.
+pub fn run(sh: &Shell, root: &Path) -> Result<()> {
     setup::run(sh)?;
     let rust = cmd!(sh, "cargo test --locked --workspace --exclude qfabric-python --no-fail-fast").run();
     let python = python(sh);
-    rust?;
-    python
+    let machine = vm::short(sh, root);
+    rust.map_err(Into::into).and(python).and(machine)
 }
 
 /// The bindings are built into a virtual environment of their own and tested there.

@@ -21,11 +21,18 @@ pub fn live_lock() -> File {
     file
 }
 
+/// Says in one line why a test does nothing here. In the test machine (`make vm-test`), which has what tests need,
+/// that is a failure.
+pub fn skip(why: &str) {
+    assert!(std::env::var_os("QFABRIC_VM").is_none(), "skipped in the test machine, where it must run: {why}");
+    eprintln!("skipped: {why}");
+}
+
 /// Whether this process may use SCHED_DEADLINE at all; says on standard error when a test is skipped for it.
 pub fn may_reserve() -> bool {
     let may = crate::capability::held(rustix::thread::CapabilitySet::SYS_NICE);
     if !may {
-        eprintln!("skipped: this test needs CAP_SYS_NICE");
+        skip("this test needs CAP_SYS_NICE");
     }
     may
 }

@@ -1,0 +1,174 @@
+//! The image: what lies in the machine's first file system, and the errand. Programs of the host come with their
+//! shared libraries and lie where they lie on the host, so that paths compiled into tests hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::BufWriter;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use qfabric_vm_init::{ERRAND, Errand};
+use xshell::{Shell, cmd};
+
+use super::cpio::Archive;
+use super::kernels::Kernel;
+use super::modules::Modules;
+
+/// Folders that are links on every merged system: `/bin/sh` and `/usr/bin/sh` are one file.
+const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
+
+/// The accounts that programs look up.
+const ACCOUNTS: [(&str, &str); 3] = [
+    ("etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"),
+    ("etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+    ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+];
+
+/// The transport of the port to the host; in Debian's cloud kernels they are built in.
+const OWN_MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
+
+/// What goes into the machine.
+pub struct Image<'a> {
+    sh: &'a Shell,
+    files: BTreeMap<String, PathBuf>,
+    links: BTreeMap<String, String>,
+    texts: BTreeMap<String, Vec<u8>>,
+    folders: BTreeSet<String>,
+}
+
+impl<'a> Image<'a> {
+    /// With the first process only.
+    pub fn new(sh: &'a Shell, init: &Path) -> Image<'a> {
+        let texts = ACCOUNTS.map(|(path, text)| (path.to_owned(), text.into()));
+        let links = MERGED.map(|folder| (folder.to_owned(), format!("usr/{folder}")));
+        let folders = ["proc", "sys", "dev", "tmp", "run", "out"].map(str::to_owned);
+        let files = BTreeMap::from([("init".to_owned(), init.to_owned())]);
+        Image { sh, files, links: links.into(), texts: texts.into(), folders: folders.into() }
+    }
+
+    /// A file of the host, at the same place or at `to`; a program brings its libraries, a folder its content.
+    pub fn add(&mut self, from: &Path, to: Option<&str>) -> Result<()> {
+        let from = std::path::absolute(from)?;
+        ensure!(from.exists(), "{} does not exist", from.display());
+        let place = to.map_or_else(|| from.display().to_string(), str::to_owned);
+        if from.is_dir() {
+            return self.add_folder(&from, &place);
+        }
+        for library in self.libraries(&from) {
+            self.place(&library, &library.display().to_string());
+        }
+        self.place(&from, &place);
+        Ok(())
+    }
+
+    fn add_folder(&mut self, from: &Path, place: &str) -> Result<()> {
+        self.folders.insert(merged(place));
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            self.add(&entry.path(), Some(&format!("{place}/{}", name.to_string_lossy())))?;
+        }
+        Ok(())
+    }
+
+    /// A program that is looked for where shells do.
+    pub fn add_program(&mut self, name: &str) -> Result<()> {
+        let path = cmd!(self.sh, "which {name}").quiet().ignore_stderr().read();
+        let path = path.with_context(|| format!("the program {name} is not installed here"))?;
+        self.add(Path::new(&path), None)
+    }
+
+    /// Where a program is that was added by name.
+    pub fn folder(&mut self, path: &str) {
+        self.folders.insert(merged(path));
+    }
+
+    /// busybox and a name for each thing it can do, where the host's own program does not lie already.
+    pub fn add_shell(&mut self) -> Result<()> {
+        let path = cmd!(self.sh, "which busybox").quiet().ignore_stderr().read();
+        let path = path.context("a shell needs busybox: apt-get install busybox-static")?;
+        self.add(Path::new(&path), Some("/bin/busybox"))?;
+        for name in cmd!(self.sh, "{path} --list").quiet().read()?.lines() {
+            self.links.insert(format!("usr/bin/{name}"), "busybox".to_owned());
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, from: &Path, to: &str) {
+        self.files.insert(merged(to), from.to_owned());
+    }
+
+    /// What the loader says it would load; nothing for scripts and static programs.
+    fn libraries(&self, program: &Path) -> Vec<PathBuf> {
+        let said = cmd!(self.sh, "ldd {program}").quiet().ignore_status().ignore_stderr().read().unwrap_or_default();
+        let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from);
+        said.lines().filter_map(path).collect()
+    }
+
+    /// Adds the modules and the errand and writes the archive.
+    pub fn write(mut self, kernel: &Kernel, mut errand: Errand, wanted: &[String], to: &Path) -> Result<()> {
+        let modules = Modules::read(kernel)?;
+        let wanted = OWN_MODULES.iter().map(|name| (*name).to_owned()).chain(wanted.iter().cloned());
+        for file in modules.in_order(wanted)? {
+            let place = format!("/vm/modules/{}", file.file_name().unwrap_or_default().to_string_lossy());
+            self.place(&file, &place);
+            errand.modules.push(place);
+        }
+        self.texts.insert(merged(ERRAND), errand.encode());
+        self.write_archive(to).context("writing the image")
+    }
+
+    fn write_archive(self, to: &Path) -> Result<()> {
+        let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, File::create(to)?));
+        let places = self.files.keys().chain(self.links.keys()).chain(self.texts.keys());
+        let mut folders: BTreeSet<_> = places.flat_map(|place| above(place)).collect();
+        folders.extend(self.folders.iter().flat_map(|folder| above(&format!("{folder}/x"))));
+        for folder in &folders {
+            archive.folder(folder)?;
+        }
+        archive.console()?;
+        for (place, link) in self.links.iter().filter(|(place, _)| !self.files.contains_key(*place)) {
+            archive.link(place, link)?;
+        }
+        for (place, text) in &self.texts {
+            archive.file(place, 0o644, text)?;
+        }
+        for (place, from) in &self.files {
+            let mode = std::fs::metadata(from)?.permissions().mode() & 0o777;
+            archive.copy(place, mode, from).with_context(|| from.display().to_string())?;
+        }
+        Ok(archive.finish()?)
+    }
+}
+
+/// The place in the archive: without the first slash, `/usr` in front of what merged systems keep there.
+fn merged(place: &str) -> String {
+    let place = place.trim_start_matches('/');
+    let first = place.split('/').next().unwrap_or_default();
+    if MERGED.contains(&first) && place != first { format!("usr/{place}") } else { place.to_owned() }
+}
+
+/// All folders above a place, outermost first.
+fn above(place: &str) -> Vec<String> {
+    place.match_indices('/').map(|(end, _)| place[..end].to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_has_one_place() {
+        assert_eq!(merged("/bin/sh"), "usr/bin/sh");
+        assert_eq!(merged("/usr/bin/sh"), "usr/bin/sh");
+        assert_eq!(merged("/lib64/ld.so"), "usr/lib64/ld.so");
+        assert_eq!(merged("/work/bin/x"), "work/bin/x");
+    }
+
+    #[test]
+    fn folders_come_from_the_outside_in() {
+        assert_eq!(above("a/b/c"), ["a", "a/b"]);
+        assert!(above("init").is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! `tests/vm/kernels.toml`: which kernels there are, by version pattern.
+
+use std::cmp::Ordering;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+/// One kernel that tests may ask for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What tests call it.
+    pub name: String,
+    /// Where to look, best first.
+    pub candidates: Vec<Candidate>,
+    /// What it must have.
+    #[serde(default)]
+    pub has: Vec<Feature>,
+    /// What it must not have.
+    #[serde(default)]
+    pub lacks: Vec<Feature>,
+    /// Only when named.
+    #[serde(default)]
+    pub extra: bool,
+}
+
+/// Releases of one suite of Debian.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Candidate {
+    /// `trixie-backports`
+    pub suite: String,
+    /// `7.3.*+deb13-cloud-amd64`; `*` stands for digits.
+    pub release: String,
+}
+
+/// What a kernel can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Feature {
+    /// Schedulers in BPF.
+    SchedExt,
+    /// Queueing disciplines in BPF.
+    BpfQdisc,
+    /// Loadable modules came along.
+    Modules,
+}
+
+#[derive(Deserialize)]
+struct File {
+    kernel: Vec<Entry>,
+}
+
+/// All of them, in the file's order.
+pub fn read(root: &Path) -> Result<Vec<Entry>> {
+    let path = root.join("tests/vm/kernels.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(toml::from_str::<File>(&text).with_context(|| path.display().to_string())?.kernel)
+}
+
+/// The entries of these names; all that are not extra when none is named.
+pub fn choose(all: Vec<Entry>, names: &[String]) -> Result<Vec<Entry>> {
+    if names.is_empty() {
+        return Ok(all.into_iter().filter(|entry| !entry.extra).collect());
+    }
+    names.iter().map(|name| find(&all, name).cloned()).collect()
+}
+
+/// The entry of this name.
+pub fn find<'a>(all: &'a [Entry], name: &str) -> Result<&'a Entry> {
+    let Some(entry) = all.iter().find(|entry| entry.name == name) else {
+        let names: Vec<_> = all.iter().map(|entry| entry.name.as_str()).collect();
+        bail!("no kernel is called {name:?}; tests/vm/kernels.toml has {}", names.join(", "));
+    };
+    Ok(entry)
+}
+
+/// Whether `release` is one of `pattern`'s.
+pub fn matches(pattern: &str, release: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else { return pattern == release };
+    let Some(rest) = release.strip_prefix(head) else { return false };
+    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    digits > 0 && matches(tail, &rest[digits..])
+}
+
+/// By the numbers in them.
+pub fn by_version(a: &str, b: &str) -> Ordering {
+    let numbers = |text: &str| -> Vec<u64> {
+        text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    };
+    numbers(a).cmp(&numbers(b)).then_with(|| a.cmp(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_has_a_readable_matrix() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let all = read(root).unwrap();
+        assert!(all.iter().any(|entry| entry.lacks.contains(&Feature::SchedExt)), "an old kernel");
+        assert!(choose(all.clone(), &[]).unwrap().len() >= 3);
+        let error = choose(all, &["5.0".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("5.0") && error.contains("7.3"), "{error}");
+    }
+
+    #[test]
+    fn a_star_stands_for_digits_only() {
+        assert!(matches("7.3.*+deb13-cloud-amd64", "7.3.14+deb13-cloud-amd64"));
+        assert!(!matches("7.3.*+deb13-amd64", "7.3.4+deb13-cloud-amd64"));
+        assert!(!matches("7.3.*+deb13-amd64", "7.3.+deb13-amd64"));
+        assert!(!matches("7.3.*+deb13-amd64", "7.3.4+deb13-amd64-dbg"));
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(by_version("6.19.14+deb13", "6.19.6+deb13"), Ordering::Greater);
+        assert_eq!(by_version("6.19.6+deb13", "6.19.6+deb14"), Ordering::Less);
+    }
+}

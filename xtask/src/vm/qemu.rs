@@ -1,0 +1,189 @@
+//! One boot: QEMU, its two ports (frames and the kernel's console), its end.
+//!
+//! No KVM: emulated with one thread for all processors (with several the kernels panic about once in 50 boots).
+//! Nothing outlives the harness: QEMU ends with the thread that started it, files lie in a folder that goes away.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use qfabric_vm_init::{Frame, FrameError, PORT};
+
+use super::kernels::Kernel;
+
+/// The emulator.
+pub const QEMU: &str = "qemu-system-x86_64";
+
+/// Lines of the console that are shown when something went wrong.
+const TAIL: usize = 40;
+
+/// How the machine is made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Machine {
+    /// Processors.
+    pub cpus: u32,
+    /// MiB.
+    pub memory: u32,
+    /// Guest time is a function of instructions (one takes 4 ns): figures repeat whatever the host does.
+    pub icount: bool,
+    /// Added to the kernel's command line.
+    pub append: Vec<String>,
+}
+
+/// How a boot ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// The machine said that it is done.
+    Done,
+    /// It did not; why, and what the console showed last.
+    Broken(String),
+}
+
+/// One image on one kernel.
+pub struct Boot<'a> {
+    /// What boots.
+    pub kernel: &'a Kernel,
+    /// The archive.
+    pub image: &'a Path,
+    /// Where the console's text goes.
+    pub folder: &'a Path,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// Real time until it is switched off.
+    pub limit: Duration,
+}
+
+impl Boot<'_> {
+    /// Runs it; frames go to `sink` as they come. A machine from which nothing was heard is started once more.
+    pub fn run(&self, interrupted: &Arc<AtomicBool>, sink: &mut impl FnMut(Frame)) -> Result<End> {
+        for attempt in 0.. {
+            let mut heard = false;
+            let end = self.once(interrupted, &mut |frame| {
+                heard = true;
+                sink(frame);
+            })?;
+            if heard || attempt == 1 || end == End::Done {
+                return Ok(end);
+            }
+            println!("vm: nothing was heard from the machine: once more");
+        }
+        unreachable!("the second attempt is the last")
+    }
+
+    fn once(&self, interrupted: &Arc<AtomicBool>, sink: &mut impl FnMut(Frame)) -> Result<End> {
+        let mut qemu = Running(self.command().spawn().with_context(|| format!("{QEMU} cannot be started"))?);
+        let frames = frames(&mut qemu.0)?;
+        let deadline = Instant::now() + self.limit;
+        loop {
+            match frames.recv_timeout(Duration::from_millis(100)) {
+                Ok(Ok(Frame::Done)) => return Ok(End::Done),
+                Ok(Ok(frame)) => sink(frame),
+                Ok(Err(FrameError::End)) | Err(RecvTimeoutError::Disconnected) => return Ok(self.broken("it went off")),
+                Ok(Err(error)) => return Ok(self.broken(&error.to_string())),
+                Err(RecvTimeoutError::Timeout) if self.panicked() => return Ok(self.broken("the kernel panicked")),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
+            if Instant::now() > deadline {
+                return Ok(self.broken(&format!("it was not done after {} s", self.limit.as_secs())));
+            }
+        }
+    }
+
+    fn command(&self) -> Command {
+        // The parent's death takes QEMU along, also when it is killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", QEMU, "-accel", "tcg,thread=single", "-M", "q35", "-cpu", "max"]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot"]);
+        command.args(["-smp", &self.machine.cpus.to_string(), "-m", &format!("{}M", self.machine.memory)]);
+        if self.machine.icount {
+            command.args(["-icount", "shift=2,sleep=off"]);
+        }
+        let console = format!("file,id=console,path={}", self.console().display());
+        command.args(["-chardev", &console, "-serial", "chardev:console"]);
+        command.args(["-chardev", "stdio,id=host,signal=off", "-device", "virtio-serial-pci"]);
+        command.args(["-device", &format!("virtserialport,chardev=host,name={PORT}")]);
+        command.arg("-kernel").arg(self.kernel.vmlinux()).arg("-initrd").arg(self.image);
+        command.arg("-append").arg(self.kernel_line());
+        // QEMU's own words go where ours go; in a group of its own a terminal's Ctrl-C reaches the harness alone.
+        // At the end of its input QEMU would tell the machine that nobody listens: the input stays open.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command
+    }
+
+    fn kernel_line(&self) -> String {
+        let own = "console=ttyS0 quiet panic=-1 psi=1 no_timer_check nokaslr mitigations=off cryptomgr.notests";
+        [own.to_owned()].into_iter().chain(self.machine.append.iter().cloned()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn console(&self) -> PathBuf {
+        self.folder.join("console")
+    }
+
+    fn console_text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.console()).unwrap_or_default()).into_owned()
+    }
+
+    fn panicked(&self) -> bool {
+        self.console_text().contains("Kernel panic - not syncing")
+    }
+
+    fn broken(&self, why: &str) -> End {
+        let text = self.console_text();
+        let why = if self.panicked() { "the kernel panicked" } else { why };
+        End::Broken(format!("{why}; the console's last lines:\n{}", tail(&text)))
+    }
+}
+
+/// Killed and collected when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn frames(qemu: &mut Child) -> Result<Receiver<Result<Frame, FrameError>>> {
+    let mut from = BufReader::new(qemu.stdout.take().context("QEMU's output is a pipe")?);
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        loop {
+            let frame = Frame::read(&mut from);
+            let last = frame.is_err();
+            if tell.send(frame).is_err() || last {
+                return;
+            }
+        }
+    });
+    Ok(told)
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let shown = &lines[lines.len().saturating_sub(TAIL)..];
+    if shown.is_empty() { "  (nothing)".to_owned() } else { format!("  {}", shown.join("\n  ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_console_is_shown_from_its_end() {
+        let text: String = (0..100).map(|n| format!("line {n}\r\n\n")).collect();
+        let shown = tail(&text);
+        assert!(shown.contains("line 99") && shown.contains("line 60") && !shown.contains("line 59"));
+        assert_eq!(tail(""), "  (nothing)");
+    }
+}
