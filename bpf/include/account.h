@@ -58,7 +58,7 @@ QF_SUBPROGRAM int qf_served(struct qf_machine *m, __u32 slot)
 }
 
 /* All periods that ended by now without their service. One that was opened again had been served. */
-QF_SUBPROGRAM int qf_lost(struct qf_machine *m, __u32 slot)
+QF_INLINE void qf_lost(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
 	__u64 late, periods = 1;
@@ -73,8 +73,23 @@ QF_SUBPROGRAM int qf_lost(struct qf_machine *m, __u32 slot)
 	qf_rule_b(s, qf_is(s, QF_IS_COUNTED) ? periods - 1 : periods);
 	s->state &= ~QF_IS_COUNTED;
 	qf_refill(s);
-	qf_place(m, slot);
-	return 0;
+}
+
+/* Who is to be placed anew at `now`: the first to be released, else (after all of these) one whose deadline has come
+ * unserved. */
+QF_INLINE __u32 qf_due(struct qf_machine *m)
+{
+	__u32 slot = qf_tree_first(&m->waiting, m->height);
+
+	if (qf_server(slot)->release_ns <= m->now_ns) {
+		m->counts.releases++;
+		return slot;
+	}
+	slot = qf_tree_first(&m->released, m->height);
+	if (qf_server(slot)->deadline_ns > m->now_ns)
+		return 0;
+	qf_lost(m, slot);
+	return slot;
 }
 
 /* Releases, then turnovers, up to `now`. Time never runs backwards: CPUs' clocks may differ by a little. */
@@ -84,18 +99,9 @@ QF_SUBPROGRAM int qf_bring_to(struct qf_machine *m, __u64 now)
 
 	if (now > m->now_ns)
 		m->now_ns = now;
-	while ((slot = qf_tree_first(&m->waiting, m->height))) {
+	while ((slot = qf_due(m))) {
 		qf_may_goto_break;
-		if (qf_server(slot)->release_ns > m->now_ns)
-			break;
-		m->counts.releases++;
 		qf_place(m, slot);
-	}
-	while ((slot = qf_tree_first(&m->released, m->height))) {
-		qf_may_goto_break;
-		if (qf_server(slot)->deadline_ns > m->now_ns)
-			break;
-		qf_lost(m, slot);
 	}
 	return 0;
 }

@@ -105,6 +105,16 @@ QF_TREE_SET(qf_set_by_table, qf_first_by_table)
 QF_TREE_SET(qf_set_by_release, qf_first_by_release)
 QF_TREE_SET(qf_set_by_event, qf_first_by_event)
 
+/* Nobody comes after everybody, in each of the orders. */
+QF_INLINE void qf_nobody(void)
+{
+	struct qf_server *s = &qf_servers[0];
+
+	s->deadline_ns = s->rank = s->came_ns = QF_NEVER;
+	s->release_ns = QF_NEVER;
+	s->event_deadline_ns = s->event_number = QF_NEVER;
+}
+
 QF_INLINE bool qf_is(const struct qf_server *s, __u32 state)
 {
 	return s->state & state;
@@ -145,6 +155,7 @@ QF_SUBPROGRAM int qf_place(struct qf_machine *m, __u32 slot)
 
 #include "account.h"
 #include "event.h"
+#include "ready.h"
 #include "pick.h"
 #include "server.h"
 

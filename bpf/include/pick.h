@@ -3,20 +3,18 @@
 #ifndef QF_PICK_H
 #define QF_PICK_H
 
-QF_SUBPROGRAM int qf_wake(struct qf_machine *m, __u32 slot, __u64 now);
-QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 job_ends);
-
 /* Everybody without a server is a server's thread for the time reserved for them: its demand is whether any waits. */
-QF_INLINE void qf_best_effort_waits(struct qf_machine *m, __u64 now, __u32 waits)
+QF_INLINE void qf_best_effort_waits(struct qf_machine *m, __u32 waits)
 {
-	bool ready = qf_is(qf_server(m->best_effort), QF_IS_READY);
+	struct qf_server *s = qf_server(m->best_effort);
 
-	if (!m->best_effort || ready == !!waits)
+	if (!m->best_effort || qf_is(s, QF_IS_READY) == !!waits)
 		return;
 	if (waits)
-		qf_wake(m, m->best_effort, now);
+		qf_get_ready(m, s);
 	else
-		qf_block(m, m->best_effort, now, 0);
+		qf_get_unready(m, s);
+	qf_place(m, m->best_effort);
 }
 
 /* Nobody with a deadline. */
@@ -75,7 +73,7 @@ QF_INLINE void qf_decide(struct qf_machine *m, __u64 now, __u32 best_effort_wait
 	d->rule = 0;
 	d->event_number = 0;
 	qf_bring_to(m, now);
-	qf_best_effort_waits(m, now, best_effort_waits);
+	qf_best_effort_waits(m, best_effort_waits);
 	qf_choose(m, best_effort_waits, d);
 	qf_revise(m, d, deliver);
 	d->until_ns = qf_until(m, d);

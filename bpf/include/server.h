@@ -55,6 +55,7 @@ QF_SUBPROGRAM int qf_enter(struct qf_machine *m, __u32 slot)
 		qf_tree_grow(&m->sinks, m->height);
 		m->height++;
 	}
+	qf_nobody();
 	s->cpu = m->cpu;
 	if (qf_asks(s, QF_ASK_TASK_SERVER)) {
 		m->task_server = QF_SLOT(slot);
@@ -119,43 +120,13 @@ QF_SUBPROGRAM int qf_remove(struct qf_machine *m, __u32 slot)
 	return 0;
 }
 
-/* The CBS test: what is left may be had until d without taking more than C/T of the time. */
-QF_INLINE bool qf_keeps_its_period(const struct qf_server *s, __u64 now)
+/* Remembers what the job took; the next one begins with its release or its wake-up. */
+QF_INLINE void qf_job_over(struct qf_server *s)
 {
-	__u64 time = s->deadline_ns - now;
-
-	if (s->deadline_ns <= now)
-		return false;
-	return time >= s->config.period_ns || s->left_ns * s->config.period_ns <= time * s->config.service_ns;
-}
-
-/* A period that ended blocked, or is given up, counts as served: it asked for no more. */
-QF_INLINE void qf_close(struct qf_server *s)
-{
-	if (qf_is(s, QF_IS_OWED))
-		qf_count_served(s);
-	s->state &= ~(QF_IS_OWED | QF_IS_COUNTED);
-}
-
-/* On the grid of its periods, with the part of C that the rest of the period pays for. */
-QF_INLINE void qf_wake_aligned(struct qf_server *s, __u64 now)
-{
-	__u64 period = s->config.period_ns ?: 1, pays;
-
-	if (s->deadline_ns <= now) {
-		qf_close(s);
-		s->deadline_ns += ((now - s->deadline_ns) / period + 1) * period;
-		s->release_ns = s->deadline_ns - period;
-		qf_refill(s);
-	}
-	pays = s->deadline_ns - now >= period ? s->config.service_ns
-					      : (s->deadline_ns - now) * s->config.service_ns / period;
-	if (pays < s->left_ns)
-		s->left_ns = pays;
-	if (s->left_ns == 0) {
-		qf_close(s);
-		qf_next_period(s);
-	}
+	s->jobs++;
+	s->last_job_ns = s->job_used_ns;
+	s->job_used_ns = 0;
+	s->job_release_ns = 0;
 }
 
 /* The server wants service again. It keeps its period where the rest of it pays for what is left of C; else a new one
@@ -167,30 +138,10 @@ QF_SUBPROGRAM int qf_wake(struct qf_machine *m, __u32 slot, __u64 now)
 	qf_bring_to(m, now);
 	if (qf_is(s, QF_IS_READY) || !qf_is(s, QF_IS_ACTIVE))
 		return 0;
-	now = m->now_ns;
-	if (!qf_keeps_its_period(s, now)) {
-		if (qf_asks(s, QF_ASK_ALIGNED)) {
-			qf_wake_aligned(s, now);
-		} else {
-			qf_close(s);
-			s->release_ns = now;
-			s->deadline_ns = now + s->config.period_ns;
-			qf_refill(s);
-		}
-	}
-	s->state = (s->state & ~(QF_IS_OWED | QF_IS_EXHAUSTED)) | QF_IS_READY;
+	qf_get_ready(m, s);
 	if (!s->job_release_ns)
-		s->job_release_ns = now;
+		s->job_release_ns = m->now_ns;
 	return qf_place(m, slot);
-}
-
-/* Remembers what the job took; the next one begins with its release or its wake-up. */
-QF_INLINE void qf_job_over(struct qf_server *s)
-{
-	s->jobs++;
-	s->last_job_ns = s->job_used_ns;
-	s->job_used_ns = 0;
-	s->job_release_ns = 0;
 }
 
 /* The server wants nothing from now on. `job_ends`: a job is over with that. */
@@ -201,9 +152,7 @@ QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 jo
 	qf_bring_to(m, now);
 	if (!qf_is(s, QF_IS_READY))
 		return 0;
-	if (s->release_ns <= m->now_ns)
-		s->state |= QF_IS_OWED;
-	s->state &= ~QF_IS_READY;
+	qf_get_unready(m, s);
 	if (job_ends)
 		qf_job_over(s);
 	return qf_place(m, slot);

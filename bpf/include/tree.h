@@ -51,9 +51,9 @@ QF_INLINE void qf_tree_grow(struct qf_tree *tree, __u32 height)
 }
 
 /*
- * Defines `name(tree, height, slot, takes_part)`: sets the leaf and climbs. `first(a, b)` says whether a comes before
- * b, two slots that are not 0, the lower one first; it must be constant apart from the slot that is set. A climb ends
- * where a winner stays the same and is not the changed slot: above it nothing changes.
+ * Defines `name(tree, height, slot, takes_part)`: sets the leaf and climbs. `first(a, b)` says whether slot a, the lower
+ * one, comes before b or with it; nobody, slot 0, must come after everybody, and the order be constant apart from the
+ * slot that is set. A climb ends where a winner stays the same and is not the changed slot: above nothing changes.
  */
 #define QF_TREE_SET(name, first)                                                                                       \
 	QF_SUBPROGRAM int name(struct qf_tree *tree, __u32 height, __u32 slot, __u32 takes_part)                       \
@@ -70,7 +70,7 @@ QF_INLINE void qf_tree_grow(struct qf_tree *tree, __u32 height)
 			qf_may_goto_break;                                                                             \
 			left = tree->node[QF_NODE(at & ~1U)];                                                          \
 			right = tree->node[QF_NODE(at | 1)];                                                           \
-			winner = !right || (left && first(QF_SLOT(left), QF_SLOT(right))) ? left : right;              \
+			winner = first(QF_SLOT(left), QF_SLOT(right)) ? left : right;                                  \
 			at >>= 1;                                                                                      \
 			if (tree->node[QF_NODE(at)] == winner && winner != QF_SLOT(slot))                              \
 				break;                                                                                 \
