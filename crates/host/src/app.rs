@@ -7,24 +7,24 @@
 //! the same fraction of it. A thread whose part is below what the kernel accepts goes without a reservation.
 //! **A fixed service** is one server for all threads: each is told the same, and the first of them counts for all.
 
+mod terms;
+
 use qfabric_control::{TaskController, reach};
 use qfabric_types::api::{Application, Covers, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
-    AppId, Class, Contract, ControlPlace, Instant, JobRecord, JobSource, KernelControl, Nanos, Owner, QualityMeter,
-    Reservation, Share, Terms, ThreadId, Usage,
+    AppId, Class, Contract, Instant, JobRecord, JobSource, Nanos, Owner, QualityMeter, Reservation, Share, ThreadId,
+    Usage,
 };
 
 use crate::activation::Activations;
 use crate::consumption::{Consumption, Window};
-use crate::thread::{Governor, Thread, Value, Wait, value_of};
+use crate::thread::{Governor, Thread, Wait};
 
 /// The decision for a job is made this long before its release, or one server period where that is shorter.
 const LEAD: Nanos = Nanos::from_millis(2);
 /// What a thread at rest keeps where there are few.
 const FLOOR: Share = Share::from_ppm(5_000);
-/// A job that has used all but this of what was foreseen for it has used it up: clocks are read at both ends.
-const MARGIN: Nanos = Nanos::from_micros(50);
 /// Periods between two elections of the lead thread.
 const ELECTION: u64 = 16;
 
@@ -46,6 +46,8 @@ pub(crate) struct App {
     pub look: Instant,
     /// Being put back: it ends when every thread is.
     pub leaving: bool,
+    /// The mechanism in force cannot give what its contract asks for: it gets nothing.
+    pub suspended: bool,
     /// Got less than it wants, and that was told; when that last changed.
     pub saturated: bool,
     pub told_at: Instant,
@@ -91,6 +93,7 @@ impl App {
             granted: Share::ZERO,
             look: Instant::ZERO,
             leaving: false,
+            suspended: false,
             saturated: false,
             told_at: Instant::ZERO,
             left_out: 0,
@@ -157,7 +160,7 @@ impl App {
         {
             self.meter = QualityMeter::new(contract.period, contract.early, contract.late);
         }
-        self.contract = contract;
+        (self.contract, self.suspended) = (contract, false);
         self.guaranteed = guarantee(&self.contract);
         for at in 0..self.threads.len() {
             let fresh = self.governor(self.lead == Some(self.threads[at].id));
@@ -308,7 +311,7 @@ impl App {
 
     /// What its governors want together; nothing while it leaves.
     pub(crate) fn wants(&self) -> Share {
-        if self.leaving {
+        if self.leaving || self.suspended {
             return Share::ZERO;
         }
         let sum: Share = self.threads.iter().map(|thread| self.wanted_by(thread)).sum();
@@ -327,86 +330,6 @@ impl App {
         Share::of_budget(budget, self.contract.server_period)
     }
 
-    /// The thread that counts for all where they share a server.
-    fn carrier(&self) -> Option<ThreadId> {
-        self.threads.iter().find(|thread| !thread.denied).map(|thread| thread.id)
-    }
-
-    /// The thread whose jobs are governed, and where its application was promised something.
-    pub(crate) fn is_bound(&self, thread: ThreadId) -> bool {
-        self.contract.service.is_some() || self.lead == Some(thread)
-    }
-
-    /// The controller that the thread's server carries in the kernel: its budgets are decided there, within what
-    /// is granted here.
-    fn control_of(&self, thread: ThreadId) -> Option<KernelControl> {
-        let Contract { controller, predictor, choice, rho, early, late, .. } = self.contract;
-        if controller != ControlPlace::Kernel || self.lead != Some(thread) {
-            return None;
-        }
-        Some(KernelControl {
-            predictor,
-            choice,
-            periods_per_job: self.contract.periods_per_job(),
-            rho_milli: (rho * 1_000.0).round() as u32,
-            early: Share::from_f64(early),
-            late: Share::from_f64(late),
-            max_budget: self.contract.max_budget(),
-        })
-    }
-
-    fn terms(&self, thread: &Thread) -> Terms {
-        let Contract { window, work_conserving, favour_events: events, service, .. } = self.contract;
-        let (group, control) = (service.map(|_| self.id), self.control_of(thread.id));
-        Terms { group, cpu: thread.cpu, window, work_conserving, events, control }
-    }
-
-    /// What a thread is told for its part of the grant.
-    fn value(&self, thread: &Thread, part: Share) -> Option<Value> {
-        match self.contract.service {
-            Some(service) => self.fixed_value(thread, service),
-            None => value_of(part, &self.contract, self.terms(thread)),
-        }
-    }
-
-    /// The server that all threads share; shorter where a fallen capacity leaves less than was promised.
-    fn fixed_value(&self, thread: &Thread, service: Nanos) -> Option<Value> {
-        let (period, promised) = (self.contract.period, self.contract.promised()?);
-        if thread.denied {
-            return None;
-        }
-        let ppm = |share: Share| u128::from(share.ppm());
-        let granted = self.granted.min(promised);
-        let part = u128::from(service.get()) * ppm(granted) / ppm(promised).max(1);
-        let reservation = Reservation::new(Nanos::new(part as u64), period).ok()?;
-        let value = |counted| Value { reservation, reclaim: self.contract.reclaim, terms: self.terms(thread), counted };
-        if self.carrier() == Some(thread.id) {
-            return Some(value(granted));
-        }
-        // Whoever joins would make the server: the one that counts for all makes it, when there is room.
-        let made = self.threads.iter().find(|other| Some(other.id) == self.carrier()).and_then(|other| other.applied);
-        match made {
-            Some(made) if made.reservation == reservation => Some(value(Share::ZERO)),
-            _ => thread.applied,
-        }
-    }
-
-    /// A job that has used up its budget before its end, where a larger budget would help it still: the thread
-    /// wants all that it may have until the job ends. Answers whether that is new.
-    pub(crate) fn rescue(&mut self, at: usize) -> bool {
-        let (periods, fixed) = (self.contract.periods_per_job(), self.contract.service.is_some());
-        let thread = &mut self.threads[at];
-        let (Governor::Activations(controller, activations), Some(value)) = (&thread.governor, thread.applied) else {
-            return false;
-        };
-        let foreseen = controller.budget().saturating_mul(periods);
-        let over = activations.used() + MARGIN > foreseen && activations.is_open();
-        let rises = value.reservation.budget() < self.contract.max_budget();
-        let new = over && rises && !fixed && !thread.rescued && value.terms.control.is_none();
-        thread.rescued |= new;
-        new
-    }
-
     /// What a thread at rest keeps: half a percent of a CPU, and all threads together no more than a quarter
     /// of the maximum bandwidth.
     fn floor(&self) -> Nanos {
@@ -417,7 +340,7 @@ impl App {
 
     /// Splits what is granted among the threads.
     pub(crate) fn split(&mut self) {
-        let granted = if self.leaving { Share::ZERO } else { self.granted };
+        let granted = if self.leaving || self.suspended { Share::ZERO } else { self.granted };
         let sum: Share = self.threads.iter().map(|thread| self.wanted_by(thread)).sum();
         for at in 0..self.threads.len() {
             let wanted = self.wanted_by(&self.threads[at]);

@@ -8,6 +8,7 @@
 //! One input changes as little as possible: a job costs a look-up, one decision, and a setting where the
 //! budget moved by more than [`HYSTERESIS`]. Nothing is allocated per job.
 
+mod mechanism;
 mod placing;
 mod settings;
 
@@ -100,6 +101,7 @@ impl Host {
             Input::Ran { app, thread, from, to, used, slept } => self.ran(app, thread, (from, to), used, slept),
             Input::Applied { thread, outcome } => self.applied(thread, outcome),
             Input::Capacity(capacity) => self.capacity(capacity),
+            Input::Mechanism { name, abilities, capacity } => self.another_mechanism(name, abilities, capacity),
             Input::Tick => (),
         }
     }

@@ -143,6 +143,14 @@ impl Thread {
         }
     }
 
+    /// The mechanism is gone, and with it all that it was told; the books begin anew.
+    pub(crate) fn forget_mechanism(&mut self) {
+        (self.applied, self.desired, self.wait) = (None, None, Wait::No);
+        (self.denied, self.busy, self.queued) = (false, 0, false);
+        (self.booked, self.free_at) = (0, Instant::NEVER);
+        (self.place, self.cpu, self.promised, self.ceiling) = (None, None, 0, None);
+    }
+
     /// What it holds on its CPU beyond what is promised there.
     pub(crate) fn loose(&self) -> u64 {
         self.booked.saturating_sub(self.promised)

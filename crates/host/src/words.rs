@@ -25,6 +25,8 @@ pub struct HostConfig {
     pub cpu_capacity: Share,
     /// What the service's own threads hold of one CPU there.
     pub own: Option<Reservation>,
+    /// What best effort is guaranteed on each CPU there, beside that capacity.
+    pub best_effort: Option<Reservation>,
 }
 
 impl Default for HostConfig {
@@ -38,6 +40,7 @@ impl Default for HostConfig {
             abilities: Abilities::default(),
             cpu_capacity: Limits::default().capacity,
             own: None,
+            best_effort: None,
         }
     }
 }
@@ -119,6 +122,16 @@ pub enum Input {
     },
     /// The room for reservations on this host changed, or was probed.
     Capacity(Share),
+    /// Another mechanism is in force, since the kernel ended the one there was: every thread is under the normal
+    /// scheduler, and nothing that was told before holds.
+    Mechanism {
+        /// Its name.
+        name: String,
+        /// What it can do.
+        abilities: Abilities,
+        /// What may be handed out in all.
+        capacity: Share,
+    },
     /// Nothing happened but time passed.
     Tick,
 }
@@ -220,6 +233,14 @@ pub enum HostEvent {
         app: AppId,
         /// Which thread.
         thread: ThreadId,
+    },
+    /// The mechanism in force cannot give what an application was promised: it gets nothing until it asks for
+    /// something else.
+    Suspended {
+        /// Which.
+        app: AppId,
+        /// What it cannot give.
+        what: &'static str,
     },
     /// The last thread of an application has ended; it keeps its contract until it leaves.
     Empty {

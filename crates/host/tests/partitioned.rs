@@ -226,6 +226,30 @@ fn the_services_own_threads_count_on_their_cpu() {
     assert!(refused.message.contains("qfabric (0): 0.1 CPU"), "{}", refused.message);
 }
 
+#[test]
+fn another_mechanism_starts_anew_and_suspends_what_it_cannot_give() {
+    let mut bench = bench();
+    let windowed = program(&mut bench, &fixed(10, 40, Some("1/5")), &[1]).unwrap();
+    let plain = bench.join_thread(&Contract { max_bandwidth: share(60), ..marked() }, 2).unwrap();
+    let leaves = bench.join_thread(&marked(), 3).unwrap();
+    bench.hold_back = true;
+    bench.input(Input::Leave { app: leaves });
+    bench.hold_back = false;
+    (bench.kernel, bench.unanswered) = Default::default();
+    let (name, abilities, capacity) = ("deadline".to_owned(), Abilities::default(), share(180));
+    bench.input(Input::Mechanism { name, abilities, capacity });
+    assert!(bench.events.contains(&HostEvent::Suspended { app: windowed, what: "a window" }));
+    assert!(bench.events.contains(&HostEvent::Left { app: leaves }));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (0, 6_000));
+    assert_eq!(last(&bench, 2).terms, Default::default());
+    let status = bench.host.status();
+    assert_eq!((status.mechanism.as_str(), status.cpus.len()), ("deadline", 0));
+    assert_eq!(bench.host.sink(plain), Some(ThreadId(2)));
+    bench.change(windowed, &Contract { jobs: JobSource::Marked, ..Contract::new("player", T) }).unwrap();
+    bench.wait_until(at(1_100));
+    assert!(bench.budget_us(1) > 0, "what it asks for now can be given");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Fixed { service_ms: u64, threads: i32 },

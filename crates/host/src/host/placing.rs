@@ -4,7 +4,7 @@
 //! and stays there. What threads hold beyond promises goes where most is free. Where a new promise needs room
 //! that is in use, those who use it without a promise shrink together, and look for room elsewhere.
 
-use qfabric_broker::{Partition, PartitionRefusal, Promise};
+use qfabric_broker::{Partition, Promise};
 use qfabric_sched::dwcs;
 use qfabric_types::api::{CpuStatus, Problem};
 use qfabric_types::{AppId, Contract, Nanos, Reservation, Share, Window};
@@ -27,7 +27,8 @@ pub(super) fn partition(config: &HostConfig) -> (Option<Partition>, Ledger) {
     let mut partition = Partition::new(cpus, config.cpu_capacity);
     if let Some(own) = config.own {
         // Refused only where it is more than a CPU: then it stays what it is without a promise.
-        let _ = partition.admit(promise(OURSELVES, "qfabric", own, Window::NONE), can_keep);
+        let test = keeper(config.best_effort);
+        let _ = partition.admit(promise(OURSELVES, "qfabric", own, Window::NONE), test);
     }
     let mut ledger = Ledger::partitioned(cpus, config.cpu_capacity);
     cpus.iter().for_each(|&cpu| ledger.set_room(cpu, room_on(&partition, cpu)));
@@ -56,18 +57,26 @@ fn promise_of(app: AppId, contract: &Contract) -> Option<Promise> {
     (share > Share::ZERO).then(|| Promise { app, name: contract.name.clone(), service, period, window: Window::NONE })
 }
 
-/// DWCS's own admission: no window of these will ever be violated on one CPU of which `capacity` is theirs.
-fn can_keep(promises: &[Promise], capacity: Share) -> Result<(), String> {
-    let task = |promise: &Promise| {
-        let Promise { service, period, window, .. } = promise;
-        let window = dwcs::Window::new(window.x().into(), window.y().into()).map_err(|why| why.to_string())?;
-        dwcs::Task::new(period.get(), service.get(), window).map_err(|why| why.to_string())
-    };
-    let tasks: Vec<dwcs::Task> = promises.iter().map(task).collect::<Result<_, _>>()?;
-    let services = dwcs::Utilization::of_services(&tasks);
-    match services.fits(capacity) {
-        true => Ok(()),
-        false => Err(format!("ΣC/T = {:.3} CPU is above {capacity}", services.as_f64())),
+/// DWCS's own admission: no window of these will ever be violated on one CPU of which `capacity` is theirs, and
+/// the rest best effort's, which is a task among them.
+fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Result<(), String> {
+    move |promises, capacity| {
+        let task = |service: Nanos, period: Nanos, window: Window| {
+            let window = dwcs::Window::new(window.x().into(), window.y().into()).map_err(|why| why.to_string())?;
+            dwcs::Task::new(period.get(), service.get(), window).map_err(|why| why.to_string())
+        };
+        let mut tasks: Vec<dwcs::Task> =
+            promises.iter().map(|p| task(p.service, p.period, p.window)).collect::<Result<_, _>>()?;
+        let mut whole = capacity;
+        if let Some(rest) = best_effort {
+            tasks.push(task(rest.budget(), rest.period(), Window::NONE)?);
+            whole += rest.share();
+        }
+        let services = dwcs::Utilization::of_services(&tasks);
+        match services.fits(whole) {
+            true => Ok(()),
+            false => Err(format!("ΣC/T = {:.3} CPU is above {whole}", services.as_f64())),
+        }
     }
 }
 
@@ -79,10 +88,11 @@ impl Host {
 
     /// Promises what `contract` asks for on one CPU, and makes the room; answers what was promised before.
     pub(super) fn promise(&mut self, app: AppId, contract: &Contract) -> Result<Option<Partition>, Problem> {
+        let test = keeper(self.config.best_effort);
         let Some(partition) = &mut self.partition else { return Ok(None) };
         let before = partition.clone();
         match promise_of(app, contract) {
-            Some(promise) => admit(partition, promise)?,
+            Some(promise) => drop(partition.admit(promise, test)?),
             None => partition.release(app),
         }
         self.follow_promises(app, &before);
@@ -222,8 +232,4 @@ impl Host {
         };
         self.config.abilities.cpus.iter().map(status).collect()
     }
-}
-
-fn admit(partition: &mut Partition, promise: Promise) -> Result<(), PartitionRefusal> {
-    partition.admit(promise, can_keep).map(drop)
 }

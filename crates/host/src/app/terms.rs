@@ -1,0 +1,97 @@
+//! What the threads of an application are told beyond budgets: the server that they share, their CPU, favour for
+//! events, a controller in the kernel; and the rescue of a job that runs, where that is possible.
+
+use qfabric_types::{Contract, ControlPlace, KernelControl, Nanos, Reservation, Share, Terms, ThreadId};
+
+use super::App;
+use crate::thread::{Governor, Thread, Value, value_of};
+
+/// A job that has used all but this of what was foreseen for it has used it up: clocks are read at both ends.
+const MARGIN: Nanos = Nanos::from_micros(50);
+
+impl App {
+    /// The thread that counts for all where they share a server.
+    pub(super) fn carrier(&self) -> Option<ThreadId> {
+        self.threads.iter().find(|thread| !thread.denied).map(|thread| thread.id)
+    }
+
+    /// The thread that an event favours.
+    pub(crate) fn sink(&self) -> Option<ThreadId> {
+        if self.contract.service.is_some() { self.carrier() } else { self.lead }
+    }
+
+    /// The thread whose jobs are governed, and where its application was promised something.
+    pub(crate) fn is_bound(&self, thread: ThreadId) -> bool {
+        self.contract.service.is_some() || self.lead == Some(thread)
+    }
+
+    /// The controller that the thread's server carries in the kernel: its budgets are decided there, within what
+    /// is granted here.
+    pub(super) fn control_of(&self, thread: ThreadId) -> Option<KernelControl> {
+        let Contract { controller, predictor, choice, rho, early, late, .. } = self.contract;
+        if controller != ControlPlace::Kernel || self.lead != Some(thread) {
+            return None;
+        }
+        Some(KernelControl {
+            predictor,
+            choice,
+            periods_per_job: self.contract.periods_per_job(),
+            rho_milli: (rho * 1_000.0).round() as u32,
+            early: Share::from_f64(early),
+            late: Share::from_f64(late),
+            max_budget: self.contract.max_budget(),
+        })
+    }
+
+    fn terms(&self, thread: &Thread) -> Terms {
+        let Contract { window, work_conserving, favour_events: events, service, .. } = self.contract;
+        let (group, control) = (service.map(|_| self.id), self.control_of(thread.id));
+        Terms { group, cpu: thread.cpu, window, work_conserving, events, control }
+    }
+
+    /// What a thread is told for its part of the grant.
+    pub(super) fn value(&self, thread: &Thread, part: Share) -> Option<Value> {
+        match self.contract.service {
+            Some(service) => self.fixed_value(thread, service),
+            None => value_of(part, &self.contract, self.terms(thread)),
+        }
+    }
+
+    /// The server that all threads share; shorter where a fallen capacity leaves less than was promised.
+    fn fixed_value(&self, thread: &Thread, service: Nanos) -> Option<Value> {
+        let (period, promised) = (self.contract.period, self.contract.promised()?);
+        if thread.denied {
+            return None;
+        }
+        let ppm = |share: Share| u128::from(share.ppm());
+        let granted = self.granted.min(promised);
+        let part = u128::from(service.get()) * ppm(granted) / ppm(promised).max(1);
+        let reservation = Reservation::new(Nanos::new(part as u64), period).ok()?;
+        let value = |counted| Value { reservation, reclaim: self.contract.reclaim, terms: self.terms(thread), counted };
+        if self.carrier() == Some(thread.id) {
+            return Some(value(granted));
+        }
+        // Whoever joins would make the server: the one that counts for all makes it, when there is room.
+        let made = self.threads.iter().find(|other| Some(other.id) == self.carrier()).and_then(|other| other.applied);
+        match made {
+            Some(made) if made.reservation == reservation => Some(value(Share::ZERO)),
+            _ => thread.applied,
+        }
+    }
+
+    /// A job that has used up its budget before its end, where a larger budget would help it still: the thread
+    /// wants all that it may have until the job ends. Answers whether that is new.
+    pub(crate) fn rescue(&mut self, at: usize) -> bool {
+        let (periods, fixed) = (self.contract.periods_per_job(), self.contract.service.is_some());
+        let thread = &mut self.threads[at];
+        let (Governor::Activations(controller, activations), Some(value)) = (&thread.governor, thread.applied) else {
+            return false;
+        };
+        let foreseen = controller.budget().saturating_mul(periods);
+        let over = activations.used() + MARGIN > foreseen && activations.is_open();
+        let rises = value.reservation.budget() < self.contract.max_budget();
+        let new = over && rises && !fixed && !thread.rescued && value.terms.control.is_none();
+        thread.rescued |= new;
+        new
+    }
+}

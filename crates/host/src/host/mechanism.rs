@@ -1,0 +1,46 @@
+//! Another mechanism takes over: what the old one was told is void, and what the new one cannot give is not given.
+
+use qfabric_types::{Abilities, ControlPlace, Share, ThreadId};
+
+use super::{Host, placing};
+use crate::HostEvent;
+use crate::thread::Thread;
+
+impl Host {
+    /// Every thread starts anew under it, with the budget that its governor wants now.
+    pub(super) fn another_mechanism(&mut self, name: String, abilities: Abilities, capacity: Share) {
+        (self.config.mechanism, self.config.abilities) = (name, abilities);
+        self.config.limits.capacity = capacity;
+        (self.partition, self.ledger) = placing::partition(&self.config);
+        for queue in [&mut self.shrinks, &mut self.grows, &mut self.in_flight] {
+            queue.clear();
+        }
+        self.apps.iter_mut().flat_map(|app| &mut app.threads).for_each(Thread::forget_mechanism);
+        for at in 0..self.apps.len() {
+            self.suspend_if_needed(at);
+        }
+        self.books.set_capacity(capacity, self.now);
+        self.follow_grants();
+        for at in (0..self.apps.len()).rev() {
+            self.refresh(at);
+            self.bury_if_restored(at);
+        }
+    }
+
+    /// What was promised by the old mechanism alone ends here.
+    fn suspend_if_needed(&mut self, at: usize) {
+        let (app, abilities) = (&mut self.apps[at], &self.config.abilities);
+        let in_kernel = app.contract.controller == ControlPlace::Kernel && !abilities.kernel_control;
+        let lacks = app.contract.needs().filter(|_| !abilities.terms || in_kernel);
+        app.suspended = lacks.is_some();
+        if let Some(what) = lacks {
+            let event = HostEvent::Suspended { app: app.id, what };
+            self.event(event);
+        }
+    }
+
+    /// The thread that an event for this application favours: the one that does its jobs.
+    pub fn sink(&self, app: qfabric_types::AppId) -> Option<ThreadId> {
+        self.find_present(app).ok().and_then(|at| self.apps[at].sink())
+    }
+}
