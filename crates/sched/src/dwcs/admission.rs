@@ -101,20 +101,36 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { why, utilization, services, capacity } = self;
-        write!(f, "U = Σ(1 − x/y)·C/T = {utilization:.4} CPU, ΣC/T = {services:.4} CPU, {capacity} may be promised: ")?;
-        match why {
-            Why::OverCommitted => write!(f, "no schedule keeps these windows")?,
-            Why::Violated { task, at } => write!(f, "task {} would violate its window at time {at}", task.0)?,
-            Why::TooSlow { task } => write!(f, "task {} cannot be served within its period", task.0)?,
-            Why::Changing => write!(f, "the task server changes with the events, and nothing is proven")?,
+impl Refusal {
+    /// What stands against it, tasks named by `name`.
+    pub fn reason(&self, name: impl Fn(TaskIndex) -> String) -> String {
+        match self.why {
+            Why::OverCommitted => "no schedule keeps these windows".into(),
+            Why::Violated { task, at } => format!("task {} would violate its window at time {at}", name(task)),
+            Why::TooSlow { task } => format!("task {} cannot be served within its period", name(task)),
+            Why::Changing => "the task server changes with the events, and nothing is proven".into(),
             Why::Unproven { decisions } => {
-                write!(f, "the schedule does not repeat within {decisions} decisions, and nothing is proven")?;
+                format!("the schedule does not repeat within {decisions} decisions, and nothing is proven")
             }
         }
-        write!(f, "; {}, or bring ΣC/T down to {capacity}", self.remedy())
+    }
+
+    /// Numbers, reason and remedy, tasks named by `name`.
+    pub fn text(&self, name: impl Fn(TaskIndex) -> String) -> String {
+        let Refusal { utilization, services, capacity, .. } = self;
+        format!(
+            "U = Σ(1 − x/y)·C/T = {utilization:.4} CPU, ΣC/T = {services:.4} CPU, {capacity} may be promised: {}; {}, \
+             or bring ΣC/T down to {capacity}",
+            self.reason(name),
+            self.remedy()
+        )
+    }
+}
+
+/// Tasks are named by their numbers.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(|task| task.0.to_string()))
     }
 }
 
