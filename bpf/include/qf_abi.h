@@ -219,11 +219,14 @@ struct qf_test_decide {
 	__u32 cpu;
 	__u32 best_effort;
 	__u32 peek;
+	/* No decision: the last one goes on. */
+	__u32 account_only;
 	__u32 pending;
+	__u32 padding;
 	struct qf_decision decision;
 	struct qf_cpu_counts counts;
 };
-QF_ASSERT_SIZE(qf_test_decide, 144);
+QF_ASSERT_SIZE(qf_test_decide, 152);
 
 #define QF_TEST_TICKS 65536
 

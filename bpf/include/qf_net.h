@@ -17,7 +17,7 @@
 #define QF_NET_BEST_DEPTH 1024 /* best-effort packets that may wait; a power of two */
 #define QF_NET_WINDOW_MAX 255 /* largest y */
 
-/* What decides whose packet it is; the bit of a kind in use is set in qf_net_config.kinds. */
+/* What decides whose packet it is; in the order of their precedence. */
 enum qf_net_kind { QF_NET_FLOW = 1, QF_NET_MARK = 2, QF_NET_CGROUP = 4 };
 
 /* A five-tuple; addresses and ports in network order, an IPv4 address in the first word. */
@@ -49,14 +49,13 @@ struct qf_net_stream_config {
 
 struct qf_net_config {
 	__u64 changes;   /* counts changes of streams: what is compared first */
-	__u64 kinds;     /* qf_net_kind bits in use */
 	__u64 byte_time; /* 2^-16 ns that a byte occupies the link; 0: not paced here */
 	__u64 catch_up;  /* ns of lost sending time that may be made up for */
 	__u64 share;     /* 2^-16 bytes of best effort owed for each byte of real time while best effort waits */
-	__u64 hold;      /* 1: packets are held back to be sent in bursts */
-	__u64 offset;    /* held packets go this long before the first deadline among them */
-	__u32 best_limit; /* best-effort packets that may wait, at most QF_NET_BEST_DEPTH */
-	__u32 leaves;     /* the power of two that holds all streams in use */
+	__u64 hold;      /* 0: packets go as soon as they may; n: in bursts, n - 1 ns before the first deadline */
+	__u64 best_limit; /* best-effort packets that may wait, at most QF_NET_BEST_DEPTH */
+	__u64 leaves;    /* the power of two that holds all streams in use */
+	__u64 zero;
 	struct qf_net_stream_config stream[QF_NET_STREAMS];
 };
 

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Whose packet it is: its five-tuple says so first, then its mark, then its socket's cgroup. */
+/*
+ * Whose packet it is: its five-tuple says so first, then its mark, then its socket's cgroup. Whoever includes this
+ * defines before how bytes of a packet are read, counted from its IP header:
+ *
+ *	struct reader; bool read_bytes(void *to, u32 bytes, struct reader *from, u32 offset)
+ */
 #ifndef QF_PACKET_CLASSIFY_H
 #define QF_PACKET_CLASSIFY_H
 
 #define NO_MARK 0
+
+/* Kinds of selectors in use: enum qf_net_kind. Written by user space. */
+volatile u64 kinds SEC(".data.kinds");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -50,75 +58,71 @@ struct header6 {
 	u32 destination[4];
 };
 
-QF_INLINE bool read_bytes(void *to, u32 bytes, const unsigned char *from)
-{
-	return !bpf_probe_read_kernel(to, bytes, from);
-}
-
 /* Ports, of protocols that have them; a fragment has none. */
-QF_INLINE bool read_ports(struct qf_net_flow *flow, const unsigned char *from)
+QF_INLINE bool read_ports(struct qf_net_flow *flow, struct reader *from, u32 offset)
 {
 	u16 ports[2];
 
 	if (flow->protocol != PROTOCOL_TCP && flow->protocol != PROTOCOL_UDP)
 		return true;
-	if (!read_bytes(ports, sizeof(ports), from))
+	if (!read_bytes(ports, sizeof(ports), from, offset))
 		return false;
 	flow->source_port = ports[0];
 	flow->destination_port = ports[1];
 	return true;
 }
 
-QF_INLINE bool read_flow4(struct qf_net_flow *flow, const unsigned char *ip)
+QF_INLINE bool read_flow4(struct qf_net_flow *flow, struct reader *from)
 {
 	struct header4 header;
 
-	if (!read_bytes(&header, sizeof(header), ip) || header.fragment & 0xff3f)
+	if (!read_bytes(&header, sizeof(header), from, 0) || header.fragment & 0xff3f)
 		return false;
 	flow->version = 4;
 	flow->protocol = header.protocol;
 	flow->source[0] = header.source;
 	flow->destination[0] = header.destination;
-	return read_ports(flow, ip + 4 * (header.version_length & 15));
+	return read_ports(flow, from, 4 * (header.version_length & 15));
 }
 
-QF_INLINE bool read_flow6(struct qf_net_flow *flow, const unsigned char *ip)
+QF_INLINE bool read_flow6(struct qf_net_flow *flow, struct reader *from)
 {
 	struct header6 header;
 
-	if (!read_bytes(&header, sizeof(header), ip))
+	if (!read_bytes(&header, sizeof(header), from, 0))
 		return false;
 	flow->version = 6;
 	flow->protocol = header.next_header;
 	__builtin_memcpy(flow->source, header.source, sizeof(flow->source));
 	__builtin_memcpy(flow->destination, header.destination, sizeof(flow->destination));
-	return read_ports(flow, ip + sizeof(header));
+	return read_ports(flow, from, sizeof(header));
 }
 
 /* The stream of a packet's flow; NULL where it has none. */
-__attribute__((noinline)) static u32 *stream_of_flow(const unsigned char *ip)
+QF_SUBPROGRAM u32 *stream_of_flow(struct reader *from)
 {
 	struct qf_net_flow flow = {};
 	u8 version;
 
-	if (!read_bytes(&version, sizeof(version), ip))
+	if (!read_bytes(&version, sizeof(version), from, 0))
 		return NULL;
-	if (version >> 4 == 4 ? !read_flow4(&flow, ip) : !read_flow6(&flow, ip))
+	if (version >> 4 == 4 ? !read_flow4(&flow, from) : !read_flow6(&flow, from))
 		return NULL;
 	return bpf_map_lookup_elem(&flows, &flow);
 }
 
-QF_INLINE u32 stream_of(u32 mark, u64 cgroup, const unsigned char *ip)
+/* The number of the packet's stream, or QF_NET_STREAMS. */
+QF_INLINE u32 stream_of(u32 mark, u64 cgroup, struct reader *from)
 {
 	u32 *found = NULL;
 
-	if (config.kinds & QF_NET_FLOW)
-		found = stream_of_flow(ip);
-	if (!found && config.kinds & QF_NET_MARK && mark != NO_MARK)
+	if (kinds & QF_NET_FLOW)
+		found = stream_of_flow(from);
+	if (!found && kinds & QF_NET_MARK && mark != NO_MARK)
 		found = bpf_map_lookup_elem(&marks, &mark);
-	if (!found && config.kinds & QF_NET_CGROUP && cgroup)
+	if (!found && kinds & QF_NET_CGROUP && cgroup)
 		found = bpf_map_lookup_elem(&cgroups, &cgroup);
-	return found && *found < QF_NET_STREAMS ? *found : NONE;
+	return found && *found < QF_NET_STREAMS ? *found : QF_NET_STREAMS;
 }
 
 #endif

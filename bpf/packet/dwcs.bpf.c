@@ -7,6 +7,17 @@
  */
 #include "kernel.h"
 #include "machine.h"
+
+/* Where a packet's IP header lies in memory. */
+struct reader {
+	const unsigned char *ip;
+};
+
+QF_INLINE bool read_bytes(void *to, u32 bytes, struct reader *from, u32 offset)
+{
+	return !bpf_probe_read_kernel(to, bytes, from->ip + offset);
+}
+
 #include "classify.h"
 
 /* Steps without a packet to send, after which the kernel is asked to come back at once: bounds a call's time. */
@@ -41,9 +52,9 @@ QF_INLINE u64 cgroup_of(struct sk_buff *skb)
 
 QF_INLINE u32 classify(struct sk_buff *skb)
 {
-	u64 cgroup = config.kinds & QF_NET_CGROUP ? cgroup_of(skb) : 0;
+	struct reader reader = { .ip = skb->head + skb->network_header };
 
-	return config.kinds ? stream_of(skb->mark, cgroup, skb->head + skb->network_header) : NONE;
+	return kinds ? stream_of(skb->mark, kinds & QF_NET_CGROUP ? cgroup_of(skb) : 0, &reader) : NONE;
 }
 
 SEC("struct_ops/qf_enqueue")

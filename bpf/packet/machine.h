@@ -23,7 +23,7 @@
 
 #include "qf_net.h"
 
-#define NONE 255
+#define NONE QF_NET_STREAMS
 #define STREAM_MASK (QF_NET_STREAMS - 1)
 #define DEPTH_MASK (QF_NET_DEPTH - 1)
 #define BEST_MASK (QF_NET_BEST_DEPTH - 1)
@@ -114,7 +114,7 @@ QF_INLINE struct packet *head_of(u32 i)
 	return &packets[place_of(i, stream_at(i)->taken)];
 }
 
-#include "tree.h"
+#include "tournament.h"
 #include "window.h"
 
 /* Where a stream with a head belongs: it waits for its period, or for its turn. */
@@ -235,16 +235,22 @@ QF_INLINE void miss(u32 i, u64 now)
 {
 	struct stream *s = stream_at(i);
 	struct qf_net_counters *c = counters(i);
+	u64 periods;
 
-	c->missed++;
-	if (rule_b(s, i)) {
-		c->violations++;
-		begin_period(s, s->deadline + s->period);
-		new_head(i, now);
-	} else {
+	if (s->x_now) {
+		c->missed++;
+		rule_b(s, i, 1);
 		late_stream = i;
 		is_dropping = true;
+		return;
 	}
+	/* Nothing of it may be lost: all periods that are over are violations, told at once. */
+	periods = 1 + (now - s->deadline) / s->period;
+	c->missed += periods;
+	c->violations += periods;
+	rule_b(s, i, periods);
+	begin_period(s, s->deadline + periods * s->period);
+	new_head(i, now);
 }
 
 /* Takes one packet of the missed period away, or ends that. */
@@ -340,10 +346,10 @@ QF_INLINE u32 send_head(struct next *next, u32 i, bool is_extra, u64 now)
 	return SEND;
 }
 
-/* Held packets go in one burst, `offset` before the first deadline among them. */
+/* Held packets go in one burst, some time before the first deadline among them. */
 QF_INLINE bool is_held(struct next *next, u32 first, u64 now)
 {
-	u64 burst_at = stream_at(first)->deadline - config.offset;
+	u64 burst_at = stream_at(first)->deadline - (config.hold - 1);
 
 	if (is_burst || now >= burst_at) {
 		stats.bursts += !is_burst;

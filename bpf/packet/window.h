@@ -33,15 +33,13 @@ QF_INLINE void rule_a(struct stream *s, u32 i)
 		set_window(s, i, s->x_now - 1, s->y_now - 1);
 }
 
-/* Not served within its period. Answers whether the window did not allow that. */
-QF_INLINE bool rule_b(struct stream *s, u32 i)
+/* Not served within so many periods: of more than one only while x' = 0, which each of them leaves so. */
+QF_INLINE void rule_b(struct stream *s, u32 i, u64 periods)
 {
-	if (s->x_now) {
+	if (s->x_now)
 		set_window(s, i, s->x_now - 1, s->y_now - 1);
-		return false;
-	}
-	set_window(s, i, 0, s->y_now < Y_NOW_MAX ? s->y_now + 1 : Y_NOW_MAX);
-	return true;
+	else
+		set_window(s, i, 0, periods < Y_NOW_MAX - s->y_now ? s->y_now + periods : Y_NOW_MAX);
 }
 
 #endif

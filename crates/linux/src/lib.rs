@@ -16,6 +16,7 @@
 //! | are budgets enforced finely | [`hrtick`] |
 //! | what does this host offer, why not, what to do | [`doctor`], [`cgroup`], [`capability`] |
 //! | which network interfaces are there | [`interfaces`] |
+//! | packets with deadlines, on an interface | [`net`] |
 //! | clocks, locked memory | [`clock`], [`memory`] |
 //! | helpers of tests that need the real scheduler | [`testing`] |
 //!
@@ -40,6 +41,7 @@ pub mod journal;
 pub mod launch;
 pub mod mechanism;
 pub mod memory;
+pub mod net;
 pub mod observe;
 pub mod sched_attr;
 mod sys;

@@ -152,6 +152,21 @@ impl OpenObject {
         Ok(self)
     }
 
+    /// Gives a table of operations the name it registers under: its first member, of 16 bytes (`Qdisc_ops.id`).
+    pub fn operations_named(mut self, map: &str, name: &str) -> Result<OpenObject, ObjectError> {
+        const BYTES: usize = 16;
+        let Some(mut found) = self.inner.maps_mut().find(|candidate| candidate.name() == map) else {
+            return Err(ObjectError::Absent { object: self.name, what: "table of operations", name: map.to_owned() });
+        };
+        let id = found.initial_value_mut().unwrap_or_default().get_mut(..BYTES);
+        let Some(id) = id.filter(|_| name.len() < BYTES) else {
+            return Err(ObjectError::Size { object: self.name.clone(), name: map.to_owned(), has: BYTES, given: name.len() });
+        };
+        id.fill(0);
+        id[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(self)
+    }
+
     /// Loads it: maps are made, programs verified and translated.
     pub fn load(self) -> Result<Object, ObjectError> {
         let _ = heard();
@@ -213,6 +228,11 @@ impl Object {
 }
 
 impl Entry {
+    /// Its descriptor.
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// Runs it with `context`, which it reads and writes. Its answer: what the program returns.
     pub fn run<T: Plain>(&self, context: &mut T) -> io::Result<i32> {
         sys::run_syscall(self.fd.as_fd(), bytes_of_mut(context))

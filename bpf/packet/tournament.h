@@ -3,8 +3,8 @@
  * Tournaments over the streams of an interface: the first by some order is at the root, a stream whose key changed
  * plays its way up again, in log2(streams) steps. A node holds its winner's number + 1; 0: nobody plays there.
  */
-#ifndef QF_PACKET_TREE_H
-#define QF_PACKET_TREE_H
+#ifndef QF_PACKET_TOURNAMENT_H
+#define QF_PACKET_TOURNAMENT_H
 
 #define TREE_STEPS 6 /* log2(QF_NET_STREAMS) */
 #define NODE_MASK (2 * QF_NET_STREAMS - 1)

@@ -1,0 +1,140 @@
+//! The words of `qf_net_config`: how user space tells the queue what is wanted, while packets pass.
+//!
+//! A stream's words are written between two increments of its `change`, which is odd meanwhile; then `changes` is
+//! incremented, which is what the queue looks at. One writer: the holder of the attachment.
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use qfabric_types::api::net::StreamSpec;
+use qfabric_types::{Nanos, Share};
+
+use crate::abi::{
+    QF_NET_BEST_DEPTH, QF_NET_IN_USE, QF_NET_STREAMS, QF_NET_WORK_CONSERVING, qf_net_config, qf_net_stream_config,
+};
+use crate::bpf::Mapping;
+
+/// Lost sending time that a paced queue may make up for: a timer that is late must not lower the rate.
+const CATCH_UP: Nanos = Nanos::from_micros(200);
+
+macro_rules! word {
+    ($field:ident) => {
+        offset_of!(qf_net_config, $field) / 8
+    };
+}
+
+macro_rules! stream_word {
+    ($field:ident) => {
+        offset_of!(qf_net_stream_config, $field) / 8
+    };
+}
+
+/// The configuration of one interface's queue, mapped here.
+#[derive(Debug)]
+pub(super) struct Config {
+    memory: Mapping,
+    incarnations: u64,
+}
+
+/// What is said once of an interface.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub rate_bps: u64,
+    pub paced: bool,
+    pub best_effort: Share,
+    pub hold: Option<Nanos>,
+}
+
+/// 2^-16 ns that a byte occupies a link, rounded up: the link is never promised more than it carries.
+fn byte_time(rate_bps: u64) -> u64 {
+    (8_000_000_000u128 << 16).div_ceil(u128::from(rate_bps)) as u64
+}
+
+/// 2^-16 bytes of best effort for each byte of real time: share/(1 − share).
+fn owed(share: Share) -> u64 {
+    let (ppm, whole) = (u64::from(share.ppm()), u64::from(Share::ONE.ppm()));
+    (ppm << 16) / (whole - ppm).max(1)
+}
+
+impl Config {
+    pub fn new(memory: Mapping, link: &Link) -> Config {
+        let config = Config { memory, incarnations: 0 };
+        config.set(word!(byte_time), if link.paced { byte_time(link.rate_bps) } else { 0 });
+        config.set(word!(catch_up), CATCH_UP.get());
+        config.set(word!(share), owed(link.best_effort));
+        config.set(word!(hold), link.hold.map_or(0, |hold| hold.get() + 1));
+        config.set(word!(best_limit), u64::from(QF_NET_BEST_DEPTH));
+        config.set(word!(leaves), 1);
+        config
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        self.memory.words(0)
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        self.words()[word].store(value, Ordering::Relaxed);
+    }
+
+    /// A stream that was not there before.
+    pub fn begin(&mut self, slot: u32, spec: &StreamSpec) {
+        self.incarnations += 1;
+        let leaves = self.words()[word!(leaves)].load(Ordering::Relaxed);
+        self.set(word!(leaves), leaves.max(u64::from(slot + 1).next_power_of_two()));
+        self.write(slot, spec, self.incarnations);
+    }
+
+    /// Other attributes for a stream that is there.
+    pub fn change(&self, slot: u32, spec: &StreamSpec) {
+        let flags = self.words()[stream(slot) + stream_word!(flags)].load(Ordering::Relaxed);
+        self.write(slot, spec, flags >> 32);
+    }
+
+    fn write(&self, slot: u32, spec: &StreamSpec, incarnation: u64) {
+        let (at, words) = (stream(slot), self.words());
+        words[at + stream_word!(change)].fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in values(spec, incarnation) {
+            words[at + word].store(value, Ordering::Relaxed);
+        }
+        words[at + stream_word!(change)].fetch_add(1, Ordering::Release);
+        words[word!(changes)].fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Where the words of a stream begin.
+fn stream(slot: u32) -> usize {
+    assert!(slot < QF_NET_STREAMS, "slots are given by the attachment");
+    (offset_of!(qf_net_config, stream) + slot as usize * size_of::<qf_net_stream_config>()) / 8
+}
+
+fn values(spec: &StreamSpec, incarnation: u64) -> [(usize, u64); 7] {
+    let conserving = if spec.work_conserving { QF_NET_WORK_CONSERVING } else { 0 };
+    [
+        (stream_word!(flags), incarnation << 32 | u64::from(QF_NET_IN_USE | conserving)),
+        (stream_word!(start), spec.start.map_or(0, |start| start.get())),
+        (stream_word!(period), spec.period.get()),
+        (stream_word!(phase), spec.phase.get()),
+        (stream_word!(size), u64::from(spec.size)),
+        (stream_word!(window), u64::from(spec.window.x()) << 32 | u64::from(spec.window.y())),
+        (stream_word!(limit), u64::from(spec.limit)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_takes_its_time_on_the_link() {
+        assert_eq!(byte_time(8_000_000) >> 16, 1_000);
+        assert_eq!(byte_time(10_000_000_000), 52_429, "0.8 ns, rounded up");
+    }
+
+    #[test]
+    fn best_effort_is_owed_its_share_of_all_bytes() {
+        assert_eq!(owed(Share::from_ppm(500_000)), 1 << 16);
+        assert_eq!(owed(Share::from_ppm(50_000)), 3_449);
+        assert_eq!(owed(Share::ZERO), 0);
+    }
+}
