@@ -10,6 +10,7 @@
  *     (stricter than printed: 0010);
  *   5 where i is the task server.
  *
+ * Time that 2, 3 and 5 give is extra service: what DWCS does later is what it does without events (0010).
  * The event has then been delivered and leaves the queue. Each sink has its events in a list, in their order; a tree
  * holds the sinks by their first.
  */
@@ -207,7 +208,7 @@ QF_SUBPROGRAM int qf_revise(struct qf_machine *m, struct qf_decision *d, __u32 d
 	d->slot = j;
 	d->rule = rule;
 	d->event_number = s->event_number;
-	d->kind = s->release_ns <= m->now_ns ? QF_KIND_REGULAR : QF_KIND_EXTRA;
+	d->kind = rule != 5 && s->release_ns <= m->now_ns ? QF_KIND_REGULAR : QF_KIND_EXTRA;
 	if (deliver) {
 		s->events[rule - 1]++;
 		m->counts.events[rule - 1]++;

@@ -11,6 +11,7 @@ struct qf_test_cpu {
 	struct qf_machine machine;
 	/* What the last decision was. */
 	struct qf_decision running;
+	struct qf_decision peeked;
 };
 
 struct {
@@ -76,7 +77,7 @@ int decide(struct qf_test_decide *c)
 	__u32 key = c->cpu & 1;
 	struct qf_test_cpu *cpu = bpf_map_lookup_elem(&cpus, &key);
 	__u64 now = c->now_ns, used = c->used_ns;
-	__u32 best_effort = c->best_effort, peek = c->peek;
+	__u32 best_effort = c->best_effort, peek = c->peek, account_only = c->account_only;
 	struct qf_decision *d;
 
 	if (!cpu)
@@ -86,11 +87,11 @@ int decide(struct qf_test_decide *c)
 	if (used)
 		qf_account(&cpu->machine, d, used, now);
 	if (peek)
-		qf_peek(&cpu->machine, now, best_effort, d);
-	else
+		qf_peek(&cpu->machine, now, best_effort, &cpu->peeked);
+	else if (!account_only)
 		qf_pick(&cpu->machine, now, best_effort, d);
 	bpf_spin_unlock(&cpu->lock);
-	c->decision = *d;
+	c->decision = peek ? cpu->peeked : *d;
 	c->counts = cpu->machine.counts;
 	c->pending = cpu->machine.pending;
 	return 0;

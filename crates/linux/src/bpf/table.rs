@@ -70,6 +70,12 @@ impl Table {
         sys::map_update(self.fd(), bytes_of(key), bytes_of(value), 0)
     }
 
+    /// Sets the value of `key` to zeros.
+    pub fn clear<K: Plain>(&self, key: &K) -> io::Result<()> {
+        same("key", size_of::<K>(), self.key_bytes)?;
+        sys::map_update(self.fd(), bytes_of(key), &vec![0; self.value_bytes], 0)
+    }
+
     /// Removes `key`.
     pub fn remove<K: Plain>(&self, key: &K) -> io::Result<()> {
         same("key", size_of::<K>(), self.key_bytes)?;

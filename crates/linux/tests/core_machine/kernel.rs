@@ -1,0 +1,85 @@
+//! A machine in this kernel, called one step at a time.
+
+use std::io;
+
+use qfabric_linux::abi::*;
+use qfabric_linux::bpf::object::Entry;
+use qfabric_linux::bpf::{Object, OpenObject, Table, objects};
+
+/// The test object and its two CPUs.
+pub struct Kernel {
+    _object: Object,
+    call: Entry,
+    decide: Entry,
+    cpus: Table,
+    servers: Table,
+}
+
+impl Kernel {
+    pub fn load() -> Kernel {
+        let object = OpenObject::open("test/machine", objects::TEST_MACHINE).unwrap();
+        let object = object.load().unwrap_or_else(|error| panic!("{error}"));
+        let (call, decide) = (object.entry("call").unwrap(), object.entry("decide").unwrap());
+        let (cpus, servers) = (object.table("cpus").unwrap(), object.table(".bss.servers").unwrap());
+        let kernel = Kernel { _object: object, call, decide, cpus, servers };
+        kernel.reset();
+        kernel
+    }
+
+    /// As freshly loaded.
+    pub fn reset(&self) {
+        self.servers.clear(&0u32).unwrap();
+        for cpu in [0u32, 1] {
+            self.cpus.clear(&cpu).unwrap();
+            self.command(QF_TEST_CPU, cpu, 0, 0, cpu.into()).unwrap();
+        }
+    }
+
+    pub fn add(&self, cpu: u32, slot: u32, config: qf_config) -> io::Result<i32> {
+        let mut call = qf_test_call { op: QF_TEST_ADD, cpu, slot, config, ..Default::default() };
+        self.call.call(&mut call)
+    }
+
+    pub fn change(&self, slot: u32, config: qf_config, now_ns: u64) -> io::Result<i32> {
+        let mut call = qf_test_call { op: QF_TEST_CHANGE, slot, now_ns, config, ..Default::default() };
+        self.call.call(&mut call)
+    }
+
+    /// Anything else: op, CPU, slot, moment, argument.
+    pub fn command(&self, op: u32, cpu: u32, slot: u32, now_ns: u64, argument: u64) -> io::Result<i32> {
+        let mut call = qf_test_call { op, cpu, slot, now_ns, argument, ..Default::default() };
+        self.call.call(&mut call)
+    }
+
+    /// The decision at `now`, after the account of what the last one gave.
+    pub fn decide(&mut self, cpu: u32, now_ns: u64, used_ns: u64) -> qf_test_decide {
+        self.ask(cpu, now_ns, used_ns, false)
+    }
+
+    /// What it would be.
+    pub fn peek(&mut self, cpu: u32, now_ns: u64) -> qf_test_decide {
+        self.ask(cpu, now_ns, 0, true)
+    }
+
+    fn ask(&mut self, cpu: u32, now_ns: u64, used_ns: u64, peek: bool) -> qf_test_decide {
+        let mut decide =
+            qf_test_decide { now_ns, used_ns, cpu, best_effort: 1, peek: peek.into(), ..Default::default() };
+        self.decide.call(&mut decide).unwrap();
+        decide
+    }
+
+    /// Only the account.
+    pub fn account(&mut self, cpu: u32, now_ns: u64, used_ns: u64) {
+        let mut call = qf_test_decide { now_ns, used_ns, cpu, account_only: 1, ..Default::default() };
+        self.decide.call(&mut call).unwrap();
+    }
+
+    pub fn server(&self, slot: u32) -> qf_server {
+        self.servers.variable(slot as usize * size_of::<qf_server>()).unwrap()
+    }
+}
+
+/// A server that wants C of every T from time 0 on.
+pub fn config(period_ns: u64, service_ns: u64, x: u16, y: u16) -> qf_config {
+    qf_config { period_ns, service_ns, x, y, ask: QF_ASK_READY, ..Default::default() }
+}
