@@ -14,6 +14,7 @@
 //! | what was there, on disk | `former.rs`, `book.rs` |
 //! | asking the kernel | `netlink.rs` |
 //! | refusals | `error.rs` |
+//! | links and packets of tests | [`testing`] |
 //!
 //! Admission is not decided here: `linux` carries out. Decisions: docs/design/0014-packets.md.
 
@@ -26,6 +27,7 @@ mod htb;
 mod keys;
 mod netlink;
 mod selectors;
+pub mod testing;
 
 use std::collections::BTreeMap;
 use std::fs;

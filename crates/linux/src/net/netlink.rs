@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 const HEADER: usize = 16;
 const TC_HEADER: usize = 20;
+pub(super) const LINK_HEADER: usize = 16;
 /// Larger than any answer's datagram.
 const RECEIVE_BYTES: usize = 64 << 10;
 
@@ -22,6 +23,8 @@ pub(super) const NLM_F_CREATE: u16 = 0x400;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 
+pub(super) const RTM_NEWLINK: u16 = 16;
+pub(super) const RTM_DELLINK: u16 = 17;
 pub(super) const RTM_NEWQDISC: u16 = 36;
 pub(super) const RTM_DELQDISC: u16 = 37;
 pub(super) const RTM_GETQDISC: u16 = 38;
@@ -65,6 +68,15 @@ impl Message {
         Message { bytes }
     }
 
+    /// A message of `kind` about an interface (`struct ifinfomsg`): its number, or 0 for one to be made; up.
+    pub fn interface(kind: u16, flags: u16, ifindex: u32) -> Message {
+        const IFF_UP: u32 = 1;
+        let mut message = Message::new(kind, flags, Object::default());
+        message.bytes.truncate(HEADER + LINK_HEADER);
+        message.bytes[HEADER..].copy_from_slice(&link_header(ifindex, IFF_UP));
+        message
+    }
+
     /// Adds an attribute.
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
         push(&mut self.bytes, kind, value);
@@ -83,6 +95,15 @@ impl Message {
         self.bytes[..4].copy_from_slice(&length.to_ne_bytes());
         self.bytes
     }
+}
+
+/// `struct ifinfomsg`.
+pub(super) fn link_header(ifindex: u32, flags: u32) -> [u8; LINK_HEADER] {
+    let mut header = [0; LINK_HEADER];
+    header[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&flags.to_ne_bytes());
+    header
 }
 
 /// Adds an attribute to `bytes`, padded to four.

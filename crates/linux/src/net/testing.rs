@@ -1,0 +1,178 @@
+//! Links, raw packets and queueing disciplines for tests and measurements. Needs root.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use qfabric_types::api::net::Flow;
+
+use super::former;
+use super::netlink::{
+    self, LINK_HEADER, Message, NLM_F_CREATE, NLM_F_EXCL, Object, RTM_DELLINK, RTM_GETQDISC, RTM_NEWLINK, link_header,
+    push,
+};
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const ETH_P_ALL: u16 = 3;
+/// Ethernet, IPv4 and UDP.
+pub const HEADERS: usize = 14 + 20 + 8;
+
+/// An interface made for a test; gone when dropped, with its other end if it has one.
+#[derive(Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub ifindex: u32,
+}
+
+impl Interface {
+    /// One whose packets go nowhere.
+    pub fn dummy(name: &str) -> io::Result<Interface> {
+        Interface::make(name, "dummy", &[])
+    }
+
+    /// One whose packets arrive at `far`.
+    pub fn veth(name: &str, far: &str) -> io::Result<Interface> {
+        const IFF_UP: u32 = 1;
+        let mut peer = link_header(0, IFF_UP).to_vec();
+        push(&mut peer, IFLA_IFNAME, &[far.as_bytes(), &[0]].concat());
+        let mut data = Vec::new();
+        push(&mut data, VETH_INFO_PEER, &peer);
+        Interface::make(name, "veth", &data)
+    }
+
+    fn make(name: &str, kind: &str, data: &[u8]) -> io::Result<Interface> {
+        debug_assert_eq!(link_header(0, 0).len(), LINK_HEADER);
+        let mut info = Vec::new();
+        push(&mut info, IFLA_INFO_KIND, kind.as_bytes());
+        push(&mut info, IFLA_INFO_DATA, data);
+        let message = Message::interface(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0);
+        netlink::act(message.name(IFLA_IFNAME, name).attribute(IFLA_LINKINFO, &info))?;
+        let ifindex = super::index(name).map_err(io::Error::other)?;
+        Ok(Interface { name: name.to_owned(), ifindex })
+    }
+
+    /// What is at its root: kind, handle and options.
+    pub fn root(&self) -> io::Result<(String, u32, Vec<u8>)> {
+        let all = netlink::list(Message::new(RTM_GETQDISC, 0, Object { ifindex: self.ifindex, ..Object::default() }))?;
+        let is_root =
+            |found: &&netlink::Answer| found.object.ifindex == self.ifindex && found.object.parent == former::ROOT;
+        let found = all.iter().find(is_root).ok_or(io::ErrorKind::NotFound)?;
+        let options = found.attribute(former::TCA_OPTIONS).unwrap_or_default().to_vec();
+        Ok((found.name(former::TCA_KIND).unwrap_or_default(), found.object.handle, options))
+    }
+
+    /// Puts a discipline of somebody's at its root.
+    pub fn set_root(&self, handle: u32, kind: &str, options: Option<&[u8]>) -> io::Result<()> {
+        former::replace(self.ifindex, handle, kind, options)
+    }
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        let _ = netlink::act(Message::interface(RTM_DELLINK, 0, self.ifindex));
+    }
+}
+
+/// A socket for whole frames at an interface.
+#[derive(Debug)]
+pub struct Frames {
+    socket: OwnedFd,
+    address: libc::sockaddr_ll,
+}
+
+#[allow(unsafe_code, reason = "packet sockets, which no safe library offers")]
+impl Frames {
+    /// At an interface, with a mark for what is sent (0: none).
+    pub fn at(ifindex: u32, mark: u32) -> io::Result<Frames> {
+        let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: takes numbers only.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, flags, i32::from(ETH_P_ALL.to_be())) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: all zeros is a valid address.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        (address.sll_family, address.sll_ifindex) = (libc::AF_PACKET as u16, ifindex as i32);
+        address.sll_protocol = ETH_P_ALL.to_be();
+        let frames = Frames { socket, address };
+        frames.bind()?;
+        frames.set(libc::SO_MARK, &mark)?;
+        frames.set(libc::SO_SNDBUF, &(8u32 << 20))?;
+        frames.set(libc::SO_RCVBUF, &(8u32 << 20))?;
+        Ok(frames)
+    }
+
+    fn bind(&self) -> io::Result<()> {
+        let length = size_of::<libc::sockaddr_ll>() as u32;
+        // SAFETY: the address is live and as long as is said.
+        let rc = unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const self.address).cast(), length) };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn set(&self, option: i32, value: &u32) -> io::Result<()> {
+        // SAFETY: the value is live, and of the size that is said.
+        let rc = unsafe {
+            libc::setsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const *value).cast(), 4)
+        };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Sends a frame. What a full queue drops is an error (ENOBUFS) here.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: the frame is live and as long as is said.
+        let sent =
+            unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The next frame, which has arrived already.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the buffer is live and as long as is said.
+        let received = unsafe {
+            libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
+        };
+        if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
+    }
+}
+
+/// A frame of a flow with `payload`, to everybody on the link.
+pub fn frame(flow: &Flow, payload: &[u8]) -> Vec<u8> {
+    let (std::net::IpAddr::V4(source), std::net::IpAddr::V4(destination)) = (flow.source.ip(), flow.destination.ip())
+    else {
+        panic!("frames of tests are IPv4")
+    };
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    let length = (20 + 8 + payload.len()) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(length.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, flow.protocol.number(), 0, 0]);
+    frame.extend(source.octets());
+    frame.extend(destination.octets());
+    frame.extend(flow.source.port().to_be_bytes());
+    frame.extend(flow.destination.port().to_be_bytes());
+    frame.extend((8 + payload.len() as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_headers_and_payload() {
+        let frame = frame(&"udp,10.0.0.1:5000,10.0.0.2:6000".parse().unwrap(), &[7; 10]);
+        assert_eq!(frame.len(), HEADERS + 10);
+        assert_eq!(frame[26..30], [10, 0, 0, 1]);
+        assert_eq!(frame[36..38], 6000u16.to_be_bytes());
+    }
+}

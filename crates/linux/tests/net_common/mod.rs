@@ -1,0 +1,189 @@
+//! Links of two ends, senders of marked packets, and what arrives.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use qfabric_linux::net::testing::{Frames, HEADERS, Interface, frame};
+use qfabric_linux::net::{self, Book};
+use qfabric_linux::testing::live_lock;
+use qfabric_types::Nanos;
+use qfabric_types::api::net::{Flow, Selector, StreamSpec};
+
+/// One test of real queues at a time; nothing where the kernel cannot, which the test machine must not be.
+pub fn dwcs() -> Option<fs::File> {
+    match net::supported() {
+        Ok(()) => root(),
+        Err(why) => skip(&why.to_string()),
+    }
+}
+
+/// One test of real queues at a time, on a kernel that need not know BPF queues.
+pub fn root() -> Option<fs::File> {
+    match rustix::process::geteuid().is_root() {
+        true => Some(live_lock()),
+        false => skip("this test needs root"),
+    }
+}
+
+fn skip(why: &str) -> Option<fs::File> {
+    assert!(std::env::var_os("QFABRIC_VM").is_none_or(|vm| vm != "1"), "must not be skipped here: {why}");
+    eprintln!("skipped: {why}");
+    None
+}
+
+/// Time for what is being sent to arrive.
+pub fn settle() {
+    std::thread::sleep(Duration::from_millis(60));
+}
+
+/// A stream of so many of the largest packets in every period.
+pub fn spec(mark: u32, period_ms: u64, packets: u32) -> StreamSpec {
+    let mut spec = StreamSpec::new(Selector::Mark(mark), Nanos::from_millis(period_ms));
+    spec.size = packets * StreamSpec::LARGEST_PACKET;
+    spec
+}
+
+/// A run folder.
+pub struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// A record in a folder that stays.
+    pub fn book() -> Book {
+        Book::open(&tempfile::tempdir().unwrap().keep())
+    }
+}
+
+/// A link: what is sent at the near end arrives at the far one.
+pub struct Pair {
+    near: Interface,
+    far: Frames,
+}
+
+/// What arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    pub mark: u32,
+    pub number: u32,
+}
+
+impl Pair {
+    pub fn new(name: &str) -> Pair {
+        let (near, far) = (format!("q{name}"), format!("p{name}"));
+        let near = Interface::veth(&near, &far).unwrap_or_else(|error| panic!("veth {near}: {error}"));
+        // Both ends are up a moment later.
+        std::thread::sleep(Duration::from_millis(20));
+        let far = Frames::at(net::index(&far).unwrap(), 0).unwrap();
+        Pair { near, far }
+    }
+
+    pub fn near(&self) -> &str {
+        &self.near.name
+    }
+
+    pub fn ifindex(&self) -> u32 {
+        self.near.ifindex
+    }
+
+    pub fn root(&self) -> String {
+        self.near.root().map_or_else(|_| "noqueue".to_owned(), |(kind, ..)| kind)
+    }
+
+    pub fn root_with_options(&self) -> (String, u32, Vec<u8>) {
+        self.near.root().unwrap()
+    }
+
+    /// Somebody's discipline with options: a bounded queue of 77 packets.
+    pub fn pfifo(&self) {
+        self.near.set_root(0x70000, "pfifo", Some(&77u32.to_ne_bytes())).unwrap();
+    }
+
+    /// Our packets that arrive, up to `most`, for so long at most.
+    pub fn received_within(&self, time: Duration, most: usize) -> Vec<Arrived> {
+        let (end, mut arrived, mut buffer) = (Instant::now() + time, Vec::new(), [0; 4096]);
+        while arrived.len() < most && Instant::now() < end {
+            match self.far.receive(&mut buffer) {
+                Ok(bytes) => arrived.extend(read(&buffer[..bytes])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        arrived
+    }
+}
+
+fn flow(mark: u32) -> Flow {
+    format!("udp,10.77.0.1:{},10.77.0.2:6000", 5000 + mark % 1000).parse().unwrap()
+}
+
+/// Frames of tests, told from the interface's own by their port.
+fn read(bytes: &[u8]) -> Option<Arrived> {
+    let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    (bytes.get(36..38)? == 6000u16.to_be_bytes()).then_some(())?;
+    Some(Arrived { mark: word(HEADERS)?, number: word(HEADERS + 4)? })
+}
+
+/// Sends packets with one mark.
+pub struct Sender {
+    frames: Frames,
+    mark: u32,
+    number: std::cell::Cell<u32>,
+}
+
+impl Sender {
+    pub fn to(pair: &Pair, mark: u32) -> Sender {
+        Sender { frames: Frames::at(pair.ifindex(), mark).unwrap(), mark, number: Default::default() }
+    }
+
+    pub fn flow(&self) -> Flow {
+        flow(self.mark)
+    }
+
+    /// Sends one with so many bytes of payload; a full queue may drop it.
+    pub fn send(&self, bytes: usize) {
+        let number = self.number.replace(self.number.get() + 1);
+        let mut payload = [self.mark.to_be_bytes(), number.to_be_bytes()].concat();
+        payload.resize(bytes.max(8), 0);
+        match self.frames.send(&frame(&self.flow(), &payload)) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOBUFS) => panic!("{error}"),
+            _ => {}
+        }
+    }
+}
+
+/// A cgroup that this thread's process is in, until dropped.
+pub struct Cgroup {
+    folder: PathBuf,
+    mount: PathBuf,
+}
+
+impl Cgroup {
+    pub fn enter(name: &str) -> Cgroup {
+        let mount = qfabric_linux::cgroup::Mounts::here().v2.expect("the test machine has cgroup v2");
+        let folder = mount.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("cgroup.procs"), std::process::id().to_string()).unwrap();
+        Cgroup { folder, mount }
+    }
+
+    pub fn path(&self) -> String {
+        format!("/{}", self.folder.file_name().unwrap().to_str().unwrap())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::write(self.mount.join("cgroup.procs"), std::process::id().to_string());
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
