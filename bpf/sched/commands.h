@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Commands from user space. Each is in force when it returns; a refused one has changed nothing. */
+#ifndef QF_SCHED_COMMANDS_H
+#define QF_SCHED_COMMANDS_H
+
+#include "dispatch.h"
+
+/* Slots that user space may use: those of best effort come before. */
+QF_INLINE bool qf_is_user_slot(u32 slot)
+{
+	return slot > (u32)nr_cpus && slot < QF_SLOTS;
+}
+
+QF_INLINE bool qf_in_use(u32 slot)
+{
+	return qf_is_user_slot(slot) && qf_slot(slot)->generation & 1;
+}
+
+QF_INLINE void qf_slot_reset(struct qf_slot *s, const struct qf_create *ctx)
+{
+	u32 generation = s->generation;
+
+	__builtin_memset(s, 0, sizeof(*s));
+	s->generation = generation;
+	s->cpu = ctx->cpu;
+	s->mode = ctx->config.mode;
+	s->flags = ctx->flags;
+}
+
+SEC("syscall")
+int qf_command_create(struct qf_create *ctx)
+{
+	struct qf_create ask = *ctx;
+	struct qf_cpu *c;
+	int error;
+
+	if (ask.cpu >= (u32)nr_cpus || ask.flags & ~QF_SLOT_WAKE_EVENTS || ask.zero)
+		return -EINVAL;
+	if (!qf_is_user_slot(ask.slot) || qf_in_use(ask.slot))
+		return -EBUSY;
+	if (ask.config.ask & (QF_ASK_READY | QF_ASK_BEST_EFFORT | QF_ASK_TASK_SERVER))
+		return -EINVAL;
+	c = qf_cpu((s32)ask.cpu);
+	if (!c)
+		return -ENODEV;
+	bpf_spin_lock(&c->lock);
+	error = qf_add(&c->machine, ask.slot, &ask.config);
+	if (!error) {
+		qf_slot_reset(qf_slot(ask.slot), &ask);
+		qf_slot(ask.slot)->generation++;
+	}
+	bpf_spin_unlock(&c->lock);
+	return error;
+}
+
+SEC("syscall")
+int qf_command_change(struct qf_create *ctx)
+{
+	struct qf_create ask = *ctx;
+	u64 now = bpf_ktime_get_ns();
+	struct qf_cpu *c;
+	int error;
+
+	if (!qf_in_use(ask.slot))
+		return -ENOENT;
+	if (ask.cpu != qf_slot(ask.slot)->cpu || ask.flags & ~QF_SLOT_WAKE_EVENTS || ask.zero)
+		return -EINVAL;
+	c = qf_cpu((s32)ask.cpu);
+	if (!c)
+		return -ENODEV;
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	error = qf_change(&c->machine, ask.slot, &ask.config, now);
+	if (!error) {
+		qf_slot(ask.slot)->mode = ask.config.mode;
+		qf_slot(ask.slot)->flags = ask.flags;
+	}
+	bpf_spin_unlock(&c->lock);
+	if (!error)
+		qf_kick((s32)ask.cpu);
+	return error;
+}
+
+/* Its threads are best effort from now on; those that wait in its queue are moved. To be called again after all CPUs
+ * have passed a quiet point: a thread that was on its way into the queue is found then. */
+SEC("syscall")
+int qf_command_destroy(struct qf_command *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 slot = ctx->slot;
+	struct qf_cpu *c;
+
+	if (!qf_is_user_slot(slot))
+		return -ENOENT;
+	c = qf_cpu((s32)qf_slot(slot)->cpu);
+	if (!c)
+		return -ENODEV;
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	if (qf_in_use(slot)) {
+		qf_remove(&c->machine, slot);
+		qf_slot(slot)->generation++;
+	}
+	bpf_spin_unlock(&c->lock);
+	bpf_rcu_read_lock();
+	qf_soften(slot, (s32)qf_slot(slot)->cpu);
+	bpf_rcu_read_unlock();
+	qf_kick((s32)qf_slot(slot)->cpu);
+	return 0;
+}
+
+SEC("syscall")
+int qf_command_raise(struct qf_command *ctx)
+{
+	u32 slot = ctx->slot;
+	u64 deadline = ctx->deadline_ns, now = bpf_ktime_get_ns();
+	struct qf_cpu *c;
+	int error;
+
+	if (!qf_in_use(slot))
+		return -ENOENT;
+	c = qf_cpu((s32)qf_slot(slot)->cpu);
+	if (!c)
+		return -ENODEV;
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	error = qf_raise(&c->machine, slot, deadline);
+	bpf_spin_unlock(&c->lock);
+	qf_reconsider(c, (s32)qf_slot(slot)->cpu, now);
+	return error;
+}
+
+/* Takes a thread out of the queue where it waits into the one where it belongs now. */
+QF_INLINE bool qf_requeue(struct task_struct *p, u64 from, u64 to)
+{
+	struct task_struct *each;
+	bool moved = false;
+
+	bpf_for_each(scx_dsq, each, from, 0) {
+		if (each->pid != p->pid)
+			continue;
+		if (to < QF_SLOTS) {
+			moved = scx_bpf_dsq_move(QF_ITER, each, to, 0);
+		} else {
+			scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(each));
+			moved = scx_bpf_dsq_move_vtime(QF_ITER, each, to, 0);
+		}
+		break;
+	}
+	return moved;
+}
+
+QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t, u32 left, u64 now)
+{
+	u64 to = qf_queue_of(p, qf_counted_slot(t), now);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 from[3] = { QF_DSQ_SHARED, QF_DSQ_CPU(cpu), left };
+	s32 i;
+
+	bpf_for(i, 0, 3) {
+		u64 queue = i == 0 ? from[0] : i == 1 ? from[1] : from[2];
+
+		if (queue && queue != to && qf_requeue(p, queue, to))
+			break;
+	}
+	qf_kick(cpu);
+	if (to < QF_SLOTS && to && qf_slot((u32)to)->cpu != (u32)cpu)
+		qf_kick((s32)qf_slot((u32)to)->cpu);
+}
+
+QF_INLINE int qf_join_thread(struct task_struct *p, const struct qf_join *ask)
+{
+	u64 now = bpf_ktime_get_ns(), word = 0, old;
+	struct qf_thread *t;
+
+	t = bpf_task_storage_get(&threads, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return -ENOMEM;
+	if (ask->slot) {
+		if (!qf_fits(p, ask->slot))
+			return -EXDEV;
+		word = (u64)qf_slot(ask->slot)->generation << 32 | ask->slot;
+	}
+	old = __sync_lock_test_and_set(&t->wanted, word);
+	t->children = ask->children;
+	if (old != word) {
+		if (qf_valid(old))
+			__sync_fetch_and_add(&qf_slot(qf_slot_of(old))->threads, -1);
+		if (word)
+			__sync_fetch_and_add(&qf_slot(ask->slot)->threads, 1);
+	}
+	qf_recount(p, t, now);
+	qf_relocate(p, t, qf_valid(old) && old != word ? qf_slot_of(old) : 0, now);
+	return 0;
+}
+
+/* -ESRCH: no such thread; -ENOENT: no such server; -EXDEV: it may not run on the server's CPU. */
+SEC("syscall")
+int qf_command_join(struct qf_join *ctx)
+{
+	struct qf_join ask = *ctx;
+	struct task_struct *p;
+	int error;
+
+	if (ask.slot && !qf_in_use(ask.slot))
+		return -ENOENT;
+	p = bpf_task_from_pid(ask.tid);
+	if (!p)
+		return -ESRCH;
+	bpf_rcu_read_lock();
+	error = p->flags & PF_KTHREAD ? -EPERM : qf_join_thread(p, &ask);
+	bpf_rcu_read_unlock();
+	bpf_task_release(p);
+	return error;
+}
+
+#endif

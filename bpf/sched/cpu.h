@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A CPU: its machine under a lock, the decision in force, the timer that ends it.
+ *
+ * Time is accounted as the decision in force says, whenever the machine is looked at. `since_ns` is 0 while nobody of
+ * ours runs; only the CPU itself makes it anything else, so that setting it needs no lock.
+ */
+#ifndef QF_SCHED_CPU_H
+#define QF_SCHED_CPU_H
+
+#include "fair.h"
+#include "machine.h"
+
+#define BPF_F_TIMER_ABS 1ULL
+#define BPF_F_TIMER_CPU_PIN 2ULL
+/* A timer so late is taken for lost. */
+#define QF_TIMER_LATE_NS 1000000ULL
+
+struct qf_cpu {
+	struct bpf_spin_lock lock;
+	u32 cpu;
+	struct bpf_timer timer;
+	u64 since_ns;
+	u64 armed_ns;
+	struct qf_decision decision;
+	struct qf_machine machine;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QF_CPUS);
+	__type(key, u32);
+	__type(value, struct qf_cpu);
+} cpus SEC(".maps");
+
+/* Events that others raise: E-code handlers write here, the server's CPU takes them at its next decision. */
+struct qf_raised raised SEC(".bss.raised");
+
+QF_INLINE struct qf_cpu *qf_cpu(s32 cpu)
+{
+	u32 key = (u32)cpu;
+
+	return bpf_map_lookup_elem(&cpus, &key);
+}
+
+/* The slot of best effort's own reservation; user servers come after all of them. */
+QF_INLINE u32 qf_best_effort_slot(s32 cpu)
+{
+	return 1 + (u32)cpu;
+}
+
+/* Accounts what ran. Under the lock. */
+QF_INLINE void qf_settle(struct qf_cpu *c, u64 now)
+{
+	u64 since = c->since_ns;
+
+	if (!since || now <= since)
+		return;
+	qf_account(&c->machine, &c->decision, now - since, now);
+	c->since_ns = now;
+}
+
+QF_INLINE bool qf_same(const struct qf_decision *a, const struct qf_decision *b)
+{
+	return a->slot == b->slot && a->kind == b->kind && a->task_server == b->task_server;
+}
+
+/* Whether somebody without a server wants this CPU. */
+QF_INLINE u32 qf_wants_best_effort(s32 cpu)
+{
+	return qf_fair_waits(cpu) || qf_turn(cpu)->best_effort;
+}
+
+QF_INLINE void qf_kick(s32 cpu)
+{
+	counts[qf_cpu_index(cpu)].kicks++;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* Something changed on this CPU: it is interrupted if it would decide otherwise now. */
+QF_INLINE void qf_reconsider(struct qf_cpu *c, s32 cpu, u64 now)
+{
+	u32 waits = qf_wants_best_effort(cpu);
+	struct qf_decision next = {};
+	bool same;
+
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	qf_peek(&c->machine, now, waits, &next);
+	same = qf_same(&c->decision, &next) && next.until_ns >= c->decision.until_ns;
+	bpf_spin_unlock(&c->lock);
+	if (!same)
+		qf_kick(cpu);
+}
+
+/* On the CPU itself. */
+QF_INLINE void qf_arm(struct qf_cpu *c, u64 until)
+{
+	if (until == QF_NEVER || until == c->armed_ns)
+		return;
+	c->armed_ns = until;
+	bpf_timer_start(&c->timer, until, BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN);
+}
+
+static int qf_timer(void *map, u32 *key, struct qf_cpu *c)
+{
+	s32 cpu = (s32)*key;
+	u64 now = bpf_ktime_get_ns();
+	u32 waits = qf_wants_best_effort(cpu);
+	struct qf_decision next = {};
+	bool same;
+
+	counts[qf_cpu_index(cpu)].timers++;
+	c->armed_ns = 0;
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	qf_peek(&c->machine, now, waits, &next);
+	same = c->since_ns && qf_same(&c->decision, &next);
+	if (same)
+		c->decision.until_ns = next.until_ns;
+	bpf_spin_unlock(&c->lock);
+	if (same)
+		qf_arm(c, next.until_ns);
+	else
+		qf_kick(cpu);
+	return 0;
+}
+
+QF_SUBPROGRAM int qf_take(struct qf_cpu *c, u32 slot)
+{
+	if (!c)
+		return 0;
+	slot = QF_SLOT(slot);
+	bpf_spin_lock(&c->lock);
+	if (qf_has(&c->machine, slot))
+		qf_raise(&c->machine, slot, raised.deadline_ns[slot] ?: QF_NEVER);
+	bpf_spin_unlock(&c->lock);
+	return 0;
+}
+
+/* Events that handlers have raised for this CPU's servers. */
+QF_SUBPROGRAM int qf_drain(struct qf_cpu *c, u32 index)
+{
+	u32 word, bit;
+
+	index &= QF_CPUS - 1;
+	__sync_lock_test_and_set(&raised.dirty[index], 0);
+	bpf_for(word, 0, QF_SLOTS / 64) {
+		u64 bits = __sync_lock_test_and_set(&raised.bits[index][word & 15], 0);
+
+		bpf_for(bit, 0, bits ? 64 : 0) {
+			if (bits >> bit & 1)
+				qf_take(c, word * 64 + bit);
+		}
+	}
+	return 0;
+}
+
+/* Decides. `since_ns` is 0 after that. */
+QF_INLINE void qf_decide_now(struct qf_cpu *c, s32 cpu, u64 now, u32 waits, struct qf_decision *next)
+{
+	if (raised.dirty[qf_cpu_index(cpu)])
+		qf_drain(c, qf_cpu_index(cpu));
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	c->since_ns = 0;
+	qf_pick(&c->machine, now, waits, next);
+	c->decision = *next;
+	bpf_spin_unlock(&c->lock);
+	counts[qf_cpu_index(cpu)].decisions++;
+}
+
+QF_INLINE int qf_cpu_init(s32 cpu)
+{
+	struct qf_config be = {
+		.period_ns = options.period_ns,
+		.service_ns = options.service_ns,
+		.x = options.x,
+		.y = options.y,
+		.ask = QF_ASK_BEST_EFFORT,
+	};
+	struct qf_cpu *c = qf_cpu(cpu);
+	int error;
+
+	if (!c)
+		return -ENOENT;
+	c->cpu = (u32)cpu;
+	c->machine.cpu = (u32)cpu;
+	counts[qf_cpu_index(cpu)].online = 1;
+	bpf_timer_init(&c->timer, &cpus, 1 /* CLOCK_MONOTONIC */);
+	bpf_timer_set_callback(&c->timer, qf_timer);
+	bpf_spin_lock(&c->lock);
+	error = qf_add(&c->machine, qf_best_effort_slot(cpu), &be);
+	bpf_spin_unlock(&c->lock);
+	return error;
+}
+
+#endif

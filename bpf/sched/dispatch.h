@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Who runs next on a CPU: the machine decides, queues follow. */
+#ifndef QF_SCHED_DISPATCH_H
+#define QF_SCHED_DISPATCH_H
+
+#include "members.h"
+
+/* The thread that runs goes on, under the decision in force. */
+QF_INLINE void qf_keep(struct task_struct *prev, struct qf_cpu *c, s32 cpu, u64 now)
+{
+	scx_bpf_task_set_slice(prev, options.slice_ns);
+	c->since_ns = now;
+	if (c->decision.kind == QF_KIND_BEST_EFFORT || c->decision.kind == QF_KIND_IDLE)
+		qf_fair_running(prev, cpu, now);
+}
+
+/* Best effort, or nobody. */
+QF_INLINE void qf_dispatch_fair(struct qf_cpu *c, s32 cpu, struct task_struct *prev, u64 now)
+{
+	if (qf_fair_next(cpu, prev))
+		return;
+	if (prev)
+		qf_keep(prev, c, cpu, now);
+}
+
+/* A thread of the server. Answers false where none could be had. */
+QF_INLINE bool qf_dispatch_server(struct qf_cpu *c, s32 cpu, struct task_struct *prev, u32 slot, u64 now)
+{
+	if (prev && scx_bpf_dsq_nr_queued(slot) == 0) {
+		qf_keep(prev, c, cpu, now);
+		return true;
+	}
+	if (scx_bpf_dsq_move_to_local(slot))
+		return true;
+	if (qf_server(slot)->config.mode == QF_MODE_SOFT && qf_fetch(slot, cpu))
+		return true;
+	if (prev)
+		qf_keep(prev, c, cpu, now);
+	return prev;
+}
+
+/* The machine's choice has no thread that can run here now (it is on its way): best effort has the time. */
+QF_INLINE void qf_decision_lost(struct qf_cpu *c, u32 slot)
+{
+	qf_slot(slot)->lost++;
+	bpf_spin_lock(&c->lock);
+	c->decision.slot = 0;
+	c->decision.kind = QF_KIND_BEST_EFFORT;
+	c->decision.task_server = 0;
+	bpf_spin_unlock(&c->lock);
+}
+
+/* What the decision before did to its server: throttled, or best effort from now on. */
+QF_INLINE void qf_budget_over(const struct qf_decision *was, s32 cpu, u32 mine, u64 now)
+{
+	u32 slot = QF_SLOT(was->slot);
+
+	if (!slot || was->kind != QF_KIND_REGULAR || !qf_is(qf_server(slot), QF_IS_EXHAUSTED))
+		return;
+	if (slot == mine || scx_bpf_dsq_nr_queued(slot) > 0)
+		qf_slot(slot)->throttles++;
+	if (qf_is_softened(slot, now) && scx_bpf_dsq_nr_queued(slot) > 0)
+		qf_soften(slot, cpu);
+}
+
+QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *prev)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 mine = prev ? qf_counted_slot(qf_thread(prev)) : 0;
+	bool fair = prev && (!mine || qf_server(mine)->config.mode == QF_MODE_SOFT);
+	struct qf_decision was = c->decision, next = {};
+	u32 slot;
+
+	if (prev)
+		qf_fair_stopping(prev, cpu, now);
+	qf_decide_now(c, cpu, now, fair || qf_fair_waits(cpu), &next);
+	qf_budget_over(&was, cpu, mine, now);
+	slot = next.kind == QF_KIND_REGULAR || next.kind == QF_KIND_EXTRA ? QF_SLOT(next.slot) : 0;
+	if (!slot || !qf_dispatch_server(c, cpu, slot == mine ? prev : NULL, slot, now)) {
+		if (slot)
+			qf_decision_lost(c, slot);
+		qf_dispatch_fair(c, cpu, fair ? prev : NULL, now);
+	}
+	qf_arm(c, next.until_ns);
+}
+
+/* Whether a thread of `slot` runs as the decision in force says. */
+QF_INLINE bool qf_as_decided(const struct qf_cpu *c, u32 slot)
+{
+	if (c->decision.kind == QF_KIND_REGULAR || c->decision.kind == QF_KIND_EXTRA)
+		return c->decision.slot == slot;
+	return !slot || qf_server(slot)->config.mode == QF_MODE_SOFT;
+}
+
+QF_INLINE void qf_delay(struct qf_thread *t, u32 slot, u64 now)
+{
+	struct qf_slot *s = qf_slot(slot);
+	u64 delay = now - t->woken_ns;
+
+	t->woken_ns = 0;
+	s->delay_ns = delay;
+	s->delay_sum_ns += delay;
+	s->wakeups++;
+	if (delay > s->delay_max_ns)
+		s->delay_max_ns = delay;
+}
+
+/* A thread begins to run. One that runs against the decision (it was put here without us) is sent back at once; until
+ * then it is best effort. */
+QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
+{
+	struct qf_thread *t = qf_thread(p);
+	u64 now = bpf_ktime_get_ns();
+	u32 slot = qf_counted_slot(t);
+
+	if (t && slot && t->woken_ns)
+		qf_delay(t, slot, now);
+	if (!qf_as_decided(c, slot)) {
+		qf_fair_running(p, cpu, now);
+		qf_kick(cpu);
+		return;
+	}
+	c->since_ns = now;
+	if (c->decision.kind == QF_KIND_BEST_EFFORT || c->decision.kind == QF_KIND_IDLE)
+		qf_fair_running(p, cpu, now);
+}
+
+/* It stops. What is left of its slice is void, so that it comes back through a decision. */
+QF_INLINE void qf_stops(struct qf_cpu *c, s32 cpu, struct task_struct *p, bool runnable)
+{
+	u64 now = bpf_ktime_get_ns();
+
+	if (c->since_ns) {
+		bpf_spin_lock(&c->lock);
+		qf_settle(c, now);
+		c->since_ns = 0;
+		bpf_spin_unlock(&c->lock);
+	}
+	qf_fair_stopping(p, cpu, now);
+	if (runnable && p->scx.slice)
+		scx_bpf_task_set_slice(p, 0);
+}
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Best effort: weighted fair turns by virtual time. One queue is shared by all CPUs, so that whatever time servers
+ * leave anywhere is used; a thread that may not run everywhere waits in the queue of its CPU. A CPU takes the least
+ * virtual time of both.
+ */
+#ifndef QF_SCHED_FAIR_H
+#define QF_SCHED_FAIR_H
+
+#include "state.h"
+
+/* So much earlier must a woken thread be to interrupt the one that runs. */
+#define QF_WAKE_GRAIN_NS 1000000ULL
+
+QF_INLINE bool qf_earlier(u64 a, u64 b)
+{
+	return (s64)(a - b) < 0;
+}
+
+QF_INLINE u64 qf_weighted(u64 ns, u64 weight)
+{
+	return ns * 100 / (weight ? weight : 1);
+}
+
+/* Whether the shared queue is right for it. */
+QF_INLINE bool qf_goes_anywhere(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed >= nr_cpus && !p->migration_disabled;
+}
+
+/* What it has used up to now of its turn. */
+QF_INLINE u64 qf_turn_vtime(const struct qf_turn *turn, u64 now)
+{
+	u64 since = turn->since_ns;
+
+	return turn->vtime + (since && since < now ? qf_weighted(now - since, turn->weight) : 0);
+}
+
+/* A thread that has slept does not save up more than one turn. */
+QF_INLINE u64 qf_fair_vtime(const struct task_struct *p)
+{
+	u64 oldest = vtime_now - options.slice_ns;
+
+	return qf_earlier(p->scx.dsq_vtime, oldest) ? oldest : p->scx.dsq_vtime;
+}
+
+QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
+{
+	struct scx_bpf_dsq_insert_vtime_args args = {
+		.dsq_id = queue,
+		.slice = options.slice_ns,
+		.vtime = qf_fair_vtime(p),
+		.enq_flags = enq_flags & ~SCX_ENQ_PREEMPT,
+	};
+
+	__scx_bpf_dsq_insert_vtime(p, &args);
+}
+
+/* An idle CPU comes to fetch it; else, when it has just woken, the CPU where it would run is interrupted if the thread
+ * there is clearly ahead. */
+QF_INLINE void qf_fair_kick(struct task_struct *p, s32 cpu, u64 enq_flags)
+{
+	struct qf_turn *turn;
+
+	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	if (qf_goes_anywhere(p)) {
+		s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+		if (idle >= 0) {
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+			return;
+		}
+	}
+	if (!(enq_flags & SCX_ENQ_WAKEUP))
+		return;
+	turn = qf_turn(cpu);
+	if (turn->best_effort &&
+	    qf_earlier(qf_fair_vtime(p) + QF_WAKE_GRAIN_NS, qf_turn_vtime(turn, bpf_ktime_get_ns())))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+QF_INLINE void qf_fair_enqueue(struct task_struct *p, u64 enq_flags)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), enq_flags);
+	qf_fair_kick(p, cpu, enq_flags);
+}
+
+/* Whether somebody waits for this CPU. */
+QF_INLINE bool qf_fair_waits(s32 cpu)
+{
+	return scx_bpf_dsq_nr_queued(QF_DSQ_SHARED) > 0 || scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0;
+}
+
+struct qf_head {
+	u64 vtime;
+	u64 any;
+};
+
+/* `any` is opaque to the compiler, which would else join the pointers by arithmetic that the verifier refuses. */
+QF_INLINE struct qf_head qf_fair_head(u64 queue)
+{
+	struct qf_head head = {};
+	struct task_struct *p;
+
+	p = scx_bpf_dsq_peek(queue);
+	if (p) {
+		head.any = 1;
+		head.vtime = p->scx.dsq_vtime;
+	}
+	qf_opaque(head.any);
+	return head;
+}
+
+/* Fetches the next of best effort for a CPU. `prev` has run and would go on: answers false where it is still the
+ * first, or where nobody else is there. Before a CPU goes idle it helps with the queues of others. */
+QF_INLINE bool qf_fair_next(s32 cpu, struct task_struct *prev)
+{
+	struct qf_head shared = qf_fair_head(QF_DSQ_SHARED), own = qf_fair_head(QF_DSQ_CPU(cpu));
+	bool own_first = own.any && (!shared.any || qf_earlier(own.vtime, shared.vtime));
+	u64 first = own_first ? own.vtime : shared.vtime;
+	s32 i;
+
+	if (prev && (shared.any || own.any) && qf_earlier(prev->scx.dsq_vtime, first))
+		return false;
+	if (own_first && scx_bpf_dsq_move_to_local(QF_DSQ_CPU(cpu)))
+		return true;
+	if (scx_bpf_dsq_move_to_local(QF_DSQ_SHARED) || scx_bpf_dsq_move_to_local(QF_DSQ_CPU(cpu)))
+		return true;
+	if (prev)
+		return false;
+	bpf_for(i, 0, nr_cpus) {
+		if (i != cpu && scx_bpf_dsq_nr_queued(QF_DSQ_CPU(i)) && scx_bpf_dsq_move_to_local(QF_DSQ_CPU(i)))
+			return true;
+	}
+	return false;
+}
+
+QF_INLINE void qf_fair_running(struct task_struct *p, s32 cpu, u64 now)
+{
+	struct qf_turn *turn = qf_turn(cpu);
+
+	turn->since_ns = now;
+	turn->vtime = p->scx.dsq_vtime;
+	turn->weight = p->scx.weight;
+	turn->best_effort = 1;
+	if (qf_earlier(vtime_now, p->scx.dsq_vtime))
+		vtime_now = p->scx.dsq_vtime;
+}
+
+QF_INLINE void qf_fair_stopping(struct task_struct *p, s32 cpu, u64 now)
+{
+	struct qf_turn *turn = qf_turn(cpu);
+
+	if (!turn->best_effort)
+		return;
+	p->scx.dsq_vtime = qf_turn_vtime(turn, now);
+	if (turn->since_ns && turn->since_ns < now)
+		counts[qf_cpu_index(cpu)].best_effort_ns += now - turn->since_ns;
+	turn->since_ns = 0;
+	turn->best_effort = 0;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Threads and their servers: who belongs where, who is counted as runnable where, who waits in which queue. */
+#ifndef QF_SCHED_MEMBERS_H
+#define QF_SCHED_MEMBERS_H
+
+#include "cpu.h"
+
+QF_INLINE struct qf_slot *qf_slot(u32 slot)
+{
+	return &slots[QF_SLOT(slot)];
+}
+
+/* Whether the word names a server that still exists. */
+QF_INLINE bool qf_valid(u64 word)
+{
+	return qf_slot_of(word) && qf_slot(qf_slot_of(word))->generation == qf_generation_of(word);
+}
+
+/* Whether a thread can run where its server serves. */
+QF_INLINE bool qf_fits(const struct task_struct *p, u32 slot)
+{
+	u32 cpu = qf_slot(slot)->cpu;
+
+	if (!counts[cpu & (QF_CPUS - 1)].online)
+		return false;
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/* One more, or one less, of a server's members is runnable. */
+QF_SUBPROGRAM int qf_count(u64 word, s32 by, u64 now, u64 flags)
+{
+	u32 slot = qf_slot_of(word);
+	struct qf_slot *s = qf_slot(slot);
+	struct qf_cpu *c;
+	s32 before;
+
+	if (!qf_valid(word))
+		return 0;
+	c = qf_cpu((s32)s->cpu);
+	if (!c)
+		return 0;
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	before = s->runnable;
+	s->runnable = before + by;
+	if (before == 0 && by > 0)
+		qf_wake(&c->machine, slot, now);
+	if (before == 1 && by < 0)
+		qf_block(&c->machine, slot, now, !!(flags & SCX_DEQ_SLEEP));
+	if (by > 0 && flags & SCX_ENQ_WAKEUP && s->flags & QF_SLOT_WAKE_EVENTS)
+		qf_raise(&c->machine, slot, QF_NEVER);
+	bpf_spin_unlock(&c->lock);
+	return 0;
+}
+
+/* Where it is counted now; 0 for best effort. */
+QF_INLINE u32 qf_counted_slot(const struct qf_thread *t)
+{
+	u64 word = t ? t->counted : 0;
+
+	return qf_valid(qf_server_of(word)) ? qf_slot_of(word) : 0;
+}
+
+/* Becomes runnable. */
+QF_INLINE void qf_arrive(struct task_struct *p, struct qf_thread *t, u64 flags, u64 now)
+{
+	u64 to = t->wanted, old;
+
+	if (!qf_valid(to) || !qf_fits(p, qf_slot_of(to)))
+		to = 0;
+	old = __sync_lock_test_and_set(&t->counted, to | QF_RUNNABLE);
+	if (qf_server_of(old))
+		qf_count(qf_server_of(old), -1, now, 0);
+	if (to)
+		qf_count(to, 1, now, flags);
+	t->woken_ns = flags & SCX_ENQ_WAKEUP ? now : 0;
+}
+
+/* Is runnable no more. */
+QF_INLINE void qf_depart(struct qf_thread *t, u64 flags, u64 now)
+{
+	u64 old = __sync_lock_test_and_set(&t->counted, 0);
+
+	if (qf_server_of(old))
+		qf_count(qf_server_of(old), -1, now, flags);
+}
+
+/* Its server has changed while it may be runnable: from another CPU, without its queue's lock. */
+QF_INLINE void qf_recount(struct task_struct *p, struct qf_thread *t, u64 now)
+{
+	u64 to = t->wanted, old = t->counted;
+
+	if (!qf_valid(to) || !qf_fits(p, qf_slot_of(to)))
+		to = 0;
+	if (!(old & QF_RUNNABLE) || qf_server_of(old) == to)
+		return;
+	if (__sync_val_compare_and_swap(&t->counted, old, to | QF_RUNNABLE) != old)
+		return; /* it has just become runnable or stopped being so, and went where it belongs */
+	if (qf_server_of(old))
+		qf_count(qf_server_of(old), -1, now, 0);
+	if (to)
+		qf_count(to, 1, now, 0);
+}
+
+/* A soft server whose budget is used. */
+QF_INLINE bool qf_is_softened(u32 slot, u64 now)
+{
+	return qf_server(slot)->config.mode == QF_MODE_SOFT && qf_server(slot)->release_ns > now;
+}
+
+/* Where a thread waits now. */
+QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot, u64 now)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (!slot)
+		return qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu);
+	if (!qf_fits(p, slot) || (p->migration_disabled && (u32)cpu != qf_slot(slot)->cpu))
+		return QF_DSQ_CPU(cpu);
+	return qf_is_softened(slot, now) ? QF_DSQ_CPU(qf_slot(slot)->cpu) : slot;
+}
+
+/* Waits in its server's queue, and says so to the server's CPU. */
+QF_INLINE void qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
+{
+	u64 now = bpf_ktime_get_ns(), queue = qf_queue_of(p, slot, now);
+	s32 cpu = (s32)qf_slot(slot)->cpu;
+	struct qf_cpu *c = qf_cpu(cpu);
+
+	if (queue >= QF_SLOTS) {
+		qf_fair_insert(p, queue, enq_flags);
+		qf_fair_kick(p, (s32)(queue & 0xffff), enq_flags);
+		return;
+	}
+	scx_bpf_dsq_insert___v2___kernel(p, queue, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
+	if (c && !(enq_flags & SCX_ENQ_LAST))
+		qf_reconsider(c, cpu, now);
+}
+
+/* The budget of a soft server is used: all who wait in it go on as best effort of its CPU. */
+QF_SUBPROGRAM int qf_soften(u32 slot, s32 cpu)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, slot, 0) {
+		scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(p));
+		scx_bpf_dsq_move_vtime(QF_ITER, p, QF_DSQ_CPU(cpu), 0);
+	}
+	return 0;
+}
+
+/* A soft server has a budget again, and its threads wait among best effort: the first of them runs. */
+QF_SUBPROGRAM int qf_fetch(u32 slot, s32 cpu)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, QF_DSQ_CPU(cpu), 0) {
+		struct qf_thread *t = qf_thread(p);
+
+		if (t && qf_counted_slot(t) == slot &&
+		    scx_bpf_dsq_move(QF_ITER, p, SCX_DSQ_LOCAL_ON | (u32)cpu, 0))
+			return 1;
+	}
+	return 0;
+}
+
+#endif

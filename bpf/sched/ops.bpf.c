@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The CPU scheduler: DWCS servers for threads that joined one, fair turns for all others, on the whole machine.
+ *
+ *   state.h     data: options, threads, servers' company
+ *   fair.h      best effort: weighted virtual time
+ *   cpu.h       one CPU: its machine (include/machine.h) under a lock, its timer
+ *   members.h   threads and their servers, counted and queued
+ *   dispatch.h  who runs next
+ *   commands.h  what user space asks for
+ *   this file   the operations, in the order of a thread's life, and their table
+ *
+ * Nothing is ever put straight into a CPU's local queue: each thread passes a decision of the machine, also after a
+ * real-time thread has interrupted it. When something is not as it should be the kernel ends the scheduler, and all
+ * threads are under its own again.
+ */
+#include "commands.h"
+#include <bpf/bpf_tracing.h>
+
+#define QF_OP(name, args...) SEC("struct_ops/" #name) BPF_PROG(qf_op_##name, ##args)
+
+s32 QF_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct qf_thread *t = qf_thread(p);
+	bool idle = false;
+	s32 cpu;
+
+	if (t && qf_valid(t->wanted) && qf_fits(p, qf_slot_of(t->wanted)))
+		return (s32)qf_slot(qf_slot_of(t->wanted))->cpu;
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	if (idle)
+		qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), SCX_ENQ_WAKEUP);
+	return cpu;
+}
+
+void QF_OP(runnable, struct task_struct *p, u64 enq_flags)
+{
+	struct qf_thread *t = qf_thread(p);
+
+	if (t)
+		qf_arrive(p, t, enq_flags, bpf_ktime_get_ns());
+}
+
+void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
+{
+	u32 slot = qf_counted_slot(qf_thread(p));
+	struct qf_cpu *c;
+	s32 cpu;
+
+	if (slot) {
+		qf_member_enqueue(p, slot, enq_flags);
+		return;
+	}
+	qf_fair_enqueue(p, enq_flags);
+	cpu = scx_bpf_task_cpu(p);
+	c = qf_cpu(cpu);
+	if (c && c->since_ns && !qf_turn(cpu)->best_effort && !qf_is(qf_server(c->machine.best_effort), QF_IS_READY))
+		qf_reconsider(c, cpu, bpf_ktime_get_ns());
+}
+
+void QF_OP(dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct qf_cpu *c = qf_cpu(cpu);
+
+	if (prev && !(prev->scx.flags & SCX_TASK_QUEUED))
+		prev = NULL;
+	if (c)
+		qf_dispatch_cpu(c, cpu, prev);
+}
+
+void QF_OP(running, struct task_struct *p)
+{
+	s32 cpu = (s32)bpf_get_smp_processor_id();
+	struct qf_cpu *c = qf_cpu(cpu);
+
+	if (c)
+		qf_begins(c, cpu, p);
+}
+
+/* A timer that has not come in time is helped by the tick. */
+void QF_OP(tick, struct task_struct *p)
+{
+	s32 cpu = (s32)bpf_get_smp_processor_id();
+	struct qf_cpu *c = qf_cpu(cpu);
+
+	if (!c)
+		return;
+	if (raised.dirty[qf_cpu_index(cpu)] || (c->armed_ns && c->armed_ns + QF_TIMER_LATE_NS < bpf_ktime_get_ns()))
+		qf_kick(cpu);
+}
+
+void QF_OP(stopping, struct task_struct *p, bool runnable)
+{
+	s32 cpu = (s32)bpf_get_smp_processor_id();
+	struct qf_cpu *c = qf_cpu(cpu);
+
+	if (c)
+		qf_stops(c, cpu, p, runnable);
+}
+
+void QF_OP(quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct qf_thread *t = qf_thread(p);
+
+	if (t)
+		qf_depart(t, deq_flags, bpf_ktime_get_ns());
+}
+
+/* A member's job is over; best effort goes behind all others. */
+bool QF_OP(yield, struct task_struct *from, struct task_struct *to)
+{
+	s32 cpu = (s32)bpf_get_smp_processor_id();
+	u32 slot = qf_counted_slot(qf_thread(from));
+	struct qf_cpu *c = qf_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (to)
+		return false;
+	if (slot && c && c->decision.slot == slot) {
+		bpf_spin_lock(&c->lock);
+		qf_settle(c, now);
+		qf_job_end(&c->machine, slot, now);
+		bpf_spin_unlock(&c->lock);
+	} else if (!slot && qf_earlier(from->scx.dsq_vtime, vtime_now)) {
+		from->scx.dsq_vtime = vtime_now;
+	}
+	scx_bpf_task_set_slice(from, 0);
+	return false;
+}
+
+/* A thread is born, or was there before the scheduler. What it starts joins its server where that was asked. */
+SEC("struct_ops.s/init_task")
+s32 BPF_PROG(qf_op_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct qf_thread *parent, *t;
+	u64 word = 0;
+
+	t = bpf_task_storage_get(&threads, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return -ENOMEM;
+	if (!args->fork)
+		return 0;
+	parent = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	if (parent && parent->children)
+		word = parent->wanted;
+	if (!qf_valid(word))
+		return 0;
+	t->wanted = word;
+	t->children = 1;
+	__sync_fetch_and_add(&qf_slot(qf_slot_of(word))->threads, 1);
+	return 0;
+}
+
+void QF_OP(exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct qf_thread *t = qf_thread(p);
+	u64 old = t ? __sync_lock_test_and_set(&t->wanted, 0) : 0;
+
+	if (qf_valid(old))
+		__sync_fetch_and_add(&qf_slot(qf_slot_of(old))->threads, -1);
+}
+
+void QF_OP(enable, struct task_struct *p)
+{
+	p->scx.dsq_vtime = vtime_now;
+}
+
+/* Servers of a CPU that is gone want nothing; their threads are best effort elsewhere (qf_fits()). */
+QF_SUBPROGRAM int qf_suspend(s32 cpu, u32 online)
+{
+	struct qf_cpu *c = qf_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+	s32 slot;
+
+	if (!c)
+		return 0;
+	counts[qf_cpu_index(cpu)].online = online;
+	bpf_for(slot, nr_cpus + 1, QF_SLOTS) {
+		if (!qf_in_use((u32)slot) || qf_slot((u32)slot)->cpu != (u32)cpu)
+			continue;
+		bpf_spin_lock(&c->lock);
+		if (online && qf_slot((u32)slot)->runnable > 0)
+			qf_wake(&c->machine, (u32)slot, now);
+		if (!online)
+			qf_block(&c->machine, (u32)slot, now, 0);
+		bpf_spin_unlock(&c->lock);
+	}
+	return 0;
+}
+
+void QF_OP(cpu_online, s32 cpu)
+{
+	qf_suspend(cpu, 1);
+	qf_kick(cpu);
+}
+
+void QF_OP(cpu_offline, s32 cpu)
+{
+	qf_suspend(cpu, 0);
+}
+
+SEC("struct_ops.s/init")
+s32 BPF_PROG(qf_op_init)
+{
+	s32 i, error;
+
+	nr_cpus = (s32)options.cpus;
+	error = scx_bpf_create_dsq(QF_DSQ_SHARED, -1);
+	bpf_for(i, 0, nr_cpus) {
+		error = error ?: scx_bpf_create_dsq(QF_DSQ_CPU(i), -1);
+		error = error ?: qf_cpu_init(i);
+	}
+	bpf_for(i, 1, QF_SLOTS) {
+		error = error ?: scx_bpf_create_dsq((u64)i, -1);
+	}
+	return error;
+}
+
+void QF_OP(exit, struct scx_exit_info *info)
+{
+	exited.kind = (s32)info->kind;
+	exited.code = info->exit_code;
+	bpf_probe_read_kernel_str(exited.reason, sizeof(exited.reason), info->reason);
+	bpf_probe_read_kernel_str(exited.message, sizeof(exited.message), info->msg);
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops qfabric = {
+	.select_cpu = (void *)qf_op_select_cpu,
+	.enqueue = (void *)qf_op_enqueue,
+	.dispatch = (void *)qf_op_dispatch,
+	.tick = (void *)qf_op_tick,
+	.runnable = (void *)qf_op_runnable,
+	.running = (void *)qf_op_running,
+	.stopping = (void *)qf_op_stopping,
+	.quiescent = (void *)qf_op_quiescent,
+	.yield = (void *)qf_op_yield,
+	.init_task = (void *)qf_op_init_task,
+	.exit_task = (void *)qf_op_exit_task,
+	.enable = (void *)qf_op_enable,
+	.cpu_online = (void *)qf_op_cpu_online,
+	.cpu_offline = (void *)qf_op_cpu_offline,
+	.init = (void *)qf_op_init,
+	.exit = (void *)qf_op_exit,
+	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
+	.timeout_ms = 30000,
+	.name = "qfabric",
+};
+
+QF_LICENSE;

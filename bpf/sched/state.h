@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Data: options, threads, servers, CPUs. */
+#ifndef QF_SCHED_STATE_H
+#define QF_SCHED_STATE_H
+
+#include "kernel.h"
+#include "qf_abi.h"
+
+const volatile struct qf_sched_options options SEC(".rodata.options");
+
+/* Queues: 1 to 1023 of servers, then one of each CPU for threads bound to it, then one that CPUs share. */
+#define QF_DSQ_CPU(cpu) (0x10000ULL + (cpu))
+#define QF_DSQ_SHARED 0x20000ULL
+
+/*
+ * A thread. Both words name a server as generation << 32 | slot; 0 is none. `wanted` is where it belongs. `counted`
+ * is where it is counted as runnable now, with QF_RUNNABLE while it is runnable at all. `counted` changes by
+ * exchange only, so that each count goes up and down exactly once whoever is first.
+ */
+struct qf_thread {
+	u64 wanted;
+	u64 counted;
+	u64 woken_ns;
+	u32 children;
+	u32 zero;
+};
+#define QF_RUNNABLE 0x80000000ULL
+#define qf_slot_of(word) ((u32)(word) & (QF_SLOTS - 1))
+#define qf_generation_of(word) ((u32)((word) >> 32))
+#define qf_server_of(word) ((word) & ~QF_RUNNABLE)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct qf_thread);
+} threads SEC(".maps");
+
+struct qf_slot slots[QF_SLOTS] SEC(".bss.slots");
+struct qf_sched_cpu counts[QF_CPUS] SEC(".bss.counts");
+struct qf_exit exited SEC(".bss.exited");
+
+/* The virtual time that best effort has reached, in ns of a thread of weight 100. A lost update does no harm. */
+u64 vtime_now;
+s32 nr_cpus;
+
+/* What of best effort runs on a CPU: written by that CPU, read by those who think of preempting it. */
+struct qf_turn {
+	u64 since_ns;
+	u64 vtime;
+	u64 weight;
+	/* Whether the thread that runs has no server. */
+	u32 best_effort;
+	u32 zero;
+};
+struct qf_turn turns[QF_CPUS] SEC(".bss.turns");
+
+/* An index that the verifier sees to be within bounds. CPUs beyond QF_CPUS are refused when loading. */
+QF_INLINE u32 qf_cpu_index(s32 cpu)
+{
+	u32 index = (u32)cpu;
+
+	qf_opaque(index);
+	return index & (QF_CPUS - 1);
+}
+
+QF_INLINE struct qf_turn *qf_turn(s32 cpu)
+{
+	return &turns[qf_cpu_index(cpu)];
+}
+
+QF_INLINE struct qf_thread *qf_thread(struct task_struct *p)
+{
+	return bpf_task_storage_get(&threads, p, NULL, 0);
+}
+
+#endif
