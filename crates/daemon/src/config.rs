@@ -23,6 +23,8 @@ pub struct Config {
     pub api: Api,
     /// What may be handed out, and to whom.
     pub limits: LimitsConfig,
+    /// What carries reservations out.
+    pub mechanism: MechanismConfig,
     /// The control thread.
     pub control: Control,
     /// What is done to contracts before they are admitted.
@@ -73,6 +75,46 @@ pub struct LimitsConfig {
     pub max_applications_per_user: usize,
     /// Threads of one application under reservation; more stay under the normal scheduler.
     pub max_threads: usize,
+}
+
+/// What carries reservations out.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MechanismConfig {
+    /// Which one.
+    pub name: MechanismName,
+    /// `ext`: what all threads without a server get at least, together, on each CPU …
+    #[serde(deserialize_with = "time")]
+    pub best_effort: Nanos,
+    /// … in every period of this length.
+    #[serde(deserialize_with = "time")]
+    pub best_effort_period: Nanos,
+    /// `ext`: what takes its place where the kernel ends it.
+    pub fallback: Fallback,
+}
+
+/// The mechanisms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MechanismName {
+    /// `deadline` where it works, else `ext`.
+    #[default]
+    Auto,
+    /// SCHED_DEADLINE.
+    Deadline,
+    /// Q-Fabric's own scheduler in the kernel (sched_ext): windows, events, servers for whole programs.
+    Ext,
+}
+
+/// What takes the place of a mechanism that the kernel ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fallback {
+    /// SCHED_DEADLINE: whoever asked for what it can give goes on.
+    #[default]
+    Deadline,
+    /// Nothing: every thread stays under the normal scheduler.
+    None,
 }
 
 /// The control thread.
@@ -153,6 +195,17 @@ impl Default for LimitsConfig {
             max_applications: 256,
             max_applications_per_user: 64,
             max_threads: 256,
+        }
+    }
+}
+
+impl Default for MechanismConfig {
+    fn default() -> Self {
+        MechanismConfig {
+            name: MechanismName::Auto,
+            best_effort: Nanos::from_millis(1),
+            best_effort_period: Nanos::from_millis(20),
+            fallback: Fallback::Deadline,
         }
     }
 }
@@ -250,6 +303,7 @@ impl Config {
             return Err(out_of_range(key, value, expected));
         }
         self.levels_exist()?;
+        self.best_effort_lives()?;
         self.control_reservation().map(drop)
     }
 
@@ -257,6 +311,18 @@ impl Config {
         match self.limits.levels.keys().find(|level| **level > 9) {
             Some(level) => Err(out_of_range("limits.levels", level, "levels 0 (last) to 9 (first)")),
             None => Ok(()),
+        }
+    }
+
+    fn best_effort_lives(&self) -> Result<(), InvalidConfig> {
+        let MechanismConfig { best_effort, best_effort_period, .. } = self.mechanism;
+        match crate::control::best_effort_is_possible(best_effort, best_effort_period) {
+            true => Ok(()),
+            false => {
+                let value = format!("{best_effort} in {best_effort_period}");
+                let expected = "1 % to 90 % of a CPU, such as 1ms in 20ms";
+                Err(out_of_range("mechanism.best_effort, mechanism.best_effort_period", value, expected))
+            }
         }
     }
 

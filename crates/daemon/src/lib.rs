@@ -25,7 +25,10 @@ mod problem;
 mod service;
 mod startup;
 
-pub use config::{Api, CONFIG_PATH, Config, Contracts, Control, InvalidConfig, LimitsConfig, Log, LogFormat, Reclaim};
+pub use config::{
+    Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, LimitsConfig, Log, LogFormat,
+    MechanismConfig, MechanismName, Reclaim,
+};
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
 pub use startup::DaemonError;

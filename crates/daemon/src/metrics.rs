@@ -13,6 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use qfabric_types::ServerCounts;
 use qfabric_types::api::{Application, HostStatus};
 
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
@@ -48,7 +49,7 @@ const STATUS: [Metric<HostStatus>; 4] = [
     of("applications", "applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
 
-const CONTROL: [Metric<Counters>; 16] = [
+const CONTROL: [Metric<Counters>; 21] = [
     of("control_wakeups", "times the control thread woke up", |c| Counter(c.wakeups)),
     of("control_ticks", "wake-ups at which the host had something due", |c| Counter(c.ticks)),
     of("control_looks_due", "wake-ups at which a promised look was due", |c| Counter(c.looks_due)),
@@ -64,6 +65,13 @@ const CONTROL: [Metric<Counters>; 16] = [
     of("observations_lost", "records of context switches the kernel dropped", |c| Counter(c.observations_lost)),
     of("looks_cut_short", "looks at a ring ended by their bound", |c| Counter(c.looks_cut_short)),
     of("outputs_left", "drains of the host ended by their bound", |c| Counter(c.outputs_left)),
+    of("mechanism_ejections", "times the kernel ended the mechanism", |c| Counter(c.ejections)),
+    of("rescues", "jobs that used up their budget and got more at once", |c| Counter(c.rescues)),
+    of("events_favoured", "events that favoured the server of their sink", |c| Counter(c.favoured)),
+    of("events_not_favoured", "events that asked for that in vain", |c| Counter(c.not_favoured)),
+    of("own_threads_left_out", "own threads that could not be put into the service's server", |c| {
+        Counter(c.own_threads_left_out)
+    }),
     of("inputs_ignored", "inputs the host could make no sense of", |c| Counter(c.inputs_ignored)),
 ];
 
@@ -77,6 +85,16 @@ const APPLICATION: [Metric<Application>; 9] = [
     of("app_misses", "jobs that ended after their deadline", |a| Counter(a.quality.misses)),
     of("app_error_mean_ratio", "mean scheduling error over the period", |a| Gauge(a.quality.mean_error)),
     of("app_in_target_ratio", "jobs whose error lay in the target interval", |a| Gauge(a.quality.in_target)),
+];
+
+/// Of applications whose mechanism has servers that count.
+const SERVER: [Metric<ServerCounts>; 6] = [
+    of("app_periods_served", "server periods that got their service", |s| Counter(s.served)),
+    of("app_periods_missed", "server periods that did not", |s| Counter(s.missed)),
+    of("app_window_violations", "missed server periods beyond the window", |s| Counter(s.violations)),
+    of("app_event_boosts", "times a pending event put it before others", |s| Counter(s.boosts)),
+    of("app_events_pending", "events raised for it", |s| Counter(s.events)),
+    of("app_throttles", "times its budget was used up while it wanted to run on", |s| Counter(s.throttles)),
 ];
 
 const RING: [Metric<RingCounters>; 6] = [
@@ -118,6 +136,10 @@ impl Collector for Shown {
         for metric in &APPLICATION {
             let rows = status.applications.iter().map(|app| (labels(app), (metric.value)(app)));
             family(&mut encoder, metric.name, metric.help, rows)?;
+        }
+        for metric in &SERVER {
+            let counted = |app: &Application| Some((labels(app), (metric.value)(app.server.as_ref()?)));
+            family(&mut encoder, metric.name, metric.help, status.applications.iter().filter_map(counted))?;
         }
         for metric in &RING {
             let named = |(id, ring)| Some((labels(status.applications.iter().find(|a| a.id == id)?), ring));

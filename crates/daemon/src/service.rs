@@ -36,6 +36,7 @@ impl Service {
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
         let ecalls = Ecalls::new(config.ecalls.clone(), &directory).map_err(failed)?;
         let control = control::start(config, journal, ecalls.misses())?;
+        ecalls.favour_through(control.requests.clone());
         let ready = &control.ready;
         let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");

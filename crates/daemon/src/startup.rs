@@ -53,6 +53,9 @@ pub enum DaemonError {
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The mechanism asked for cannot be had here; the text says why, and what to use instead.
+    #[error("{0}")]
+    Mechanism(String),
     /// The control thread or the API's runtime cannot start, or ended by itself.
     #[error("{0}")]
     Engine(String),
@@ -60,7 +63,10 @@ pub enum DaemonError {
 
 impl From<StartError> for DaemonError {
     fn from(error: StartError) -> Self {
-        DaemonError::Engine(error.to_string())
+        match error {
+            StartError::Mechanism(why) => DaemonError::Mechanism(why),
+            other => DaemonError::Engine(other.to_string()),
+        }
     }
 }
 

@@ -45,6 +45,8 @@ pub struct ecalls {
     pub options: *const c_char,
     /// An event at which a handler faults passes, instead of being blocked.
     pub pass_faults: bool,
+    /// Every event favours the server of who is told, under the mechanism `ext`; elsewhere it is counted only.
+    pub favour: bool,
 }
 
 /// The memory that events are written into: the paper's `struct sh_memory`, whose words the library reads.
@@ -163,6 +165,7 @@ unsafe fn request(service: &str, how: &ecalls, memory: Option<&sh_memory>) -> Re
         group: read("the group", how.group)?,
         only_pid: (how.only_pid != 0).then_some(how.only_pid),
         options: options.iter().map(|pair| option(pair)).collect::<Result<_, _>>()?,
+        favour: how.favour,
         on_fault: if how.pass_faults { OnFault::Pass } else { OnFault::Block },
         ..SubscriptionRequest::default()
     })

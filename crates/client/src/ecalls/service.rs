@@ -30,8 +30,9 @@ impl OwnService {
     }
 
     /// Raises an event for the subscriber `pid`, or for all (−1): one system call that does not wait. The event
-    /// is dropped if it cannot be delivered within `deadline` (zero: never late). `cpu` asks for the CPU
-    /// scheduler's cooperation; it is carried and counted.
+    /// is dropped if it cannot be delivered within `deadline` (zero: never late). `cpu` asks the CPU
+    /// scheduler to favour whoever is told: under `ext`, where its contract says `favour_events`; elsewhere it is
+    /// counted.
     pub fn raise_event(&self, pid: i32, data: &[u8], deadline: Nanos, cpu: bool) -> Result<(), ClientError> {
         let size = self.info.format.size as usize;
         if data.len() != size {

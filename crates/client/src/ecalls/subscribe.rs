@@ -73,6 +73,12 @@ impl Subscribe {
         self.with(|request| request.deadline_us = deadline.get().div_ceil(1_000))
     }
 
+    /// Every event favours the server of the process that is told (mechanism `ext`, and a contract that says
+    /// `favour_events`); elsewhere it is counted only.
+    pub fn favour(self) -> Subscribe {
+        self.with(|request| request.favour = true)
+    }
+
     /// Of all subscriptions of this group one is told, in turn (wake-one).
     pub fn group(self, group: &str) -> Subscribe {
         self.with(|request| request.group = Some(group.to_owned()))

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use qfabric_shm::SharedRing;
 use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
-use qfabric_types::{AppId, Contract};
+use qfabric_types::{AppId, Contract, Instant};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
@@ -23,14 +23,47 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
 /// A request, its credentials already looked up.
 pub(crate) enum Command {
-    Join { peer: Peer, target: Target, request: Box<ApplicationRequest>, reply: Reply<Application> },
-    Change { peer: Peer, app: AppId, contract: Box<Contract>, reply: Reply<Application> },
-    Leave { peer: Peer, app: AppId, reply: Reply<()> },
-    Show { app: AppId, reply: Reply<Application> },
-    Status { reply: Reply<HostStatus> },
-    Report { reply: Reply<Box<Report>> },
-    TakeRing { peer: Peer, app: AppId, ring: NewRing, reply: Reply<()> },
-    Stop { reply: Reply<()> },
+    Join {
+        peer: Peer,
+        target: Target,
+        request: Box<ApplicationRequest>,
+        reply: Reply<Application>,
+    },
+    Change {
+        peer: Peer,
+        app: AppId,
+        contract: Box<Contract>,
+        reply: Reply<Application>,
+    },
+    Leave {
+        peer: Peer,
+        app: AppId,
+        reply: Reply<()>,
+    },
+    Show {
+        app: AppId,
+        reply: Reply<Application>,
+    },
+    Status {
+        reply: Reply<HostStatus>,
+    },
+    Report {
+        reply: Reply<Box<Report>>,
+    },
+    TakeRing {
+        peer: Peer,
+        app: AppId,
+        ring: NewRing,
+        reply: Reply<()>,
+    },
+    /// An event is pending for the process.
+    Favour {
+        pid: i32,
+        deadline: Option<Instant>,
+    },
+    Stop {
+        reply: Reply<()>,
+    },
 }
 
 /// A fresh ring for an application.
@@ -68,6 +101,11 @@ impl Requests {
         let (reply, answer) = oneshot::channel();
         self.send(command(reply))?;
         answer.await.unwrap_or_else(|_| Err(problem::stopping()))
+    }
+
+    /// An event is pending for the process. `false`: the queue is full, nobody is told.
+    pub fn favour(&self, pid: i32, deadline: Option<Instant>) -> bool {
+        self.send(Command::Favour { pid, deadline }).is_ok()
     }
 
     fn send(&self, command: Command) -> Result<(), Problem> {

@@ -4,13 +4,17 @@
 //! so the order in which the host shrinks and grows is the order in which the kernel sees it.
 
 use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
+use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism};
-use qfabric_types::api::Problem;
-use qfabric_types::{AppId, Instant, Setting, ThreadId};
+use qfabric_types::api::{Application, HostStatus, Problem};
+use qfabric_types::{AppId, Instant, Reservation, ServerCounts, Setting, ThreadId};
 
 use super::counters::Counters;
 use super::misses::MissWatch;
 use super::notes::{Note, Notes};
+use super::own::Own;
+use super::{mechanism, thread};
+use crate::config::Fallback;
 use crate::ecalls::Misses;
 
 /// Outputs taken after one input. A host that says more than this is broken; what is left is taken after the
@@ -35,11 +39,29 @@ pub(crate) struct Core {
     pub changed: Vec<AppId>,
     /// What the mechanism refused for good since this was last cleared.
     pub failures: Vec<ApplyError>,
+    /// Why the mechanism that was opened is not in force any more.
+    pub ejected: Option<String>,
+    /// A setting found the mechanism gone: look now, not at the next second.
+    pub gone: bool,
+    /// A larger budget helps the job that is running.
+    pub rescues: bool,
+    own: Own,
+    instead: Instead,
     answer: Option<Answer>,
+}
+
+/// What takes the mechanism's place where the kernel ends it.
+#[derive(Default)]
+struct Instead {
+    fallback: Fallback,
+    journal: Option<Journal>,
+    /// Of the control thread.
+    reservation: Option<Reservation>,
 }
 
 impl Core {
     pub fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes, misses: Misses) -> Self {
+        let rescues = mechanism.abilities().rescues;
         Core {
             host,
             mechanism,
@@ -49,8 +71,31 @@ impl Core {
             empty: Vec::with_capacity(REMEMBERED),
             changed: Vec::with_capacity(REMEMBERED),
             failures: Vec::new(),
+            ejected: None,
+            gone: false,
+            rescues,
+            own: Own::default(),
+            instead: Instead::default(),
             answer: None,
         }
+    }
+
+    /// Our own threads are a server of the mechanism.
+    pub fn with_own(mut self, own: Own) -> Self {
+        self.own = own;
+        self.cover_own();
+        self
+    }
+
+    /// What takes its place where the kernel ends it.
+    pub fn with_fallback(
+        mut self,
+        fallback: Fallback,
+        journal: Option<Journal>,
+        reservation: Option<Reservation>,
+    ) -> Self {
+        self.instead = Instead { fallback, journal, reservation };
+        self
     }
 
     /// Tells the host, and does what it says.
@@ -74,10 +119,73 @@ impl Core {
     }
 
     /// Looks after reserved threads; see [`Mechanism::tend`].
-    pub fn tend(&mut self) {
+    pub fn tend(&mut self, now: Instant) {
         for thread in self.mechanism.tend() {
             self.notes.tell(Note::Rescued { thread });
         }
+        self.look_for_ejection(now);
+        self.cover_own();
+    }
+
+    /// Whether there is something to look after also without applications: a scheduler that the kernel may end.
+    pub fn tends_itself(&self) -> bool {
+        self.host.own_cpu().is_some() || self.instead.journal.is_some()
+    }
+
+    fn cover_own(&mut self) {
+        let left_out = self.own.cover(&mut *self.mechanism);
+        self.counters.own_threads_left_out += left_out as u64;
+    }
+
+    /// Where the kernel has ended the mechanism, every thread is under the normal scheduler: another mechanism
+    /// takes over, with what it can give.
+    pub fn look_for_ejection(&mut self, now: Instant) {
+        self.gone = false;
+        let Some(reason) = self.mechanism.ejected() else { return };
+        let Instead { fallback, journal, reservation } = std::mem::take(&mut self.instead);
+        let (mechanism, capacity) = mechanism::instead(fallback, journal);
+        let before = std::mem::replace(&mut self.mechanism, mechanism).name();
+        self.own = Own::default();
+        if self.mechanism.name() == "deadline" {
+            thread::reserve_for_ourselves(reservation);
+        }
+        self.counters.ejections += 1;
+        let name = self.mechanism.name();
+        self.notes.tell(Note::Ejected { mechanism: before, instead: name, reason: reason.clone() });
+        self.ejected = Some(format!("{before} was ended by the kernel: {reason}"));
+        let abilities = self.mechanism.abilities();
+        self.rescues = abilities.rescues;
+        self.handle(Input::Mechanism { name: name.to_owned(), abilities, capacity }, now);
+    }
+
+    /// An event is pending for an application: its server is favoured, where the mechanism can.
+    pub fn favour(&mut self, app: AppId, deadline: Option<Instant>) -> bool {
+        self.host.sink(app).is_some_and(|thread| self.mechanism.raise(thread, deadline))
+    }
+
+    /// The whole host, with what its servers counted.
+    pub fn status(&self) -> HostStatus {
+        let mut status = self.host.status();
+        status.fallback.clone_from(&self.ejected);
+        status.applications.iter_mut().for_each(|app| app.server = self.counts(app));
+        status
+    }
+
+    /// One application, with what its servers counted.
+    pub fn application(&self, id: AppId) -> Option<Application> {
+        let mut app = self.host.application(id)?;
+        app.server = self.counts(&app);
+        Some(app)
+    }
+
+    /// Of all its servers; one that several threads share counts once.
+    fn counts(&self, app: &Application) -> Option<ServerCounts> {
+        let mut counts = app.threads.iter().filter_map(|thread| self.mechanism.counts(thread.tid));
+        let mut sum = counts.next()?;
+        if app.contract.service.is_none() {
+            counts.for_each(|more| sum += more);
+        }
+        Some(sum)
     }
 
     /// Looks whether the last job of an application was late, for those who subscribed to that.
@@ -137,6 +245,7 @@ impl Core {
             ApplyError::Gone { .. } => Outcome::Gone,
             _ => Outcome::Denied(error.errno()),
         };
+        self.gone |= matches!(error, ApplyError::Ejected { .. });
         if self.failures.len() < REMEMBERED {
             self.failures.push(error.clone());
         }

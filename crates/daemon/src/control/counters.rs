@@ -42,6 +42,16 @@ pub(crate) struct Counters {
     pub outputs_left: u64,
     /// Inputs the host could make no sense of.
     pub inputs_ignored: u64,
+    /// Times the kernel ended the mechanism.
+    pub ejections: u64,
+    /// Jobs that used up their budget and got more at once.
+    pub rescues: u64,
+    /// Events that favoured their sink's server, and such that asked for it in vain.
+    pub favoured: u64,
+    /// See `favoured`.
+    pub not_favoured: u64,
+    /// Threads of the service itself that could not be put into its server.
+    pub own_threads_left_out: u64,
     /// How long each wake-up took to handle.
     pub handling: Handling,
 }
@@ -78,6 +88,7 @@ impl Counters {
     pub fn hear(&mut self, event: HostEvent) {
         match event {
             HostEvent::TooManyThreads { .. } => self.threads_left_out += 1,
+            HostEvent::Rescue { .. } => self.rescues += 1,
             HostEvent::Ignored { count } => self.inputs_ignored = count,
             _ => {}
         }

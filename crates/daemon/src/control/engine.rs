@@ -137,8 +137,8 @@ impl Engine {
         }
         self.look_for_misses(now);
         self.leave_empty(now);
-        if now >= self.tend_at {
-            self.core.tend();
+        if now >= self.tend_at || self.core.gone {
+            self.core.tend(now);
             self.tend_at = now + TEND_EVERY;
         }
     }
@@ -172,7 +172,7 @@ impl Engine {
         };
         let apps = self.apps.by_id.values().filter_map(of_app).min();
         let observer = (self.observe_at != Instant::NEVER).then_some(self.observe_at);
-        let tend = (!self.apps.by_id.is_empty()).then_some(self.tend_at);
+        let tend = (!self.apps.by_id.is_empty() || self.core.tends_itself()).then_some(self.tend_at);
         [self.core.host.next_wakeup(), apps, observer, tend].into_iter().flatten().min()
     }
 

@@ -35,7 +35,7 @@ impl Engine {
                 let _ = reply.send(self.show(app));
             }
             Command::Status { reply } => {
-                let _ = reply.send(Ok(self.core.host.status()));
+                let _ = reply.send(Ok(self.core.status()));
             }
             Command::Report { reply } => {
                 let _ = reply.send(Ok(Box::new(self.report())));
@@ -43,6 +43,7 @@ impl Engine {
             Command::TakeRing { peer, app, ring, reply } => {
                 let _ = reply.send(self.take_ring(peer, app, ring));
             }
+            Command::Favour { pid, deadline } => self.favour(pid, deadline),
             Command::Stop { reply } => {
                 self.stop(now);
                 let _ = reply.send(Ok(()));
@@ -58,6 +59,7 @@ impl Engine {
         now: Instant,
     ) -> Result<Application, Problem> {
         let ApplicationRequest { pid, covers, mut contract } = request;
+        contract = contract.settled();
         contract.check().map_err(|why| problem::invalid_contract(&why))?;
         self.decide_reclaim(&mut contract);
         self.apps.check_free(pid, covers)?;
@@ -83,6 +85,14 @@ impl Engine {
                 Err(problem)
             }
         }
+    }
+
+    /// Every application of the process is favoured: which of them takes the event is the process's business.
+    fn favour(&mut self, pid: i32, deadline: Option<Instant>) {
+        let apps: Vec<AppId> = self.apps.by_id.iter().filter(|(_, app)| app.pid == pid).map(|(id, _)| *id).collect();
+        let favoured = apps.into_iter().filter(|app| self.core.favour(*app, deadline)).count();
+        let counters = &mut self.core.counters;
+        *(if favoured > 0 { &mut counters.favoured } else { &mut counters.not_favoured }) += 1;
     }
 
     fn decide_reclaim(&self, contract: &mut Contract) {
@@ -161,6 +171,7 @@ impl Engine {
 
     fn change(&mut self, peer: Peer, id: AppId, mut contract: Contract, now: Instant) -> Result<Application, Problem> {
         self.check_owner(peer, id)?;
+        contract = contract.settled();
         contract.check().map_err(|why| problem::invalid_contract(&why))?;
         self.decide_reclaim(&mut contract);
         self.observe_if_needed(id, contract.jobs)?;
@@ -196,13 +207,13 @@ impl Engine {
     }
 
     fn show(&self, id: AppId) -> Result<Application, Problem> {
-        self.core.host.application(id).ok_or_else(|| problem::not_found(id))
+        self.core.application(id).ok_or_else(|| problem::not_found(id))
     }
 
     fn report(&self) -> Report {
         let rings = self.apps.by_id.iter().filter_map(|(id, app)| Some((*id, app.ring.as_ref()?.counters())));
         Report {
-            status: self.core.host.status(),
+            status: self.core.status(),
             rings: rings.collect(),
             counters: self.core.counters,
             notes_dropped: self.core.notes.dropped,

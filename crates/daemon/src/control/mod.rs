@@ -11,15 +11,18 @@ mod counters;
 mod engine;
 mod flood;
 mod joins;
+mod mechanism;
 mod misses;
 mod notes;
 mod observing;
+mod own;
 mod rings;
 mod sources;
 mod thread;
 
 pub(crate) use command::{Command, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
+pub(crate) use mechanism::best_effort_is_possible;
 pub(crate) use notes::{Note, log};
 pub(crate) use rings::RingCounters;
 pub(crate) use sources::{wake, wake_descriptor};

@@ -20,6 +20,8 @@ pub(crate) enum Note {
     NotApplied(ApplyError),
     /// The kernel had forgotten a throttled thread; it runs again.
     Rescued { thread: ThreadId },
+    /// The kernel ended the mechanism; another one is in force now.
+    Ejected { mechanism: &'static str, instead: &'static str, reason: String },
     /// An application was admitted.
     Joined { app: AppId, pid: i32, name: String },
     /// An application took its ring.
@@ -67,6 +69,9 @@ pub(crate) fn log(note: Note) {
         Note::Rescued { thread } => {
             tracing::warn!(thread = thread.0, "throttled and forgotten by the kernel; runs again")
         }
+        Note::Ejected { mechanism, instead, reason } => {
+            tracing::error!(mechanism, instead, reason, "the kernel ended the scheduler; another mechanism takes over")
+        }
         Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
         Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),
         Note::RingClosed { app } => tracing::debug!(app = app.0, "ring connection closed"),
@@ -100,6 +105,10 @@ fn log_event(event: HostEvent) {
         }
         HostEvent::Busy { app, thread, attempts } => {
             tracing::debug!(app = app.0, thread = thread.0, attempts, "the kernel has no room yet")
+        }
+        HostEvent::Rescue { app, thread } => tracing::debug!(app = app.0, thread = thread.0, "a job gets more at once"),
+        HostEvent::Suspended { app, what } => {
+            tracing::warn!(app = app.0, what, "gets nothing: the mechanism in force cannot give what it asked for")
         }
         HostEvent::Empty { app } => tracing::debug!(app = app.0, "no thread left"),
         HostEvent::Left { app } => tracing::info!(app = app.0, "left, its threads are put back"),

@@ -59,11 +59,13 @@ impl Engine {
         self.apps.by_id.get(&id).is_some_and(App::is_program)
     }
 
-    /// Twice per period of the fastest observed application: a new thread is under reservation within one.
+    /// Twice per period of the fastest observed application: a new thread is under reservation within one. Eight
+    /// times where a larger budget helps the running job: it must be seen in time that it needs one.
     pub(super) fn plan_observing(&mut self, now: Instant) {
         let observed = |app: &&App| !app.observed.is_empty();
         let fastest = self.apps.by_id.values().filter(observed).map(|app| app.period).min();
-        let interval = |period: Nanos| Nanos::new(period.get() / 2).clamp(INTERVAL.0, INTERVAL.1);
+        let looks = if self.core.rescues { 8 } else { 2 };
+        let interval = |period: Nanos| Nanos::new(period.get() / looks).clamp(INTERVAL.0, INTERVAL.1);
         self.observe_at = fastest.map_or(Instant::NEVER, |period| now + interval(period));
     }
 

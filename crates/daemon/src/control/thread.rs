@@ -14,14 +14,16 @@ use std::thread::JoinHandle;
 use qfabric_host::{Host, HostConfig};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
-use qfabric_linux::{ApplyError, Deadline, Mechanism, capacity, memory, observe};
+use qfabric_linux::{ApplyError, memory, observe};
 use qfabric_types::{Reservation, Share, ThreadId};
 use tokio::sync::{mpsc, oneshot};
 
 use super::command::{Command, Requests, requests};
 use super::core::Core;
 use super::engine::{Bounds, Engine};
+use super::mechanism::{self, Opened, Which};
 use super::notes::{Note, Notes};
+use super::own::Own;
 use super::sources::wake_descriptor;
 use crate::config::{Config, InvalidConfig};
 use crate::ecalls::Misses;
@@ -60,6 +62,8 @@ pub(crate) enum StartError {
     Probe(#[from] ApplyError),
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    #[error("{0}")]
+    Mechanism(String),
     #[error("the control thread ended while it started")]
     Ended,
 }
@@ -105,31 +109,57 @@ fn live(parts: Parts, tell: &SyncSender<Result<Ready, StartError>>) {
 
 fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let Parts { config, journal, notes, commands, wake, misses } = parts;
-    let policy = reserve_for_ourselves(config.control_reservation()?);
+    let reservation = config.control_reservation()?;
+    let which = mechanism::choose(&config);
+    // Before the room is probed: what is left then is for others.
+    let own_policy = (which == Which::Deadline).then(|| reserve_for_ourselves(reservation));
     memory::prefault_stack();
-    let capacity = match config.limits.capacity {
-        Some(configured) => configured,
-        None => capacity::probe()?,
-    };
-    let mechanism = Deadline::with_journal(journal);
-    let name = mechanism.name();
-    let host = Host::new(HostConfig {
-        limits: config.supervisor_limits(capacity),
-        max_applications: config.limits.max_applications,
-        max_threads: config.limits.max_threads,
-        mechanism: name.to_owned(),
-        ..HostConfig::default()
-    });
+    let opened = mechanism::open(which, &config, journal)?;
+    let own = if which == Which::Ext { reservation } else { None };
+    let host = Host::new(host_config(&config, &opened, own));
+    let name = opened.mechanism.name();
+    let capacity = host.status().capacity;
+    let policy = own_policy.unwrap_or_else(|| own_server(own, host.own_cpu()));
+    let own = Own::new(own, host.own_cpu());
+    let core = Core::new(host, opened.mechanism, notes, misses).with_own(own).with_fallback(
+        config.mechanism.fallback,
+        opened.journal,
+        reservation,
+    );
     let observer = observe::open();
     let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy };
-    let core = Core::new(host, Box::new(mechanism), notes, misses);
     Ok((Engine::new(core, observer, Bounds::of(&config), commands, &wake)?, ready))
+}
+
+fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> HostConfig {
+    let mut limits = config.supervisor_limits(opened.capacity);
+    // Where we are a server among others, what we hold is not for them.
+    limits.capacity = opened.capacity.saturating_sub(own.map_or(Share::ZERO, Reservation::share));
+    HostConfig {
+        limits,
+        max_applications: config.limits.max_applications,
+        max_threads: config.limits.max_threads,
+        mechanism: opened.mechanism.name().to_owned(),
+        abilities: opened.mechanism.abilities(),
+        cpu_capacity: opened.cpu_capacity(),
+        own,
+        best_effort: opened.best_effort,
+        ..HostConfig::default()
+    }
+}
+
+/// How the service's own threads are scheduled, in words.
+fn own_server(own: Option<Reservation>, cpu: Option<u32>) -> String {
+    match (own, cpu) {
+        (Some(own), Some(cpu)) => format!("a server on CPU {cpu}, {} in {}", own.budget(), own.period()),
+        _ => "best effort, as configured".to_owned(),
+    }
 }
 
 /// A reservation that may use what others leave over: under a burst it is not throttled while a CPU idles.
 /// Without it, SCHED_FIFO keeps the thread before everything that is not reserved; without that, it runs like
 /// anybody else.
-fn reserve_for_ourselves(reservation: Option<Reservation>) -> String {
+pub(super) fn reserve_for_ourselves(reservation: Option<Reservation>) -> String {
     let Some(reservation) = reservation else { return "SCHED_OTHER, as configured".to_owned() };
     let (budget, period) = (reservation.budget(), reservation.period());
     let refused = match SchedAttr::deadline(reservation, true).give(SELF) {

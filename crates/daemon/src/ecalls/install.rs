@@ -335,6 +335,7 @@ impl Draft {
             group: request.group,
             plan,
             deadline: deadline(request.deadline_us),
+            favour: request.favour,
             format,
             memory: request.memory_up,
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),

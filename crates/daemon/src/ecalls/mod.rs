@@ -51,7 +51,7 @@ use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::auth::Peer;
-use crate::control::{wake, wake_descriptor};
+use crate::control::{Requests, wake, wake_descriptor};
 use files::ServiceFiles;
 use pool::Pool;
 use raise::Queued;
@@ -77,6 +77,8 @@ pub(crate) struct Ecalls {
     pool: Pool,
     files: ServiceFiles,
     misses: Misses,
+    /// Who is told which process an event is to favour.
+    favours: OnceLock<Requests>,
     /// What the dispatcher waits for.
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
@@ -114,6 +116,7 @@ pub(crate) struct Totals {
     pub nonsense: AtomicU64,
     pub taken_out: AtomicU64,
     pub cpu: AtomicU64,
+    pub favours_dropped: AtomicU64,
 }
 
 /// What metrics show.
@@ -132,6 +135,7 @@ pub(crate) struct EcallsReport {
     pub taken_out: u64,
     pub misses_dropped: u64,
     pub cpu: u64,
+    pub favours_dropped: u64,
 }
 
 /// Something the dispatcher waits for.
@@ -185,6 +189,7 @@ impl Ecalls {
             pool: Pool::new(config.handler_threads, config.max_subscriptions),
             files: ServiceFiles::new(directory),
             misses: Misses::new(wake.clone()),
+            favours: OnceLock::new(),
             epoll,
             wake,
             stopping: AtomicBool::new(false),
@@ -194,6 +199,12 @@ impl Ecalls {
         ecalls.watch(&*ecalls.wake, Source::Wake)?;
         ecalls.add_own_services();
         Ok(Arc::new(ecalls))
+    }
+
+    /// From now on the control thread is told which process an event is to favour.
+    pub fn favour_through(&self, requests: Requests) {
+        // Set once, when the service is put together.
+        let _ = self.favours.set(requests);
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -302,6 +313,7 @@ impl Ecalls {
             taken_out: of(&self.totals.taken_out),
             misses_dropped: self.misses.dropped(),
             cpu: of(&self.totals.cpu),
+            favours_dropped: of(&self.totals.favours_dropped),
         }
     }
 

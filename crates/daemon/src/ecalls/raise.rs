@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qfabric_linux::clock;
+use qfabric_types::Instant;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{EventData, EventRequest, Raised, ServiceId};
 use qfabric_types::event_json;
@@ -102,6 +103,7 @@ impl Ecalls {
         let mut raised = Raised::default();
         for to in receivers {
             count(&to.tally.events);
+            self.favour(&to, event.cpu, event.stamp);
             match self.enqueue(Queued { to, data: data.clone(), stamp: event.stamp }) {
                 true => raised.queued += 1,
                 false => raised.dropped += 1,
@@ -120,7 +122,18 @@ impl Ecalls {
         };
         drop(registry);
         if let Some(to) = to {
+            self.favour(&to, false, stamp);
             self.enqueue(Queued { to, data: data.into(), stamp });
+        }
+    }
+
+    /// The server of the process that is told is favoured before the event is delivered: what it waits for then is
+    /// the delivery, not the CPU. What finds the control thread's queue full is dropped, counted.
+    fn favour(&self, to: &Subscription, asked: bool, stamp: Stamp) {
+        let Some(control) = self.favours.get().filter(|_| asked || to.favour) else { return };
+        let deadline = (stamp.deadline_ns > 0).then(|| Instant::new(stamp.deadline_ns));
+        if !control.favour(to.process_id, deadline) {
+            count(&self.totals.favours_dropped);
         }
     }
 

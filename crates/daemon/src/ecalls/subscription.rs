@@ -68,6 +68,8 @@ pub(crate) struct Subscription {
     pub group: Option<String>,
     pub plan: Plan,
     pub deadline: Option<Nanos>,
+    /// Its events favour the server of the process that is told.
+    pub favour: bool,
     pub format: Format,
     pub memory: Option<MemoryUp>,
     pub memory_bytes: u64,

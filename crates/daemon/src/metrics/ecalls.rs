@@ -9,7 +9,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::ecalls::EcallsReport;
 
-pub(super) const TOTALS: [Metric<EcallsReport>; 12] = [
+pub(super) const TOTALS: [Metric<EcallsReport>; 13] = [
     of("ecalls_services", "services one can subscribe to", |r| Gauge(r.services as f64)),
     of("ecalls_subscriptions", "subscriptions", |r| Gauge(r.subscriptions.len() as f64)),
     of("ecalls_connections", "connections to ecalls.sock", |r| Gauge(r.leases as f64)),
@@ -21,6 +21,9 @@ pub(super) const TOTALS: [Metric<EcallsReport>; 12] = [
     of("ecalls_dropped_queue", "events dropped because a queue was full", |r| Counter(r.dropped_queue)),
     of("ecalls_nonsense", "messages that made no sense, or came from somebody who may not", |r| Counter(r.nonsense)),
     of("ecalls_taken_out", "handlers taken out because they faulted too often", |r| Counter(r.taken_out)),
+    of("ecalls_favours_dropped", "events that favoured nobody since the control thread had too many requests", |r| {
+        Counter(r.favours_dropped)
+    }),
     of("ecalls_cpu", "events that asked for the CPU scheduler's cooperation", |r| Counter(r.cpu)),
 ];
 

@@ -62,7 +62,6 @@ fn promise_of(app: AppId, contract: &Contract) -> Option<Promise> {
 fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Result<(), String> {
     move |promises, capacity| {
         let task = |service: Nanos, period: Nanos, window: Window| {
-            let window = dwcs::Window::new(window.x().into(), window.y().into()).map_err(|why| why.to_string())?;
             dwcs::Task::new(period.get(), service.get(), window).map_err(|why| why.to_string())
         };
         let mut tasks: Vec<dwcs::Task> =
@@ -70,13 +69,9 @@ fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Res
         let mut whole = capacity;
         if let Some(rest) = best_effort {
             tasks.push(task(rest.budget(), rest.period(), Window::NONE)?);
-            whole += rest.share();
+            whole = (whole + rest.share()).min(Share::ONE);
         }
-        let services = dwcs::Utilization::of_services(&tasks);
-        match services.fits(whole) {
-            true => Ok(()),
-            false => Err(format!("ΣC/T = {:.3} CPU is above {whole}", services.as_f64())),
-        }
+        dwcs::admit(&tasks, whole).map(drop).map_err(|refusal| refusal.to_string())
     }
 }
 

@@ -132,7 +132,7 @@ pub struct EventRequest {
     /// Dropped if it cannot be delivered within so many microseconds; 0: never late.
     #[serde(default)]
     pub deadline_us: u64,
-    /// Asks the CPU scheduler to cooperate (carried and counted; see the guide).
+    /// Asks the CPU scheduler to favour whoever is told: under `ext`, where its contract says `favour_events`.
     #[serde(default)]
     pub cpu: bool,
 }
@@ -324,6 +324,8 @@ pub struct SubscriptionRequest {
     pub order: Vec<Step>,
     /// An event is late so many microseconds after it happened; 0: never.
     pub deadline_us: u64,
+    /// Every event favours the server of the process that is told, as if it had been raised with `cpu`.
+    pub favour: bool,
     /// Of the subscriptions to this service with the same group, one is told, in turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,

@@ -1,0 +1,99 @@
+//! The service's own threads under a mechanism that schedules everything: one server for all of them.
+//!
+//! Under `deadline` the control thread has a reservation of its own and precedes what it steers. Under `ext` a
+//! reservation would precede every server without being in any CPU's books; so the service is a server among
+//! them, admitted like any other, favoured by its wake-ups, and what it does beyond its service is best effort's.
+
+use std::collections::HashSet;
+
+use qfabric_linux::{Mechanism, threads};
+use qfabric_types::{AppId, Reservation, Setting, Terms, ThreadId};
+
+/// What our threads are called.
+const PREFIX: &str = "qf-";
+
+/// Which of our own threads are in the server.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    reservation: Option<Reservation>,
+    cpu: Option<u32>,
+    covered: HashSet<ThreadId>,
+}
+
+impl Own {
+    /// The server that was promised to us on `cpu`.
+    pub fn new(reservation: Option<Reservation>, cpu: Option<u32>) -> Self {
+        Own { reservation: reservation.filter(|_| cpu.is_some()), cpu, covered: HashSet::new() }
+    }
+
+    /// Puts threads of ours into it that are not there yet; answers how many could not be.
+    pub fn cover(&mut self, mechanism: &mut dyn Mechanism) -> usize {
+        if self.reservation.is_none() {
+            return 0;
+        }
+        let all = threads::list(std::process::id() as i32).unwrap_or_default();
+        self.covered.retain(|thread| all.contains(thread));
+        let ours = |thread: &ThreadId| threads::name(*thread).is_some_and(|name| name.starts_with(PREFIX));
+        let fresh: Vec<ThreadId> = all.into_iter().filter(|t| !self.covered.contains(t)).filter(ours).collect();
+        fresh.into_iter().filter(|thread| !self.put(*thread, mechanism)).count()
+    }
+
+    fn put(&mut self, thread: ThreadId, mechanism: &mut dyn Mechanism) -> bool {
+        let terms =
+            Terms { group: Some(AppId(0)), cpu: self.cpu, work_conserving: true, events: true, ..Terms::default() };
+        let setting = Setting { thread, reservation: self.reservation, reclaim: true, terms };
+        let done = mechanism.apply(&setting).is_ok();
+        if done {
+            self.covered.insert(thread);
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_linux::ApplyError;
+    use qfabric_types::Nanos;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Written(Vec<Setting>);
+
+    impl Mechanism for Written {
+        fn name(&self) -> &'static str {
+            "written"
+        }
+        fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {
+            self.0.push(*setting);
+            Ok(())
+        }
+        fn forget(&mut self, _: ThreadId) {}
+        fn restore_all(&mut self) -> Vec<ApplyError> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn every_thread_of_ours_joins_the_one_server_once() {
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("qf-test".into()).spawn(move || told.recv()).unwrap();
+        let reservation = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
+        let (mut own, mut written) = (Own::new(reservation, Some(1)), Written::default());
+        assert_eq!((own.cover(&mut written), own.cover(&mut written)), (0, 0));
+        let there = written.0.iter().filter(|s| threads::name(s.thread).as_deref() == Some("qf-test")).count();
+        assert_eq!(there, 1);
+        assert!(written.0.iter().all(|s| (s.terms.group, s.terms.cpu) == (Some(AppId(0)), Some(1))));
+        drop(tell);
+        // Ends with an error, since nothing was told.
+        let _ = thread.join();
+    }
+
+    #[test]
+    fn without_a_cpu_of_its_own_there_is_no_server() {
+        let reservation = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
+        let mut written = Written::default();
+        Own::new(reservation, None).cover(&mut written);
+        assert!(written.0.is_empty());
+    }
+}
