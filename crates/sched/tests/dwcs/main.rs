@@ -1,0 +1,8 @@
+//! DWCS against its papers and against an independent machine. Every failure prints the case that repeats it.
+
+mod bounds;
+mod figure15;
+mod guarantees;
+mod model;
+mod naive;
+mod sets;
