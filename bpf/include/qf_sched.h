@@ -91,12 +91,10 @@ struct qf_slot {
 	__u64 wakeups;
 	/* The budget ran out while a thread wanted more. */
 	__u64 throttles;
-	/* Run as best effort after the budget (soft). */
-	__u64 soft_ns;
 	/* Picked without a thread that could run here. */
 	__u64 lost;
 };
-QF_ASSERT_SIZE(qf_slot, 80);
+QF_ASSERT_SIZE(qf_slot, 72);
 
 enum {
 	/* A wake-up raises an event. */

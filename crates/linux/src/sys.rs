@@ -66,3 +66,11 @@ pub(crate) fn perf_redirect(event: &OwnedFd, target: &OwnedFd) -> io::Result<()>
     let rc = unsafe { perf_event_open_sys::ioctls::SET_OUTPUT(event.as_raw_fd(), target.as_raw_fd()) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// Returns when every CPU has left what it was doing in the kernel, or in a preemptible place, when this was called.
+pub(crate) fn membarrier() -> io::Result<()> {
+    const GLOBAL: libc::c_int = 1; // MEMBARRIER_CMD_GLOBAL
+    // SAFETY: takes numbers only.
+    let rc = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

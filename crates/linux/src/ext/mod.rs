@@ -5,6 +5,8 @@
 //! | `server.rs` | what is asked of a server, what it did |
 //! | `error.rs` | what can go wrong, and the way out |
 //! | `support.rs` | whether this kernel has what it takes |
+//! | `kernel.rs` | the kernel's side: loaded, its commands, its memory |
+//! | `refusal.rs` | what cannot be, in sentences |
 //! | `scheduler.rs` | [`Ext`]: loading, servers, threads, events, statistics |
 //! | `mechanism.rs` | [`ExtMechanism`]: settings carried out on it |
 //!
@@ -14,7 +16,9 @@
 //! it returns. When the owner ends, in whatever way, all threads are back under the kernel's default scheduler.
 
 mod error;
+mod kernel;
 mod mechanism;
+mod refusal;
 mod scheduler;
 mod server;
 mod support;

@@ -1,12 +1,16 @@
 //! The scheduler in the kernel, as a value: while it lives, it is in charge.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use qfabric_types::{Instant, Nanos, ThreadId, Window};
+use qfabric_types::{Instant, Nanos, Share, ThreadId, Window};
 
-use super::{Change, CpuStatistics, ExtError, ServerId, ServerSpec, ServerStatistics, support};
+use super::kernel::Kernel;
+use super::{Change, CpuStatistics, ExtError, Mode, ServerId, ServerSpec, ServerStatistics, refusal, support};
+use crate::abi::*;
+use crate::cpus::CpuList;
+use crate::sched_attr::SchedAttr;
 
-/// How the scheduler treats work without a server, and when the kernel gives up on it.
+/// How the scheduler treats work without a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtConfig {
     /// Best effort's guaranteed service on each CPU …
@@ -17,20 +21,32 @@ pub struct ExtConfig {
     pub best_effort_window: Window,
     /// How long a thread without a server runs before the next one of them does.
     pub slice: Nanos,
-    /// A runnable thread that did not run for so long makes the kernel take its own scheduler back; at most 30 s.
-    pub watchdog: Duration,
 }
 
 impl Default for ExtConfig {
-    /// 5 % (1 ms in 20 ms), never missed; slices of 3 ms; 5 s.
+    /// 5 % (1 ms in 20 ms), never missed; slices of 3 ms.
     fn default() -> Self {
         ExtConfig {
             best_effort_service: Nanos::from_millis(1),
             best_effort_period: Nanos::from_millis(20),
             best_effort_window: Window::NONE,
             slice: Nanos::from_millis(3),
-            watchdog: Duration::from_secs(5),
         }
+    }
+}
+
+impl ExtConfig {
+    /// What best effort is guaranteed of each CPU.
+    pub fn best_effort_share(&self) -> Share {
+        let share = Share::of_budget(self.best_effort_service, self.best_effort_period);
+        self.best_effort_window.of_share(share)
+    }
+
+    fn check(&self) -> Result<(), ExtError> {
+        let (service, period) = (self.best_effort_service, self.best_effort_period);
+        refusal::within("best effort's period", period, refusal::PERIODS)?;
+        refusal::within("best effort's service", service, (refusal::SERVICE_MIN, period))?;
+        refusal::within("the slice", self.slice, (Nanos::from_micros(100), Nanos::from_millis(100)))
     }
 }
 
@@ -38,6 +54,8 @@ impl Default for ExtConfig {
 #[derive(Debug)]
 pub struct Ext {
     config: ExtConfig,
+    kernel: Kernel,
+    servers: BTreeMap<u32, qf_create>,
 }
 
 impl Ext {
@@ -48,8 +66,9 @@ impl Ext {
 
     /// Loads it and puts the whole machine under it.
     pub fn load(config: &ExtConfig) -> Result<Ext, ExtError> {
+        config.check()?;
         support::check()?;
-        Ok(Ext { config: config.clone() })
+        Ok(Ext { config: config.clone(), kernel: Kernel::load(config)?, servers: BTreeMap::new() })
     }
 
     /// What it was loaded with.
@@ -57,52 +76,254 @@ impl Ext {
         &self.config
     }
 
-    /// Makes a server. Refused where no CPU has so much left.
-    pub fn create(&mut self, _server: &ServerSpec) -> Result<ServerId, ExtError> {
-        Err(self.gone())
+    /// Makes a server. Refused where no CPU has so much left: what windows leave of the promises, and best effort's
+    /// part, may come to one CPU at most. (Necessary; with losses allowed not sufficient: the broker's admission is.)
+    pub fn create(&mut self, spec: &ServerSpec) -> Result<ServerId, ExtError> {
+        self.check_alive()?;
+        refusal::check(spec)?;
+        let cpu = self.place(spec)?;
+        let slot = self.free_slot()?;
+        let mut ask =
+            qf_create { slot, cpu, flags: flags(spec.wake_events), config: config(spec), ..Default::default() };
+        self.kernel.create.call(&mut ask).map_err(|e| refusal::of("create a server", &e))?;
+        self.servers.insert(slot, ask);
+        Ok(ServerId(slot))
     }
 
     /// Changes a server at once, also for the job that is running.
-    pub fn change(&mut self, _id: ServerId, _change: &Change) -> Result<(), ExtError> {
-        Err(self.gone())
+    pub fn change(&mut self, id: ServerId, change: &Change) -> Result<(), ExtError> {
+        self.check_alive()?;
+        let mut ask = changed(self.known(id)?, change);
+        refusal::check_config(&ask.config)?;
+        self.check_room(id, &ask)?;
+        self.kernel.change.call(&mut ask).map_err(|e| refusal::of("change a server", &e))?;
+        self.servers.insert(id.0, ask);
+        Ok(())
     }
 
     /// Removes a server; its threads go on as best effort.
-    pub fn destroy(&mut self, _id: ServerId) -> Result<(), ExtError> {
-        Err(self.gone())
+    pub fn destroy(&mut self, id: ServerId) -> Result<(), ExtError> {
+        self.check_alive()?;
+        self.known(id)?;
+        let mut ask = qf_command { slot: id.0, ..Default::default() };
+        self.kernel.destroy.call(&mut ask).map_err(|e| refusal::of("destroy a server", &e))?;
+        self.servers.remove(&id.0);
+        quiet_point();
+        let _ = self.kernel.destroy.call(&mut ask); // finds who was on the way into its queue
+        Ok(())
     }
 
     /// Puts a thread into a server (out of the one it was in), with what it will start when `children`.
-    pub fn join(&mut self, _id: ServerId, _thread: ThreadId, _children: bool) -> Result<(), ExtError> {
-        Err(self.gone())
+    pub fn join(&mut self, id: ServerId, thread: ThreadId, children: bool) -> Result<(), ExtError> {
+        self.check_alive()?;
+        let cpu = self.known(id)?.cpu;
+        check_policy(thread)?;
+        self.move_thread(qf_join { tid: thread.0, slot: id.0, children: children.into(), zero: 0 }, cpu)
     }
 
-    /// Takes a thread out of its server. Nothing happens where it is in none.
-    pub fn leave(&mut self, _thread: ThreadId) -> Result<(), ExtError> {
-        Err(self.gone())
+    /// Takes a thread out of its server. Nothing happens where it is in none, or gone.
+    pub fn leave(&mut self, thread: ThreadId) -> Result<(), ExtError> {
+        self.check_alive()?;
+        match self.move_thread(qf_join { tid: thread.0, ..Default::default() }, 0) {
+            Err(ExtError::NoThread { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     /// An event for a server: it is favoured under rules 1 to 5 until it ran, or until `deadline`.
-    pub fn raise(&mut self, _id: ServerId, _deadline: Option<Instant>) -> Result<(), ExtError> {
-        Err(self.gone())
+    pub fn raise(&mut self, id: ServerId, deadline: Option<Instant>) -> Result<(), ExtError> {
+        self.check_alive()?;
+        self.known(id)?;
+        let deadline_ns = deadline.map_or(Instant::NEVER, |d| d).get();
+        let mut ask = qf_command { slot: id.0, deadline_ns, ..Default::default() };
+        self.kernel.raise.call(&mut ask).map_err(|e| refusal::of("raise an event", &e)).map(drop)
     }
 
     /// What a server did.
-    pub fn statistics(&self, _id: ServerId) -> Result<ServerStatistics, ExtError> {
-        Err(self.gone())
+    pub fn statistics(&self, id: ServerId) -> Result<ServerStatistics, ExtError> {
+        self.known(id)?;
+        Ok(statistics(&self.kernel.server(id.0), &self.kernel.slot(id.0)))
     }
 
     /// What a CPU did.
-    pub fn cpu_statistics(&self, _cpu: u32) -> Result<CpuStatistics, ExtError> {
-        Err(self.gone())
+    pub fn cpu_statistics(&self, cpu: u32) -> Result<CpuStatistics, ExtError> {
+        if cpu >= self.kernel.cpus() {
+            return Err(refusal::no_cpu(cpu));
+        }
+        let counts = self.kernel.counts(cpu);
+        let reserved = self.kernel.server(1 + cpu);
+        Ok(CpuStatistics {
+            decisions: counts.decisions,
+            kicks: counts.kicks,
+            timers: counts.timers,
+            best_effort: Nanos::new(counts.best_effort_ns),
+            best_effort_missed: reserved.missed,
+            booked: self.booked(cpu, None),
+            online: counts.online == 1,
+        })
     }
 
     /// Why the scheduler is not in charge any more; `None` while it is.
     pub fn exit_reason(&self) -> Option<String> {
-        None
+        self.kernel.exit_reason()
     }
 
-    fn gone(&self) -> ExtError {
-        ExtError::Gone { reason: self.exit_reason().unwrap_or_default() }
+    /// The servers that exist.
+    pub fn servers(&self) -> impl Iterator<Item = ServerId> + '_ {
+        self.servers.keys().map(|slot| ServerId(*slot))
+    }
+
+    /// On which CPU a server serves.
+    pub fn cpu_of(&self, id: ServerId) -> Result<u32, ExtError> {
+        Ok(self.known(id)?.cpu)
+    }
+
+    /// The memory by which code outside raises events for servers, as a map's descriptor: one value of `qf_raised`
+    /// (`bpf/include/qf_sched.h` says in which order it is written).
+    pub fn raised(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.kernel.raised()
+    }
+
+    fn check_alive(&self) -> Result<(), ExtError> {
+        self.exit_reason().map_or(Ok(()), |reason| Err(ExtError::Gone { reason }))
+    }
+
+    fn known(&self, id: ServerId) -> Result<&qf_create, ExtError> {
+        self.servers.get(&id.0).ok_or(ExtError::NoServer { id })
+    }
+
+    fn free_slot(&self) -> Result<u32, ExtError> {
+        let first = self.kernel.cpus() + 1;
+        let free = (first..QF_SLOTS).find(|slot| !self.servers.contains_key(slot));
+        free.ok_or(ExtError::Full { limit: QF_SLOTS - first })
+    }
+
+    /// What is promised on a CPU, best effort's part included, but for one server.
+    fn booked(&self, cpu: u32, but: Option<u32>) -> Share {
+        let others = self.servers.values().filter(|s| s.cpu == cpu && Some(s.slot) != but);
+        others.fold(self.config.best_effort_share(), |sum, server| sum + share(&server.config))
+    }
+
+    /// The CPU asked for, or the online one with most left.
+    fn place(&self, spec: &ServerSpec) -> Result<u32, ExtError> {
+        let online = CpuList::online();
+        let asked = share(&config(spec));
+        let cpu = match spec.cpu {
+            Some(cpu) if online.iter().any(|c| c == cpu) && cpu < self.kernel.cpus() => cpu,
+            Some(cpu) => return Err(refusal::no_cpu(cpu)),
+            None => online.iter().min_by_key(|cpu| self.booked(*cpu, None)).unwrap_or(0),
+        };
+        refusal::room(asked, self.booked(cpu, None), cpu)?;
+        Ok(cpu)
+    }
+
+    fn check_room(&self, id: ServerId, ask: &qf_create) -> Result<(), ExtError> {
+        if share(&ask.config) <= share(&self.known(id)?.config) {
+            return Ok(());
+        }
+        refusal::room(share(&ask.config), self.booked(ask.cpu, Some(id.0)), ask.cpu)
+    }
+
+    /// Twice: what was on its way into a queue at the first time is found at the second.
+    fn move_thread(&self, ask: qf_join, cpu: u32) -> Result<(), ExtError> {
+        for _ in 0..2 {
+            self.kernel.join.call(&mut { ask }).map_err(|e| refusal::of_join(ThreadId(ask.tid), cpu, &e))?;
+        }
+        Ok(())
+    }
+}
+
+/// A real-time thread precedes sched_ext: no server would ever see it.
+fn check_policy(thread: ThreadId) -> Result<(), ExtError> {
+    let attr = SchedAttr::of(thread).map_err(|_| ExtError::NoThread { thread })?;
+    match attr.policy.is_real_time() {
+        true => Err(ExtError::RealTime { thread, policy: attr.policy.name() }),
+        false => Ok(()),
+    }
+}
+
+/// Returns when every CPU has left what it was doing in the kernel when this was called.
+fn quiet_point() {
+    // Where the kernel does not offer it (full dynticks), a while that is as good.
+    if crate::sys::membarrier().is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+fn flags(wake_events: bool) -> u32 {
+    if wake_events { QF_SLOT_WAKE_EVENTS } else { 0 }
+}
+
+fn mode(mode: Mode) -> u8 {
+    (match mode {
+        Mode::Hard => QF_MODE_HARD,
+        Mode::Soft => QF_MODE_SOFT,
+        Mode::Reclaim => QF_MODE_RECLAIM,
+    }) as u8
+}
+
+fn config(spec: &ServerSpec) -> qf_config {
+    let conserving = if spec.work_conserving { QF_ASK_WORK_CONSERVING } else { 0 };
+    let aligned = if spec.phase.is_some() { QF_ASK_ALIGNED } else { 0 };
+    qf_config {
+        period_ns: spec.period.get(),
+        service_ns: spec.service.get(),
+        arrival_ns: spec.phase.map_or(0, Instant::get),
+        x: spec.window.x().into(),
+        y: spec.window.y().into(),
+        mode: mode(spec.mode),
+        network: spec.network_probability,
+        ask: conserving | aligned,
+        ..Default::default()
+    }
+}
+
+fn changed(old: &qf_create, change: &Change) -> qf_create {
+    let mut ask = *old;
+    let config = &mut ask.config;
+    config.service_ns = change.service.map_or(config.service_ns, Nanos::get);
+    config.period_ns = change.period.map_or(config.period_ns, Nanos::get);
+    if let Some(window) = change.window {
+        (config.x, config.y) = (window.x().into(), window.y().into());
+    }
+    config.mode = change.mode.map_or(config.mode, mode);
+    config.network = change.network_probability.unwrap_or(config.network);
+    match change.work_conserving {
+        Some(true) => config.ask |= QF_ASK_WORK_CONSERVING,
+        Some(false) => config.ask &= !QF_ASK_WORK_CONSERVING,
+        None => {}
+    }
+    ask.flags = change.wake_events.map_or(ask.flags, flags);
+    ask
+}
+
+/// What the window leaves of C/T.
+fn share(config: &qf_config) -> Share {
+    let share = Share::of_budget(Nanos::new(config.service_ns), Nanos::new(config.period_ns));
+    Window::new(config.x.into(), config.y.into()).map_or(share, |window| window.of_share(share))
+}
+
+fn statistics(server: &qf_server, slot: &qf_slot) -> ServerStatistics {
+    ServerStatistics {
+        served: server.served,
+        missed: server.missed,
+        violations: server.violations,
+        boosts: server.events,
+        expired: server.events_late,
+        used: Nanos::new(server.used_ns),
+        extra: Nanos::new(server.extra_ns),
+        jobs: server.jobs,
+        last_job: Nanos::new(server.last_job_ns),
+        throttles: slot.throttles,
+        wakeups: slot.wakeups,
+        run_queue_delay: Nanos::new(slot.delay_ns),
+        run_queue_delay_max: Nanos::new(slot.delay_max_ns),
+        run_queue_delay_sum: Nanos::new(slot.delay_sum_ns),
+        service: Nanos::new(server.config.service_ns),
+        remaining: Nanos::new(server.left_ns),
+        deadline: Instant::new(server.deadline_ns),
+        window_now: (server.x_now, server.y_now),
+        threads: slot.threads.max(0) as u32,
+        lost: slot.lost,
     }
 }

@@ -97,25 +97,31 @@ pub struct ServerStatistics {
     pub missed: u64,
     /// Missed ones that the window did not allow.
     pub violations: u64,
-    /// Boosts by event, by the rule (1 to 5) that delivered it.
+    /// Events brought to it, by the rule (1 to 5) that did.
     pub boosts: [u64; 5],
-    /// Events that expired before they were delivered.
+    /// Events that expired before.
     pub expired: u64,
     /// CPU time within the budget.
     pub used: Nanos,
-    /// CPU time beyond it (extra service, or as best effort).
+    /// CPU time beyond it, before best effort (a soft server's threads run as best effort beyond it: not in here).
     pub extra: Nanos,
-    /// Jobs ended.
+    /// Jobs ended: by sched_yield, or by the last runnable thread's going to sleep.
     pub jobs: u64,
+    /// CPU time of the last job.
+    pub last_job: Nanos,
     /// Times that the budget ran out while a thread still wanted more.
     pub throttles: u64,
-    /// From the last wake-up (or event) to its dispatch.
+    /// Wake-ups that led to running.
+    pub wakeups: u64,
+    /// From the last wake-up to running.
     pub run_queue_delay: Nanos,
     /// The longest such delay.
     pub run_queue_delay_max: Nanos,
+    /// All of them.
+    pub run_queue_delay_sum: Nanos,
     /// C as it is now.
     pub service: Nanos,
-    /// What is left of it in this period.
+    /// What is left of it in the period that ends at the deadline.
     pub remaining: Nanos,
     /// The current deadline.
     pub deadline: Instant,
@@ -123,6 +129,8 @@ pub struct ServerStatistics {
     pub window_now: (u16, u16),
     /// Threads that are members.
     pub threads: u32,
+    /// Times that its turn came while none of its threads could run there (they were on their way).
+    pub lost: u64,
 }
 
 /// What a CPU did since the scheduler was loaded.
@@ -130,11 +138,15 @@ pub struct ServerStatistics {
 pub struct CpuStatistics {
     /// Scheduling decisions.
     pub decisions: u64,
-    /// Periods that ended unserved, of all servers.
-    pub turnovers: u64,
-    /// CPU time of threads without a server.
+    /// Times that it was interrupted for another decision.
+    pub kicks: u64,
+    /// Times that its timer ended a decision.
+    pub timers: u64,
+    /// CPU time of threads without a server, and of soft ones beyond their budget.
     pub best_effort: Nanos,
-    /// The sum of service over period of its servers.
+    /// Periods in which best effort wanted its guaranteed part and did not get all of it.
+    pub best_effort_missed: u64,
+    /// What is promised on it, best effort's part included.
     pub booked: Share,
     /// Whether it is online.
     pub online: bool,

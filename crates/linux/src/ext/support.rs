@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::ExtError;
+use crate::bpf::ObjectError;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const NAME: &str = "/sys/kernel/sched_ext/root/ops";
@@ -24,6 +25,28 @@ pub(super) fn check() -> Result<(), ExtError> {
         "disabled" | "disabling" => Ok(()),
         _ => Err(ExtError::Occupied { name: in_charge().unwrap_or_default() }),
     }
+}
+
+/// The kernel did not take the scheduler.
+pub(super) fn not_loaded(error: &ObjectError) -> ExtError {
+    let (errno, log) = match error {
+        ObjectError::Refused { error, log, .. } => (error.raw_os_error().unwrap_or(0), log.as_str()),
+        _ => (0, ""),
+    };
+    if log.contains("scx_bpf") && log.contains("not found") || log.contains("incompatible with vmlinux") {
+        let why = format!("its type information is broken for sched_ext ({})", last_line(log));
+        return ExtError::Unsupported { release: release(), why, instead: INSTEAD.into() };
+    }
+    let (why, fix) = match errno {
+        libc::EPERM => ("this process may not use BPF".into(), "run it as root"),
+        libc::EBUSY => ("another scheduler came first".into(), "stop that one"),
+        _ => (error.to_string(), "report this, or use --mechanism deadline"),
+    };
+    ExtError::Refused { what: "load the scheduler".into(), errno, why, fix: fix.into() }
+}
+
+fn last_line(log: &str) -> &str {
+    log.lines().rev().find(|line| line.contains("scx") || line.contains("vmlinux")).unwrap_or_default().trim()
 }
 
 /// The name of the scheduler in charge.
