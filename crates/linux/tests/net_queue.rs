@@ -7,7 +7,7 @@ mod net_common;
 use std::time::Duration;
 
 use net_common::{Pair, Sender, dwcs, settle, spec};
-use qfabric_linux::net::{Attachment, Book, Former, NetError};
+use qfabric_linux::net::{Attachment, Book, NetError};
 use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange};
 use qfabric_types::{Nanos, Share, Window};
 
@@ -73,7 +73,7 @@ fn streams_go_by_deadline_and_best_effort_last() {
     assert!(at(2) < at(1) && at(1) < 4, "{marks:?}");
     for id in [near, far] {
         let counters = attachment.counters(id);
-        assert_eq!((counters.sent, counters.served, counters.missed), (1, 1, 0));
+        assert_eq!((counters.sent, counters.missed), (1, 0));
     }
 }
 
@@ -97,28 +97,39 @@ fn an_admitted_stream_keeps_its_window_under_a_flood_of_best_effort() {
 }
 
 #[test]
-fn late_packets_are_dropped_within_the_window_and_sent_late_beyond_it() {
+fn what_comes_too_late_is_dropped_as_the_window_allows() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("late"), net_common::Folder::book());
-    // 1,042 bytes on the wire take 42 ms: of two such streams with 50 ms, one misses every second period.
-    let mut attachment = Attachment::attach(pair.near(), &request(200_000), &mut book).unwrap();
-    let window = |x, y| Some(Window::new(x, y).unwrap());
+    // 1,042 bytes take 27.8 ms of the link: together the streams want 111 % of it, 83 % with their windows.
+    let mut attachment = Attachment::attach(pair.near(), &request(300_000), &mut book).unwrap();
     let firm = attachment.begin(&spec(1, 50, 1)).unwrap();
-    let lossy = attachment.begin(&spec(2, 50, 1)).unwrap();
-    let lossy_spec =
-        attachment.spec(lossy).unwrap().changed(&StreamChange { window: window(1, 2), ..Default::default() });
-    attachment.change(lossy, &lossy_spec).unwrap();
+    let mut lossy = spec(2, 50, 1);
+    lossy.window = Window::new(1, 2).unwrap();
+    let lossy = attachment.begin(&lossy).unwrap();
     let senders = [Sender::to(&pair, 1), Sender::to(&pair, 2)];
-    for _ in 0..20 {
+    for _ in 0..30 {
         senders.iter().for_each(|sender| sender.send(1_000));
         std::thread::sleep(Duration::from_millis(50));
     }
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(200));
     let (firm, lossy) = (attachment.counters(firm), attachment.counters(lossy));
-    assert!(lossy.late > 0, "{lossy:?}");
-    assert_eq!(lossy.late + lossy.sent, lossy.packets, "{lossy:?}");
-    assert_eq!(firm.late, 0, "nothing of a stream without losses is dropped: {firm:?}");
-    assert!(firm.sent_late <= firm.sent && firm.violations >= firm.sent_late.min(1), "{firm:?}");
+    assert_eq!((firm.violations, firm.late, firm.sent), (0, 0, 30), "{firm:?}");
+    assert!(lossy.late > 0 && lossy.late == lossy.missed, "{lossy:?}");
+    assert_eq!((lossy.violations, lossy.late + lossy.sent), (0, 30), "{lossy:?}");
+}
+
+#[test]
+fn what_the_window_does_not_allow_to_be_lost_is_sent_late() {
+    let Some(_live) = dwcs() else { return };
+    let (pair, mut book) = (Pair::new("beyond"), net_common::Folder::book());
+    let mut attachment = Attachment::attach(pair.near(), &request(100_000), &mut book).unwrap();
+    let id = attachment.begin(&spec(1, 50, 1)).unwrap();
+    let sender = Sender::to(&pair, 1);
+    (0..6).for_each(|_| sender.send(1_000));
+    std::thread::sleep(Duration::from_millis(700));
+    let counters = attachment.counters(id);
+    assert_eq!((counters.sent, counters.late), (6, 0), "{counters:?}");
+    assert!(counters.sent_late >= 4 && counters.violations >= 4, "{counters:?}");
 }
 
 #[test]
@@ -183,7 +194,7 @@ fn a_stream_is_changed_while_packets_pass() {
 #[test]
 fn a_streams_packets_beyond_c_wait_for_the_next_period_unless_it_is_work_conserving() {
     let Some(_live) = dwcs() else { return };
-    let (pair, mut book) = (Pair::new("beyond"), net_common::Folder::book());
+    let (pair, mut book) = (Pair::new("extra"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(100 * MEGABIT), &mut book).unwrap();
     let plain = attachment.begin(&spec(1, 40, 1)).unwrap();
     let mut eager = spec(2, 40, 1);
@@ -320,5 +331,4 @@ fn what_a_killed_service_left_is_put_back() {
     let restored = qfabric_linux::net::restore(folder.path()).unwrap();
     assert_eq!((restored.interfaces, restored.failed.len()), (1, 0));
     assert_eq!(pair.root(), "noqueue");
-    let _ = Former::Default { kind: String::new() };
 }

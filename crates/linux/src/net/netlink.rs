@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 const HEADER: usize = 16;
 const TC_HEADER: usize = 20;
-pub(super) const LINK_HEADER: usize = 16;
+const LINK_HEADER: usize = 16;
 /// Larger than any answer's datagram.
 const RECEIVE_BYTES: usize = 64 << 10;
 
@@ -68,12 +68,11 @@ impl Message {
         Message { bytes }
     }
 
-    /// A message of `kind` about an interface (`struct ifinfomsg`): its number, or 0 for one to be made; up.
-    pub fn interface(kind: u16, flags: u16, ifindex: u32) -> Message {
-        const IFF_UP: u32 = 1;
+    /// A message of `kind` about an interface (`struct ifinfomsg`): its number, or 0 for one to be made.
+    pub fn interface(kind: u16, flags: u16, ifindex: u32, is_up: bool) -> Message {
         let mut message = Message::new(kind, flags, Object::default());
         message.bytes.truncate(HEADER + LINK_HEADER);
-        message.bytes[HEADER..].copy_from_slice(&link_header(ifindex, IFF_UP));
+        message.bytes[HEADER..].copy_from_slice(&link_header(ifindex, is_up));
         message
     }
 
@@ -98,7 +97,9 @@ impl Message {
 }
 
 /// `struct ifinfomsg`.
-pub(super) fn link_header(ifindex: u32, flags: u32) -> [u8; LINK_HEADER] {
+pub(super) fn link_header(ifindex: u32, is_up: bool) -> [u8; LINK_HEADER] {
+    const IFF_UP: u32 = 1;
+    let flags = if is_up { IFF_UP } else { 0 };
     let mut header = [0; LINK_HEADER];
     header[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     header[8..12].copy_from_slice(&flags.to_ne_bytes());

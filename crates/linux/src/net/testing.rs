@@ -7,8 +7,7 @@ use qfabric_types::api::net::Flow;
 
 use super::former;
 use super::netlink::{
-    self, LINK_HEADER, Message, NLM_F_CREATE, NLM_F_EXCL, Object, RTM_DELLINK, RTM_GETQDISC, RTM_NEWLINK, link_header,
-    push,
+    self, Message, NLM_F_CREATE, NLM_F_EXCL, Object, RTM_DELLINK, RTM_GETQDISC, RTM_NEWLINK, link_header, push,
 };
 
 const IFLA_IFNAME: u16 = 3;
@@ -37,23 +36,25 @@ impl Interface {
 
     /// One whose packets arrive at `far`.
     pub fn veth(name: &str, far: &str) -> io::Result<Interface> {
-        const IFF_UP: u32 = 1;
-        let mut peer = link_header(0, IFF_UP).to_vec();
+        let mut peer = link_header(0, false).to_vec();
         push(&mut peer, IFLA_IFNAME, &[far.as_bytes(), &[0]].concat());
         let mut data = Vec::new();
         push(&mut data, VETH_INFO_PEER, &peer);
-        Interface::make(name, "veth", &data)
+        let made = Interface::make(name, "veth", &data)?;
+        up(super::index(far).map_err(io::Error::other)?)?;
+        Ok(made)
     }
 
     fn make(name: &str, kind: &str, data: &[u8]) -> io::Result<Interface> {
-        debug_assert_eq!(link_header(0, 0).len(), LINK_HEADER);
         let mut info = Vec::new();
         push(&mut info, IFLA_INFO_KIND, kind.as_bytes());
         push(&mut info, IFLA_INFO_DATA, data);
-        let message = Message::interface(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0);
+        let message = Message::interface(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0, false);
         netlink::act(message.name(IFLA_IFNAME, name).attribute(IFLA_LINKINFO, &info))?;
         let ifindex = super::index(name).map_err(io::Error::other)?;
-        Ok(Interface { name: name.to_owned(), ifindex })
+        let made = Interface { name: name.to_owned(), ifindex };
+        up(ifindex)?;
+        Ok(made)
     }
 
     /// What is at its root: kind, handle and options.
@@ -74,8 +75,12 @@ impl Interface {
 
 impl Drop for Interface {
     fn drop(&mut self) {
-        let _ = netlink::act(Message::interface(RTM_DELLINK, 0, self.ifindex));
+        let _ = netlink::act(Message::interface(RTM_DELLINK, 0, self.ifindex, false));
     }
+}
+
+fn up(ifindex: u32) -> io::Result<()> {
+    netlink::act(Message::interface(RTM_NEWLINK, 0, ifindex, true))
 }
 
 /// A socket for whole frames at an interface.
