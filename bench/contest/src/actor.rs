@@ -9,6 +9,7 @@
 //!                           <-   its trace (JSON), over
 //! ```
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -44,8 +45,15 @@ pub struct Actor {
 impl Actor {
     /// Starts a child of this program in its role and waits until it is ready.
     pub fn spawn(role: &Role, work: Work) -> Result<Actor> {
-        let mut command = Command::new(std::env::current_exe().context("where is this program")?);
-        command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped());
+        Actor::spawn_in(&[], role, work)
+    }
+
+    /// The same, started by another command, which must turn into it (such as `ip netns exec NAME`).
+    pub fn spawn_in(starter: &[&str], role: &Role, work: Work) -> Result<Actor> {
+        let program = std::env::current_exe().context("where is this program")?;
+        let mut words = starter.iter().map(OsString::from).chain([program.into_os_string(), "child".into()]);
+        let mut command = Command::new(words.next().expect("at least the program"));
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a child")?;
         let mut orders = child.stdin.take().expect("piped");
         let mut answers = BufReader::new(child.stdout.take().expect("piped"));

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | how is a job of known length computed | [`work`] |
 //! | which programs take part, and what do they report | [`actor`], [`role`], [`trace`] |
-//! | how is each put under its scheduler | [`regime`] |
+//! | how is each put under its scheduler | [`regime`], [`link`] |
 //! | which experiments are there | [`experiment`] |
 //! | what came out, and is it what was promised | [`row`], [`claims`] |
 //! | how is it shown | [`report`] |
@@ -18,6 +18,7 @@
 pub mod actor;
 pub mod claims;
 pub mod experiment;
+pub mod link;
 pub mod regime;
 pub mod report;
 pub mod role;

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use qfabric_contest::experiment::{Experiment, Plan};
 use qfabric_contest::regime::Competitor;
 use qfabric_contest::row::Row;
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
 
 fn run(options: RunOptions) -> Result<()> {
     let work = Work::calibrate();
-    let competitors = if options.competitors.is_empty() { Competitor::ALL.to_vec() } else { options.competitors };
+    let competitors = if options.competitors.is_empty() { present() } else { options.competitors };
     let span = Nanos::from_millis(1_000 * options.seconds);
     let plan = Plan { sizes: options.sizes, span, rounds: options.rounds, competitors };
     for experiment in options.experiments {
@@ -81,4 +81,16 @@ fn tell(rows: &mut Vec<Row>, row: &Row, json: bool) -> Result<()> {
     }
     rows.push(row.clone());
     Ok(())
+}
+
+/// All that this host can run; what it cannot is told with the reason.
+fn present() -> Vec<Competitor> {
+    let able = |competitor: &Competitor| match competitor.lacks() {
+        Some(why) => {
+            eprintln!("without {}: {why}", competitor.name());
+            false
+        }
+        None => true,
+    };
+    Competitor::value_variants().iter().copied().filter(able).collect()
 }

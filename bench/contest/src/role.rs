@@ -6,12 +6,12 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use qfabric_linux::clock;
+use qfabric_stream::{Receiver, Shape, send, sleep_until};
 use qfabric_types::{Instant, Nanos};
-use rustix::thread::Timespec;
-use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
 use crate::trace::{Job, Trace};
@@ -28,6 +28,12 @@ pub enum Role {
     Player(Player),
     /// Sends every player its frames, each half a period before its display time.
     Server(Server),
+    /// Computes frames and sends them.
+    Sender(Sender),
+    /// Receives them; its jobs are frames, from the beginning of their period to their arrival.
+    Viewer(Viewer),
+    /// Fills a link with many flows; ended by whoever started it.
+    Flood(SocketAddr),
     /// Computes for ever; ended by whoever started it.
     Hog,
     /// Makes children as fast as it can, each of which is over at once; ended by whoever started it.
@@ -71,10 +77,46 @@ pub struct Stream {
     pub phase: u64,
 }
 
+/// The sending end of a stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sender {
+    /// Its own address, which its packets are known by.
+    pub from: SocketAddr,
+    /// The viewer's.
+    pub to: SocketAddr,
+    /// T, ns.
+    pub period: u64,
+    /// First release after the start, ns.
+    pub phase: u64,
+    /// Computation of a frame, ns.
+    pub cost: u64,
+    /// Bytes of a frame.
+    pub bytes: u32,
+    /// How many.
+    pub frames: u32,
+}
+
+/// The receiving end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Viewer {
+    /// Where it listens.
+    pub at: SocketAddr,
+    /// T, ns.
+    pub period: u64,
+    /// From the start to the moment at which the first frame is due less T, ns.
+    pub due: u64,
+    /// How many frames.
+    pub frames: u32,
+}
+
 /// A role that is ready to begin.
 pub enum Ready {
     /// With its socket bound.
     Player(Player, Option<UdpSocket>),
+    /// With its socket bound and connected.
+    Sender(Sender, UdpSocket),
+    /// With its socket bound.
+    Viewer(Viewer, UdpSocket),
     /// Nothing to prepare.
     Other(Role),
 }
@@ -89,6 +131,15 @@ impl Role {
                 Ok((Ready::Player(player, Some(socket)), Some(address)))
             }
             Role::Player(player) => Ok((Ready::Player(player, None), None)),
+            Role::Sender(sender) => {
+                let socket = UdpSocket::bind(sender.from).context("cannot send from there")?;
+                socket.connect(sender.to)?;
+                Ok((Ready::Sender(sender, socket), None))
+            }
+            Role::Viewer(viewer) => {
+                let socket = UdpSocket::bind(viewer.at).context("cannot listen there")?;
+                Ok((Ready::Viewer(viewer, socket), None))
+            }
             other => Ok((Ready::Other(other), None)),
         }
     }
@@ -98,8 +149,11 @@ impl Ready {
     /// Does it, from `start` on.
     pub fn run(self, work: Work, start: Instant) -> Result<Trace> {
         match self {
-            Ready::Player(player, socket) => play(&player, socket.as_ref(), work, start),
+            Ready::Player(player, socket) => play(&player, socket, work, start),
             Ready::Other(Role::Server(server)) => serve(&server, start).map(|()| Trace::default()),
+            Ready::Sender(sender, socket) => produce(&sender, &socket, work, start).map(|()| Trace::default()),
+            Ready::Viewer(viewer, socket) => view(&viewer, socket, start),
+            Ready::Other(Role::Flood(to)) => flood(to, start),
             Ready::Other(Role::Forks) => fork_for_ever(start),
             Ready::Other(_) => {
                 sleep_until(start);
@@ -110,7 +164,7 @@ impl Ready {
 }
 
 /// Plays until no whole period fits any more.
-fn play(player: &Player, socket: Option<&UdpSocket>, work: Work, start: Instant) -> Result<Trace> {
+fn play(player: &Player, socket: Option<UdpSocket>, work: Work, start: Instant) -> Result<Trace> {
     let periods = player.span.saturating_sub(player.phase) / player.period;
     let mut trace = Trace {
         period: player.period,
@@ -120,6 +174,7 @@ fn play(player: &Player, socket: Option<&UdpSocket>, work: Work, start: Instant)
         cpu: 0,
     };
     let first = start + Nanos::new(player.phase);
+    let mut inbox = socket.map(|socket| Inbox::new(socket, Nanos::new(player.period))).transpose()?;
     let before = clock::thread_cpu();
     let mut period = 0;
     while period < periods {
@@ -128,11 +183,9 @@ fn play(player: &Player, socket: Option<&UdpSocket>, work: Work, start: Instant)
         let due = release.max(clock::now());
         sleep_until(release);
         let woke = clock::now();
-        if let Some(socket) = socket {
-            take_frame(socket)?;
-        }
+        let here = inbox.as_mut().is_none_or(|inbox| inbox.take(period));
         let (cost, deadline) = (Nanos::new(player.cost), release + Nanos::new(player.period));
-        let complete = if player.abandon { work.run_until(cost, deadline) } else { complete(work, cost) };
+        let complete = here && if player.abandon { work.run_until(cost, deadline) } else { complete(work, cost) };
         let end = clock::now();
         let since = |moment: Instant| moment.since(start).get();
         trace.jobs.push(Job { period, release: since(due), woke: since(woke), end: since(end), complete });
@@ -147,43 +200,90 @@ fn complete(work: Work, cost: Nanos) -> bool {
     true
 }
 
-/// Takes the newest frame; waits for one where none has come.
-fn take_frame(socket: &UdpSocket) -> Result<()> {
-    let mut frame = [0; FRAME_BYTES];
-    socket.set_nonblocking(true)?;
-    let mut taken = false;
-    while socket.recv(&mut frame).is_ok() {
-        taken = true;
+/// What a player has received.
+struct Inbox {
+    socket: UdpSocket,
+    /// Frames before this one have come.
+    newest: u64,
+}
+
+impl Inbox {
+    fn new(socket: UdpSocket, patience: Nanos) -> Result<Inbox> {
+        socket.set_read_timeout(Some(Duration::from_nanos(patience.get())))?;
+        Ok(Inbox { socket, newest: 0 })
     }
-    socket.set_nonblocking(false)?;
-    if !taken {
-        socket.recv(&mut frame).context("no frame came")?;
+
+    /// Takes frames up to this one. Waits a period for it; whether it has come.
+    fn take(&mut self, frame: u64) -> bool {
+        let mut bytes = [0; FRAME_BYTES];
+        while self.newest <= frame {
+            match self.socket.recv(&mut bytes) {
+                Ok(_) => self.newest = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) + 1,
+                Err(_) => return false,
+            }
+        }
+        true
     }
-    Ok(())
 }
 
 fn serve(server: &Server, start: Instant) -> Result<()> {
     let socket = UdpSocket::bind("127.0.0.1:0").context("cannot send frames")?;
-    let frame = [7u8; FRAME_BYTES];
-    for (at, to) in timetable(server) {
+    let mut bytes = [7u8; FRAME_BYTES];
+    for (at, to, frame) in timetable(server) {
         sleep_until(start + Nanos::new(at));
+        bytes[..8].copy_from_slice(&frame.to_le_bytes());
         // A viewer that is over no longer listens; nobody misses that frame.
-        let _ = socket.send_to(&frame, to);
+        let _ = socket.send_to(&bytes, to);
     }
     Ok(())
 }
 
-/// When which viewer is sent a frame: half a period before its display time.
-fn timetable(server: &Server) -> Vec<(u64, SocketAddr)> {
+/// When which viewer is sent which frame: half a period before its display time.
+fn timetable(server: &Server) -> Vec<(u64, SocketAddr, u64)> {
     let mut times: Vec<_> = server.streams.iter().flat_map(|stream| of_stream(stream, server.span)).collect();
     times.sort();
     times
 }
 
-fn of_stream(stream: &Stream, span: u64) -> impl Iterator<Item = (u64, SocketAddr)> + use<> {
+fn of_stream(stream: &Stream, span: u64) -> impl Iterator<Item = (u64, SocketAddr, u64)> + use<> {
     let Stream { to, period, phase } = stream.clone();
-    let displays = (0..).map(move |k| phase + k * period).take_while(move |display| *display < span);
-    displays.map(move |display| (display.saturating_sub(period / 2), to))
+    let displays = (0..).map(move |k| (phase + k * period, k)).take_while(move |(display, _)| *display < span);
+    displays.map(move |(display, k)| (display.saturating_sub(period / 2), to, k))
+}
+
+fn produce(sender: &Sender, socket: &UdpSocket, work: Work, start: Instant) -> Result<()> {
+    let shape =
+        Shape { period: Nanos::new(sender.period), phase: Nanos::ZERO, bytes: sender.bytes, frames: sender.frames };
+    let first = start + Nanos::new(sender.phase);
+    send(socket, &shape, first, |_| work.run(Nanos::new(sender.cost)))?;
+    Ok(())
+}
+
+fn view(viewer: &Viewer, socket: UdpSocket, start: Instant) -> Result<Trace> {
+    let (period, phase, frames) = (viewer.period, viewer.due, u64::from(viewer.frames));
+    // Two periods more: what comes late still counts as come.
+    let arrivals = Receiver::new(socket).until(start + Nanos::new(phase + (frames + 2) * period))?;
+    let since = |moment: Instant| moment.since(start).get();
+    let job = |arrival: &qfabric_stream::Arrival| {
+        let (release, end) = (since(arrival.release), since(arrival.end));
+        Job { period: u64::from(arrival.frame), release, woke: end, end, complete: true }
+    };
+    Ok(Trace { period, phase, periods: frames, jobs: arrivals.iter().map(job).collect(), cpu: 0 })
+}
+
+/// As many flows as a few downloads have, each as fast as its socket takes it.
+fn flood(to: SocketAddr, start: Instant) -> ! {
+    const FLOWS: usize = 8;
+    let bound = (0..FLOWS).filter_map(|_| UdpSocket::bind("0.0.0.0:0").ok());
+    let sockets: Vec<_> = bound.filter(|socket| socket.set_nonblocking(true).is_ok()).collect();
+    sleep_until(start);
+    loop {
+        for socket in &sockets {
+            // Full: the next round fills it again.
+            while socket.send_to(&[0; 1_400], to).is_ok() {}
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn fork_for_ever(start: Instant) -> ! {
@@ -193,17 +293,6 @@ fn fork_for_ever(start: Instant) -> ! {
         let mut program = Command::new("/proc/self/exe");
         let _ = program.arg("--version").stdout(Stdio::null()).status();
     }
-}
-
-/// Sleeps until a moment of CLOCK_MONOTONIC; returns at once where it has passed.
-pub fn sleep_until(moment: Instant) {
-    let now = clock::now();
-    if now >= moment {
-        return;
-    }
-    let at = moment.get();
-    let request = Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as _ };
-    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &request).is_err() {}
 }
 
 #[cfg(test)]
@@ -238,7 +327,7 @@ mod tests {
         let to = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let streams = vec![Stream { to: to(1), period: 10, phase: 10 }, Stream { to: to(2), period: 20, phase: 11 }];
         let times = timetable(&Server { streams, span: 35 });
-        assert_eq!(times, [(1, to(2)), (5, to(1)), (15, to(1)), (21, to(2)), (25, to(1))]);
+        assert_eq!(times, [(1, to(2), 0), (5, to(1), 0), (15, to(1), 1), (21, to(2), 1), (25, to(1), 2)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use anyhow::Result;
-use qfabric_types::Window;
+use qfabric_types::{ServerCounts, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::regime::Competitor;
@@ -26,6 +26,9 @@ pub struct Row {
     pub refused: Option<String>,
     /// Each task.
     pub tasks: Vec<Task>,
+    /// What the scheduler itself counted of them, if it counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<ServerCounts>,
     /// What ordinary tasks got in all, in CPUs.
     pub others: f64,
     /// Where it ran.
@@ -143,6 +146,7 @@ mod tests {
             round: 0,
             refused: None,
             tasks: vec![],
+            counted: vec![],
             others: 0.5,
             host: Host::this(),
         }

@@ -1,5 +1,6 @@
 //! The experiments: what each varies, and one run of a competitor at one setting.
 
+mod packets;
 mod run;
 
 use anyhow::Result;
@@ -18,10 +19,16 @@ pub use run::{Scene, Subject, run};
 pub enum Experiment {
     /// Window violations and misses of periodic tasks among hogs.
     Windows,
+    /// More than fits, admitted for its windows: 5 tasks of a quarter each that may miss one period in three.
+    Overload,
     /// Run-queue delay of video players beside a real-time endless loop (Figure 14 of the thesis).
     Delay,
     /// Achieved frame rates of 1 to 20 players, up to 95 % load (Figure 19).
     Rate,
+    /// Streams of packets over a flooded link.
+    Packets,
+    /// One stream with CPU time and packets reserved on one clock.
+    Both,
 }
 
 /// How long, how often, how many.
@@ -42,8 +49,11 @@ impl Experiment {
     pub fn name(self) -> &'static str {
         match self {
             Experiment::Windows => "windows",
+            Experiment::Overload => "overload",
             Experiment::Delay => "delay",
             Experiment::Rate => "rate",
+            Experiment::Packets => "packets",
+            Experiment::Both => "both",
         }
     }
 
@@ -51,8 +61,11 @@ impl Experiment {
     pub fn title(self) -> &'static str {
         match self {
             Experiment::Windows => "periodic tasks among hogs: misses and window violations",
+            Experiment::Overload => "more than fits, admitted for its windows, among hogs",
             Experiment::Delay => "run-queue delay of players beside an endless real-time loop",
             Experiment::Rate => "achieved frame rate of players among hogs",
+            Experiment::Packets => "streams of packets against a flood (delay: from the frame's period to its arrival)",
+            Experiment::Both => "a stream's computation among hogs and its packets against a flood (delay: end to end)",
         }
     }
 
@@ -60,16 +73,38 @@ impl Experiment {
     pub fn sizes(self) -> Vec<usize> {
         match self {
             Experiment::Windows => vec![2, 5, 10],
+            Experiment::Overload => vec![5],
             Experiment::Delay => vec![1, 2, 4, 6, 8],
             Experiment::Rate => vec![1, 5, 10, 15, 20],
+            Experiment::Packets => vec![1, 3, 6],
+            Experiment::Both => vec![1],
+        }
+    }
+
+    /// Who competes in it.
+    pub fn competitors(self) -> &'static [Competitor] {
+        use Competitor::*;
+        match self {
+            Experiment::Packets => &[Fifo, Fq, Htb, Dwcs],
+            Experiment::Both => &[Neither, CpuOnly, PacketsOnly, Together],
+            _ => &[Default, Rr, Deadline, Ext, ExtEvents],
+        }
+    }
+
+    fn one(self, n: usize, competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
+        match self {
+            Experiment::Packets => packets::packets(n, competitor, span, work),
+            Experiment::Both => packets::both(competitor, span, work),
+            _ => run(self.name(), &self.scene(n), competitor, span, work),
         }
     }
 
     fn scene(self, n: usize) -> Scene {
         match self {
             Experiment::Windows => windows(n),
+            Experiment::Overload => overload(n),
             Experiment::Delay => delay(n),
-            Experiment::Rate => rate(n),
+            Experiment::Rate | Experiment::Packets | Experiment::Both => rate(n),
         }
     }
 
@@ -78,8 +113,8 @@ impl Experiment {
         let sizes = if plan.sizes.is_empty() { self.sizes() } else { plan.sizes.clone() };
         for round in 0..plan.rounds {
             for &n in &sizes {
-                for &competitor in &plan.competitors {
-                    let row = run(self.name(), &self.scene(n), competitor, plan.span, work)?;
+                for &competitor in self.competitors().iter().filter(|c| plan.competitors.contains(c)) {
+                    let row = self.one(n, competitor, plan.span, work)?;
                     tell(&Row { x: n as f64, round, ..row })?;
                 }
             }
@@ -92,15 +127,22 @@ const MS: u64 = 1_000_000;
 
 /// n equal tasks of T = 20 ms that need 90 % of the CPU together, and may miss one period in five.
 fn windows(n: usize) -> Scene {
-    let period = Nanos::from_millis(20);
     let budget = Nanos::new(18 * MS / n as u64);
-    let subject = |_| Subject { period, budget, phase: Nanos::ZERO, window: fifth(), frames: false, abandon: false };
-    Scene {
-        setting: format!("{n} tasks, 4 hogs"),
-        subjects: (0..n).map(subject).collect(),
-        hogs: 4,
-        endless_loop: None,
-    }
+    let subjects = vec![periodic(budget, fifth()); n];
+    Scene { setting: format!("{n} tasks, 4 hogs"), subjects, hogs: 4, endless_loop: None }
+}
+
+/// n tasks of which four fit into a period: 112 % of the CPU for five, 75 % with their windows of 1/3. All services
+/// and periods are equal, so that the windows are guaranteed (West's condition); late work is given up.
+fn overload(n: usize) -> Scene {
+    let task =
+        Subject { abandon: true, ..periodic(Nanos::new(4_500_000), Window::new(1, 3).expect("1/3 is a window")) };
+    Scene { setting: format!("{n} tasks of 22.5 %"), subjects: vec![task; n], hogs: 2, endless_loop: None }
+}
+
+fn periodic(budget: Nanos, window: Window) -> Subject {
+    let period = Nanos::from_millis(20);
+    Subject { period, budget, phase: Nanos::ZERO, window, frames: false, abandon: false, in_phase: true }
 }
 
 /// n players of 10 frames a second, 6 ms each, spread over the period; a loop that never ends beside them.
@@ -124,7 +166,7 @@ fn players(n: usize, budget: Nanos) -> Vec<Subject> {
     let period = Nanos::from_millis(100);
     // Viewers begin whenever they like: display times are spread over the period.
     let phase = |i: usize| Nanos::new((i as u64 * 37 % 100) * MS);
-    let player = |i| Subject { period, budget, phase: phase(i), window: fifth(), frames: true, abandon: false };
+    let player = |i| Subject { phase: phase(i), frames: true, in_phase: false, period, ..periodic(budget, fifth()) };
     (0..n).map(player).collect()
 }
 

@@ -2,13 +2,14 @@
 
 use anyhow::Result;
 use qfabric_linux::clock;
-use qfabric_types::{Instant, Nanos, ThreadId, Window};
+use qfabric_types::{Instant, Nanos, ServerCounts, ThreadId, Window};
 
 use crate::actor::Actor;
 use crate::regime::{Claim, Competitor, Regime, elevate};
 use crate::role::{Player, Role, Server, Stream};
 use crate::row::{Host, Row, Task};
 use crate::work::Work;
+use qfabric_stream::sleep_until;
 
 /// What a job's own system calls, and the interrupts that hit it, take of its budget. The computation is the rest.
 const OVERHEAD: Nanos = Nanos::new(250_000);
@@ -30,6 +31,8 @@ pub struct Subject {
     pub frames: bool,
     /// Whether it gives late work up.
     pub abandon: bool,
+    /// Whether its server's periods begin with its jobs; otherwise with the common start, as those of all others.
+    pub in_phase: bool,
 }
 
 /// Who is on the stage.
@@ -59,7 +62,8 @@ impl Subject {
 
     fn claim(&self, start: Instant) -> Claim {
         let Subject { period, budget, window, .. } = *self;
-        Claim { period, budget, window, first: start + self.phase, work_conserving: false }
+        let first = if self.in_phase { start + self.phase } else { start };
+        Claim { period, budget, window, first, work_conserving: false }
     }
 }
 
@@ -70,12 +74,12 @@ pub fn run(experiment: &str, scene: &Scene, competitor: Competitor, span: Nanos,
     let mut regime = Regime::begin(competitor)?;
     let start = clock::now() + RUN_UP;
     let refused = cast.schedule(scene, &mut regime, start).err().map(|e| format!("{e:#}"));
-    let (tasks, others) = match refused {
-        None => cast.perform(scene, start, span)?,
-        Some(_) => (Vec::new(), 0.0),
-    };
+    let (mut tasks, mut counted, mut others) = Default::default();
+    if refused.is_none() {
+        (tasks, counted, others) = cast.perform(scene, &regime, start, span)?;
+    }
     let (setting, experiment) = (scene.setting.clone(), experiment.to_owned());
-    Ok(Row { experiment, competitor, setting, x: 0.0, round: 0, refused, tasks, others, host: Host::this() })
+    Ok(Row { experiment, competitor, setting, x: 0.0, round: 0, refused, tasks, counted, others, host: Host::this() })
 }
 
 /// Everybody, ready.
@@ -112,20 +116,23 @@ impl Cast {
         Ok(())
     }
 
-    /// Runs it; what the tasks saw, and what ordinary tasks got, in CPUs.
-    fn perform(mut self, scene: &Scene, start: Instant, span: Nanos) -> Result<(Vec<Task>, f64)> {
+    /// Runs it; what the tasks saw, what the scheduler counted, and what ordinary tasks got, in CPUs.
+    fn perform(mut self, scene: &Scene, regime: &Regime, start: Instant, span: Nanos) -> Result<Seen> {
         let everybody = self.subjects.iter_mut().chain(&mut self.hogs).chain(&mut self.endless).chain(&mut self.server);
         for actor in everybody {
             actor.begin(start)?;
         }
-        crate::role::sleep_until(start + span);
-        let others = self.hogs.iter().map(|hog| hog.cpu().as_secs_f64()).sum::<f64>() / span.as_secs_f64();
+        sleep_until(start + span);
+        let counted = regime.counts()?.into_iter().take(scene.subjects.len()).collect();
+        let others = self.hogs.iter().fold(0.0, |sum, hog| sum + hog.cpu().as_secs_f64()) / span.as_secs_f64();
         drop((self.hogs, self.endless)); // who is late still ends its last job, undisturbed
         let traces = self.subjects.into_iter().map(Actor::finish).collect::<Result<Vec<_>>>()?;
         let tasks = traces.iter().zip(&scene.subjects).map(|(trace, subject)| Task::of(trace, subject.window));
-        Ok((tasks.collect(), others))
+        Ok((tasks.collect(), counted, others))
     }
 }
+
+type Seen = (Vec<Task>, Vec<ServerCounts>, f64);
 
 fn streams(scene: &Scene, subjects: &[Actor]) -> Vec<Stream> {
     let listening = subjects.iter().zip(&scene.subjects).filter_map(|(actor, subject)| Some((actor.address?, subject)));

@@ -1,0 +1,168 @@
+//! Streams over a paced link that is flooded: packets alone, and a stream whose computation has rivals too.
+
+use anyhow::Result;
+use qfabric_linux::clock;
+use qfabric_stream::{Shape, Together, Wish, pieces};
+use qfabric_types::api::net::{Flow, Protocol, Selector, StreamSpec};
+use qfabric_types::{Instant, Nanos, ServerCounts, ThreadId};
+
+use super::fifth;
+use crate::actor::Actor;
+use crate::link::{INTERFACE, Link, Queue};
+use crate::regime::{Competitor, elevate};
+use crate::role::{Role, Sender, Viewer};
+use crate::row::{Host, Row, Task};
+use crate::work::Work;
+
+const RATE_BPS: u64 = 8_000_000;
+/// A frame in each.
+const PERIOD: Nanos = Nanos::from_millis(40);
+/// Four packets a frame: 1.15 Mbit/s a stream.
+const BYTES: u32 = 5_400;
+/// From the interface to the viewer's look at its clock.
+const GRACE: Nanos = Nanos::from_millis(1);
+/// From the reservations to the common start.
+const RUN_UP: Nanos = Nanos::from_millis(200);
+/// Of the stream that has both: computation, what is reserved for it, and Θ.
+const COST: Nanos = Nanos::from_millis(8);
+const SERVICE: Nanos = Nanos::from_millis(9);
+const PHASE: Nanos = Nanos::from_millis(15);
+const HOGS: usize = 6;
+
+/// n streams against a flood of many flows, under a packet scheduler.
+pub fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
+    elevate(ThreadId(0), 60)?;
+    let link = Link::new(RATE_BPS)?;
+    let shape = shape(Nanos::ZERO, span);
+    let mut cast = Cast::default();
+    for i in 0..n as u16 {
+        cast.stream(&link, i, &shape, (offset(i, n), Nanos::ZERO), work)?;
+    }
+    // What sends stands for an application that has its CPU time: packets alone are measured.
+    cast.senders.iter().try_for_each(|sender| elevate(sender.thread(), 40))?;
+    cast.others.push(Actor::spawn(&Role::Flood(link.discard()), work)?);
+    let start = clock::now() + RUN_UP;
+    let streams: Vec<_> = (0..n as u16).map(|i| spec(&link, i, &shape, start + offset(i, n))).collect();
+    let queue = link.under(competitor, &streams)?;
+    let tasks = cast.perform(start)?;
+    Ok(row("packets", competitor, format!("{n} streams, a flood"), tasks, queue.counts()))
+}
+
+/// One stream that computes for its frames, among hogs, over a flooded link: either, both or neither reserved.
+pub fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
+    elevate(ThreadId(0), 60)?;
+    let link = Link::new(RATE_BPS)?;
+    let shape = shape(PHASE, span);
+    let mut cast = Cast::default();
+    cast.stream(&link, 0, &shape, (Nanos::ZERO, COST), work)?;
+    cast.others.push(Actor::spawn(&Role::Flood(link.discard()), work)?);
+    for _ in 0..HOGS {
+        cast.others.push(Actor::spawn(&Role::Hog, work)?);
+    }
+    let unreserved = matches!(competitor, Competitor::Neither | Competitor::CpuOnly);
+    let _queue: Option<Queue> = unreserved.then(|| link.under(Competitor::Fifo, &[])).transpose()?;
+    let start = clock::now() + RUN_UP;
+    let thread = cast.senders[0].thread();
+    let together = Together::reserve(&wish(competitor), &shape, start, thread, link.stream(0))?;
+    let tasks = cast.perform(start)?;
+    let counted = counted(&together)?;
+    Ok(row("both", competitor, format!("1 stream, {HOGS} hogs, a flood"), tasks, counted))
+}
+
+fn wish(competitor: Competitor) -> Wish {
+    let cpu = matches!(competitor, Competitor::CpuOnly | Competitor::Together);
+    let packets = matches!(competitor, Competitor::PacketsOnly | Competitor::Together);
+    Wish {
+        service: cpu.then_some(SERVICE),
+        interface: packets.then(|| (INTERFACE.to_owned(), RATE_BPS)),
+        window: fifth(),
+    }
+}
+
+fn counted(together: &Together) -> Result<Vec<ServerCounts>> {
+    let packets = together.packet_counts().map(|seen| {
+        let (served, missed, violations) = (seen.served, seen.missed, seen.violations);
+        ServerCounts { served, missed, violations, ..ServerCounts::default() }
+    });
+    Ok(together.cpu_counts()?.into_iter().chain(packets).collect())
+}
+
+fn shape(phase: Nanos, span: Nanos) -> Shape {
+    Shape { period: PERIOD, phase, bytes: BYTES, frames: (span.get() / PERIOD.get()) as u32 }
+}
+
+/// Streams begin spread over a period.
+fn offset(i: u16, n: usize) -> Nanos {
+    Nanos::new(PERIOD.get() * u64::from(i) / n as u64)
+}
+
+fn spec(link: &Link, i: u16, shape: &Shape, start: Instant) -> StreamSpec {
+    let (source, destination) = link.stream(i);
+    let flow = Flow { protocol: Protocol::Udp, source, destination };
+    StreamSpec {
+        window: fifth(),
+        size: pieces(shape.bytes).1,
+        phase: shape.phase,
+        limit: StreamSpec::LIMIT,
+        start: Some(start),
+        ..StreamSpec::new(Selector::Flow(flow), shape.period)
+    }
+}
+
+#[derive(Default)]
+struct Cast {
+    senders: Vec<Actor>,
+    viewers: Vec<Actor>,
+    others: Vec<Actor>,
+}
+
+impl Cast {
+    fn stream(&mut self, link: &Link, i: u16, shape: &Shape, (offset, cost): (Nanos, Nanos), work: Work) -> Result<()> {
+        let (from, to) = link.stream(i);
+        let (period, frames, cost) = (shape.period.get(), shape.frames, cost.get());
+        let due = (offset + shape.phase + GRACE).get();
+        let viewer = Actor::spawn_in(&link.there(), &Role::Viewer(Viewer { at: to, period, due, frames }), work)?;
+        // Another host's CPU: nothing here delays it.
+        elevate(viewer.thread(), 50)?;
+        self.viewers.push(viewer);
+        let sender = Sender { from, to, period, phase: offset.get(), cost, bytes: shape.bytes, frames };
+        self.senders.push(Actor::spawn(&Role::Sender(sender), work)?);
+        Ok(())
+    }
+
+    fn perform(mut self, start: Instant) -> Result<Vec<Task>> {
+        for actor in self.viewers.iter_mut().chain(&mut self.senders).chain(&mut self.others) {
+            actor.begin(start)?;
+        }
+        let traces = self.viewers.into_iter().map(Actor::finish).collect::<Result<Vec<_>>>()?;
+        Ok(traces.iter().map(|trace| Task::of(trace, fifth())).collect())
+    }
+}
+
+fn row(experiment: &str, competitor: Competitor, setting: String, tasks: Vec<Task>, counted: Vec<ServerCounts>) -> Row {
+    let (experiment, host) = (experiment.to_owned(), Host::this());
+    Row { experiment, competitor, setting, x: 0.0, round: 0, refused: None, tasks, counted, others: 0.0, host }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_types::Window;
+
+    use super::*;
+
+    #[test]
+    fn all_streams_and_best_effort_fit_into_the_link() {
+        let bps = f64::from(pieces(BYTES).1) * 8.0 / PERIOD.as_secs_f64();
+        let streams = super::super::Experiment::Packets.sizes().into_iter().max().unwrap();
+        assert!(bps * streams as f64 <= 0.95 * RATE_BPS as f64, "{bps}");
+    }
+
+    #[test]
+    fn a_stream_wishes_what_its_competitor_says() {
+        assert_eq!(
+            wish(Competitor::Neither),
+            Wish { service: None, interface: None, window: Window::new(1, 5).unwrap() }
+        );
+        assert!(wish(Competitor::Together).service.is_some() && wish(Competitor::PacketsOnly).interface.is_some());
+    }
+}

@@ -1,0 +1,136 @@
+//! A link to «another host»: two ends of a veth pair, one of them in a network namespace, paced to a rate, under each
+//! packet scheduler in turn.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use qfabric_linux::net::{Attachment, Book};
+use qfabric_types::ServerCounts;
+use qfabric_types::api::net::{AttachRequest, NetMechanism, StreamId, StreamSpec};
+
+use crate::regime::Competitor;
+
+/// The other host.
+const NAMESPACE: &str = "qfcontest";
+/// The end here.
+pub const INTERFACE: &str = "qfc0";
+const PEER: &str = "qfc1";
+/// Of this end, and of the other.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+/// Packets that may wait where they are not told apart: 100 ms of the link.
+const FIFO_PACKETS: u64 = 70;
+
+/// The link. Dropping it removes both ends and the namespace.
+#[derive(Debug)]
+pub struct Link {
+    rate_bps: u64,
+}
+
+impl Link {
+    /// Makes it; `rate_bps` is what it will be paced to.
+    pub fn new(rate_bps: u64) -> Result<Link> {
+        let link = Link { rate_bps };
+        run(&format!("ip netns add {NAMESPACE}"))?;
+        run(&format!("ip link add {INTERFACE} type veth peer name {PEER} netns {NAMESPACE}"))?;
+        run(&format!("ip addr add {HERE}/24 dev {INTERFACE}"))?;
+        run(&format!("ip link set {INTERFACE} up"))?;
+        run(&format!("ip -n {NAMESPACE} addr add {THERE}/24 dev {PEER}"))?;
+        run(&format!("ip -n {NAMESPACE} link set {PEER} up"))?;
+        // Known before the first packet: asking for the address would cost the first frame.
+        run(&format!("ip -n {NAMESPACE} neigh replace {HERE} lladdr {} dev {PEER}", address(INTERFACE)?))?;
+        Ok(link)
+    }
+
+    /// What a program must be started with to be on the other host.
+    pub fn there(&self) -> [&'static str; 4] {
+        ["ip", "netns", "exec", NAMESPACE]
+    }
+
+    /// The addresses of the n-th stream, from here to there.
+    pub fn stream(&self, n: u16) -> (SocketAddr, SocketAddr) {
+        (SocketAddr::new(HERE, 6_000 + n), SocketAddr::new(THERE, 7_000 + n))
+    }
+
+    /// Where nobody listens.
+    pub fn discard(&self) -> SocketAddr {
+        SocketAddr::new(THERE, 9)
+    }
+
+    /// Its rate in bits per second.
+    pub fn rate_bps(&self) -> u64 {
+        self.rate_bps
+    }
+
+    /// Puts it under a packet scheduler; a scheduler that knows streams is told of these.
+    pub fn under(&self, competitor: Competitor, streams: &[StreamSpec]) -> Result<Queue> {
+        let mut queue = Queue { attachment: None, streams: Vec::new() };
+        match competitor {
+            Competitor::Fq => self.shaped("fq")?,
+            Competitor::Htb => queue.reserve(NetMechanism::Htb, self.rate_bps, streams)?,
+            Competitor::Dwcs => queue.reserve(NetMechanism::Dwcs, self.rate_bps, streams)?,
+            _ => self.shaped(&format!("pfifo limit {FIFO_PACKETS}"))?,
+        }
+        Ok(queue)
+    }
+
+    /// One token bucket for all, and a discipline inside.
+    fn shaped(&self, inside: &str) -> Result<()> {
+        run(&format!("tc qdisc replace dev {INTERFACE} root handle 1: htb default 1"))?;
+        let rate = self.rate_bps;
+        run(&format!("tc class replace dev {INTERFACE} parent 1: classid 1:1 htb rate {rate} burst 1600 cburst 1600"))?;
+        run(&format!("tc qdisc replace dev {INTERFACE} parent 1:1 {inside}"))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = run(&format!("ip link del {INTERFACE}"));
+        let _ = run(&format!("ip netns del {NAMESPACE}"));
+    }
+}
+
+/// A packet scheduler at work.
+#[derive(Debug)]
+pub struct Queue {
+    attachment: Option<Attachment>,
+    streams: Vec<StreamId>,
+}
+
+impl Queue {
+    fn reserve(&mut self, mechanism: NetMechanism, rate: u64, streams: &[StreamSpec]) -> Result<()> {
+        let request = AttachRequest { mechanism: Some(mechanism), rate_bps: Some(rate), ..AttachRequest::default() };
+        let mut attachment = Attachment::attach(INTERFACE, &request, &mut Book::open(&std::env::temp_dir()))?;
+        self.streams = streams.iter().map(|stream| Ok(attachment.begin(stream)?)).collect::<Result<_>>()?;
+        self.attachment = Some(attachment);
+        Ok(())
+    }
+
+    /// What it counted of each stream; empty where it counts no periods.
+    pub fn counts(&self) -> Vec<ServerCounts> {
+        let Some(attachment) = &self.attachment else { return Vec::new() };
+        let count = |&stream: &StreamId| {
+            let seen = attachment.counters(stream);
+            let (served, missed, violations) = (seen.served, seen.missed, seen.violations);
+            ServerCounts { served, missed, violations, ..ServerCounts::default() }
+        };
+        self.streams.iter().map(count).collect()
+    }
+}
+
+fn address(interface: &str) -> Result<String> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
+    Ok(text.trim().to_owned())
+}
+
+fn run(line: &str) -> Result<()> {
+    let mut words = line.split_whitespace();
+    let program = words.next().expect("a command");
+    let told = || format!("cannot run {line:?}; it needs root and {program} of iproute2");
+    let output = Command::new(program).args(words).output().with_context(told)?;
+    if !output.status.success() {
+        bail!("{line:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! `qfabric-stream`: both ends of the stream at a terminal.
+#![forbid(unsafe_code)]
+
+use std::net::{SocketAddr, UdpSocket};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use qfabric_linux::clock;
+use qfabric_stream::{Arrival, Receiver, Shape, Together, Wish, send};
+use qfabric_types::{Nanos, ThreadId, Window};
+
+/// A stream whose computation and packets share one clock.
+#[derive(Parser)]
+#[command(name = "qfabric-stream", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compute and send frames.
+    Send(SendOptions),
+    /// Receive them and say how old they were.
+    Receive(ReceiveOptions),
+}
+
+#[derive(Args)]
+struct Timing {
+    /// T: a frame in each.
+    #[arg(long, default_value = "40ms")]
+    period: Nanos,
+    /// Θ: packets leave at the latest Θ + T after the frame's period began.
+    #[arg(long, default_value = "15ms")]
+    phase: Nanos,
+    /// How long.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+}
+
+#[derive(Args)]
+struct SendOptions {
+    #[command(flatten)]
+    timing: Timing,
+    /// Where the receiver listens.
+    #[arg(long)]
+    to: SocketAddr,
+    /// Bytes of a frame.
+    #[arg(long, default_value_t = 12_000)]
+    bytes: u32,
+    /// C: reserve this much CPU time for every frame (root; Linux ≥ 6.19).
+    #[arg(long)]
+    service: Option<Nanos>,
+    /// Reserve for the packets on this interface (root; Linux ≥ 6.16).
+    #[arg(long, requires = "rate_mbit")]
+    interface: Option<String>,
+    /// The interface's rate in Mbit/s.
+    #[arg(long)]
+    rate_mbit: Option<u64>,
+    /// x/y: at most x of every y frames may be lost.
+    #[arg(long, default_value = "1/10")]
+    window: Window,
+}
+
+#[derive(Args)]
+struct ReceiveOptions {
+    #[command(flatten)]
+    timing: Timing,
+    /// Where to listen.
+    #[arg(long)]
+    listen: SocketAddr,
+}
+
+impl Timing {
+    fn shape(&self, bytes: u32) -> Shape {
+        let frames = (self.seconds * 1_000_000_000 / self.period.get().max(1)) as u32;
+        Shape { period: self.period, phase: self.phase, bytes, frames }
+    }
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Send(options) => sending(options),
+        Command::Receive(options) => receiving(&options),
+    }
+}
+
+fn sending(options: SendOptions) -> Result<()> {
+    let any: SocketAddr = if options.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(options.to).with_context(|| format!("no way to {}", options.to))?;
+    let shape = options.timing.shape(options.bytes);
+    let rate = options.rate_mbit.unwrap_or_default() * 1_000_000;
+    let interface = options.interface.map(|name| (name, rate));
+    let wish = Wish { service: options.service, interface, window: options.window };
+    let start = clock::now() + Nanos::from_millis(100);
+    let me = ThreadId(rustix::thread::gettid().as_raw_nonzero().get());
+    let together = Together::reserve(&wish, &shape, start, me, (socket.local_addr()?, options.to))?;
+    let sent = send(&socket, &shape, start, |_| render(options.service))?;
+    println!("{sent} of {} frames sent", shape.frames);
+    if let Some(counts) = together.cpu_counts()? {
+        println!("CPU: {} periods served, {} missed, {} violations", counts.served, counts.missed, counts.violations);
+    }
+    if let Some(counts) = together.packet_counts() {
+        println!("packets: {} sent, {} late, {} violations", counts.sent, counts.late, counts.violations);
+    }
+    Ok(())
+}
+
+/// Stands for an encoder: half of what is reserved, or 2 ms.
+fn render(service: Option<Nanos>) {
+    let cost = service.map_or(Nanos::from_millis(2), |service| Nanos::new(service.get() / 2));
+    let begin = clock::thread_cpu();
+    while clock::thread_cpu().saturating_sub(begin) < cost {
+        std::hint::spin_loop();
+    }
+}
+
+fn receiving(options: &ReceiveOptions) -> Result<()> {
+    let socket = UdpSocket::bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
+    let shape = options.timing.shape(0);
+    let arrivals = Receiver::new(socket).until(clock::now() + Nanos::from_millis(1_000 * options.timing.seconds))?;
+    let age = |arrival: &Arrival| arrival.end.since(arrival.release);
+    let in_time = arrivals.iter().filter(|arrival| age(arrival) <= shape.bound()).count();
+    let oldest = arrivals.iter().map(age).max().unwrap_or_default();
+    println!("{} frames, {in_time} not older than Θ + T = {}; the oldest {oldest}", arrivals.len(), shape.bound());
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The receiving end: puts frames together and notes when each was there.
+
+use std::io;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use qfabric_linux::clock;
+use qfabric_types::{Instant, Nanos};
+
+use crate::packet::{Head, PAYLOAD};
+
+/// A frame of which every packet has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Which.
+    pub frame: u32,
+    /// When its period began at the sender.
+    pub release: Instant,
+    /// When its last packet came.
+    pub end: Instant,
+}
+
+/// Receives one stream. Packets come in order (one path, one queue); a frame with a gap never becomes whole.
+#[derive(Debug)]
+pub struct Receiver {
+    socket: UdpSocket,
+    /// The frame being put together, and how many of its packets have come.
+    current: (u32, u16),
+}
+
+impl Receiver {
+    /// Listens on a bound socket.
+    pub fn new(socket: UdpSocket) -> Receiver {
+        Receiver { socket, current: (u32::MAX, 0) }
+    }
+
+    /// All frames that become whole until a moment.
+    pub fn until(mut self, end: Instant) -> io::Result<Vec<Arrival>> {
+        let mut arrivals = Vec::new();
+        let mut packet = [0; PAYLOAD];
+        loop {
+            let left = end.since(clock::now());
+            if left == Nanos::ZERO {
+                return Ok(arrivals);
+            }
+            self.socket.set_read_timeout(Some(Duration::from_nanos(left.get())))?;
+            match self.socket.recv(&mut packet) {
+                Ok(length) => arrivals.extend(self.take(&packet[..length], clock::now())),
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn take(&mut self, packet: &[u8], now: Instant) -> Option<Arrival> {
+        let Head { frame, pieces, release, .. } = Head::read(packet)?;
+        if self.current.0 != frame {
+            self.current = (frame, 0);
+        }
+        self.current.1 += 1;
+        (self.current.1 == pieces).then_some(Arrival { frame, release, end: now })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Shape, send};
+
+    fn packet(frame: u32, piece: u16) -> [u8; PAYLOAD] {
+        let mut packet = [0; PAYLOAD];
+        Head { frame, piece, pieces: 2, release: Instant::new(1) }.write(&mut packet);
+        packet
+    }
+
+    #[test]
+    fn a_frame_is_there_with_its_last_packet_and_never_with_a_gap() {
+        let mut receiver = Receiver::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut take =
+            |frame, piece| receiver.take(&packet(frame, piece), Instant::new(9)).map(|arrival| arrival.frame);
+        assert_eq!((take(0, 0), take(0, 1)), (None, Some(0)));
+        assert_eq!((take(1, 1), take(2, 0), take(2, 1)), (None, None, Some(2)));
+    }
+
+    #[test]
+    fn every_frame_that_is_sent_on_an_idle_host_arrives() {
+        let receiving = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sending = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sending.connect(receiving.local_addr().unwrap()).unwrap();
+        let shape = Shape { period: Nanos::from_millis(5), phase: Nanos::ZERO, bytes: 4_000, frames: 20 };
+        let start = clock::now();
+        let receiver = Receiver::new(receiving);
+        let there = std::thread::spawn(move || receiver.until(start + Nanos::from_millis(200)).unwrap());
+        let sent = send(&sending, &shape, start, |_| ()).unwrap();
+        let frames: Vec<_> = there.join().unwrap().iter().map(|arrival| arrival.frame).collect();
+        assert_eq!(frames.len() as u32, sent);
+        assert!(frames.is_sorted());
+    }
+}
