@@ -153,6 +153,7 @@ QF_SUBPROGRAM int qf_place(struct qf_machine *m, __u32 slot)
 	return 0;
 }
 
+#include "control.h"
 #include "account.h"
 #include "event.h"
 #include "ready.h"

@@ -137,12 +137,11 @@ struct qf_server {
 	/* Times that its budget ran out; jobs that ended. */
 	__u64 exhausted;
 	__u64 jobs;
-	/* CPU time of the running job, and of the last one; when the running one was released. */
+	/* CPU time of the running job, within its budget or not, and of the last one. */
 	__u64 job_used_ns;
 	__u64 last_job_ns;
-	__u64 job_release_ns;
 	/* Free for the scheduler around the machine. */
-	__u64 own[7];
+	__u64 own[8];
 };
 QF_ASSERT_SIZE(qf_server, 320);
 
@@ -184,6 +183,58 @@ struct qf_cpu_counts {
 	__u64 events_refused;
 };
 QF_ASSERT_SIZE(qf_cpu_counts, 80);
+
+/* Samples that a predictor in the kernel keeps: n of MA[n], n times S of MMA[n,S]. */
+#define QF_CONTROL_SAMPLES 64
+
+/* Which point of Theorem 2's family (7) is taken. */
+enum qf_choice {
+	QF_CHOICE_LEFT = 0,
+	QF_CHOICE_MIDDLE = 1,
+	QF_CHOICE_RIGHT = 2,
+	QF_CHOICE_ZERO = 3,
+	QF_CHOICE_COST = 4,
+};
+
+/* The controller of a server's budget (aquosa.h). Lengths in server periods P; P itself is the server's T. */
+struct qf_control_config {
+	/* n and S: at least 1 each, together at most QF_CONTROL_SAMPLES. */
+	__u32 samples;
+	__u32 lanes;
+	/* rho in thousandths, at most 10,000. */
+	__u32 rho_milli;
+	/* L, 1 to 65,535; e and E, at most 65,535. */
+	__u32 periods_per_job;
+	__u32 early;
+	__u32 late;
+	/* enum qf_choice */
+	__u32 choice;
+	/* 0: the budget stays as it is. */
+	__u32 on;
+	/* Budgets are within these: 1 <= min <= max <= P. */
+	__u64 min_budget_ns;
+	__u64 max_budget_ns;
+};
+QF_ASSERT_SIZE(qf_control_config, 48);
+
+struct qf_control {
+	struct qf_control_config config;
+	/* Jobs seen; the last prediction, 0 while warming up; the shortest cost of late. */
+	__u64 jobs;
+	__u64 low_ns;
+	__u64 high_ns;
+	__u64 shortest_ns;
+	/* Deadline of the running job; how late the last one was, in server periods. */
+	__u64 deadline_ns;
+	__u32 late_periods;
+	/* Whether the job has begun. */
+	__u32 begun;
+	/* Always 0. */
+	__u64 zero;
+	/* Costs in ns: job k's is number k modulo n times S. */
+	__u32 cost[QF_CONTROL_SAMPLES];
+};
+QF_ASSERT_SIZE(qf_control, 360);
 
 /* How tests drive a machine (bpf/test/machine.bpf.c). */
 enum qf_test_op {
@@ -248,6 +299,22 @@ struct qf_test_run {
 	__u64 took_ns;
 };
 QF_ASSERT_SIZE(qf_test_run, 40);
+
+/* One step of a controller by itself; or, with a slot, that server is given one. */
+struct qf_test_control {
+	__u64 cost_ns;
+	__u64 period_ns;
+	__u64 budget_ns;
+	__u64 low_ns;
+	__u64 high_ns;
+	__u32 late_periods;
+	/* The controller begins anew with `config`. */
+	__u32 reset;
+	__u32 slot;
+	__u32 padding;
+	struct qf_control_config config;
+};
+QF_ASSERT_SIZE(qf_test_control, 104);
 
 #include "qf_net.h"
 #include "qf_sched.h"

@@ -117,16 +117,8 @@ QF_SUBPROGRAM int qf_remove(struct qf_machine *m, __u32 slot)
 		return -ENOENT;
 	qf_leave(m, slot);
 	qf_server(slot)->state = 0;
+	qf_control(slot)->config.on = 0;
 	return 0;
-}
-
-/* Remembers what the job took; the next one begins with its release or its wake-up. */
-QF_INLINE void qf_job_over(struct qf_server *s)
-{
-	s->jobs++;
-	s->last_job_ns = s->job_used_ns;
-	s->job_used_ns = 0;
-	s->job_release_ns = 0;
 }
 
 /* The server wants service again. It keeps its period where the rest of it pays for what is left of C; else a new one
@@ -139,37 +131,8 @@ QF_SUBPROGRAM int qf_wake(struct qf_machine *m, __u32 slot, __u64 now)
 	if (qf_is(s, QF_IS_READY) || !qf_is(s, QF_IS_ACTIVE))
 		return 0;
 	qf_get_ready(m, s);
-	if (!s->job_release_ns)
-		s->job_release_ns = m->now_ns;
+	qf_job_begins(slot, m->now_ns);
 	return qf_place(m, slot);
-}
-
-/* The server wants nothing from now on. `job_ends`: a job is over with that. */
-QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 job_ends)
-{
-	struct qf_server *s = qf_server(slot);
-
-	qf_bring_to(m, now);
-	if (!qf_is(s, QF_IS_READY))
-		return 0;
-	qf_get_unready(m, s);
-	if (job_ends)
-		qf_job_over(s);
-	return qf_place(m, slot);
-}
-
-/* The job is over and its thread waits for the next period (sched_yield): the rest of the budget lapses. Beside its
- * periods that is its end, no more. */
-QF_SUBPROGRAM int qf_job_end(struct qf_machine *m, __u32 slot, __u64 now)
-{
-	struct qf_server *s = qf_server(slot);
-
-	qf_bring_to(m, now);
-	if (!qf_is(s, QF_IS_READY))
-		return 0;
-	qf_job_over(s);
-	s->state &= ~QF_IS_EXHAUSTED;
-	return s->release_ns <= m->now_ns ? qf_served(m, slot) : 0;
 }
 
 /* Whether its budget ran out in the period that has not ended yet. */
@@ -198,6 +161,47 @@ QF_INLINE void qf_budget(struct qf_machine *m, __u32 slot, __u64 service)
 	} else {
 		s->left_ns = 0;
 	}
+}
+
+/* A job is over, and C what its controller says. A server that waits keeps something to wake up for. */
+QF_INLINE void qf_next_job(struct qf_machine *m, __u32 slot)
+{
+	__u64 service = qf_job_over(m, slot);
+
+	if (service)
+		qf_budget(m, slot, service);
+	qf_server(slot)->left_ns = qf_server(slot)->left_ns ?: 1;
+}
+
+/* The server wants nothing from now on. `job_ends`: a job is over with that. */
+QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 job_ends)
+{
+	struct qf_server *s = qf_server(slot);
+
+	qf_bring_to(m, now);
+	if (!qf_is(s, QF_IS_READY))
+		return 0;
+	if (job_ends)
+		qf_next_job(m, slot);
+	qf_get_unready(m, s);
+	return qf_place(m, slot);
+}
+
+/* The job is over and its thread waits for the next period (sched_yield): the rest of the budget lapses. Beside its
+ * periods that is its end, no more. */
+QF_SUBPROGRAM int qf_job_end(struct qf_machine *m, __u32 slot, __u64 now)
+{
+	struct qf_server *s = qf_server(slot);
+
+	qf_bring_to(m, now);
+	if (!qf_is(s, QF_IS_READY))
+		return 0;
+	s->state &= ~QF_IS_EXHAUSTED;
+	qf_next_job(m, slot);
+	if (s->release_ns <= m->now_ns)
+		qf_served(m, slot);
+	qf_job_begins(slot, s->release_ns);
+	return 0;
 }
 
 /* Changes what a server was promised: C at once, T from the current deadline on, the window from its beginning. Its

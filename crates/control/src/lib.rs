@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod consumption;
+pub mod fixed;
 pub mod law;
 pub mod model;
 pub mod predict;

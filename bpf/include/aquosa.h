@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * AQuoSA's controller at a job's end, in whole nanoseconds: predict the next cost, take a budget of Theorem 2's family
+ *
+ *   Q in [ H/(L + E' - s), min{ h/(L - 1 - e' - s), Qmax } [        s = S(eps)/P, all lengths in server periods  (7)
+ *
+ * The error is a multiple of P and the target interval lies on the same lattice, so every denominator is a whole
+ * number and divisions are the only rounding: up for what a job needs, down for the right end.
+ *
+ * Source: AQuoSA 2009, §4.3.1, §4.3.2. The twin crates/control/src/fixed.rs gives the same numbers bit for bit; how far
+ * both are from the real-valued law: docs/design/0012. Bounds: costs above 2^32 - 1 ns count as that; loops run over
+ * at most QF_CONTROL_SAMPLES samples and 32 bits.
+ */
+#ifndef QF_AQUOSA_H
+#define QF_AQUOSA_H
+
+#include "qf_abi.h"
+
+#define QF_COST_MAX 0xffffffffULL
+/* Deviations from here on are squared with 3 bits less, so that 64 squares fit into 64 bits. */
+#define QF_FINE_BITS 29
+#define QF_COARSE_SHIFT 3
+
+QF_INLINE __u64 qf_ceil_div(__u64 value, __u64 by)
+{
+	return by ? value / by + (value % by != 0) : 0;
+}
+
+/* The least number whose square is not below `value`. `zero` is 0, but the verifier must not know: it would follow
+ * every root there is. */
+QF_INLINE __u64 qf_sqrt_up(__u64 value, __u64 zero)
+{
+	__u64 root = zero;
+
+	for (int bit = 31; bit >= 0; bit--) {
+		__u64 tried = root | 1ULL << bit;
+
+		if (tried * tried <= value)
+			root = tried;
+	}
+	return root * root < value ? root + 1 : root;
+}
+
+/* Whether that can be asked for. */
+QF_INLINE int qf_control_check(const struct qf_control_config *c)
+{
+	if (c->on > 1 || c->choice > QF_CHOICE_COST || c->rho_milli > 10000)
+		return -EINVAL;
+	if (c->samples == 0 || c->samples > QF_CONTROL_SAMPLES || c->lanes == 0 || c->lanes > QF_CONTROL_SAMPLES)
+		return -EDOM;
+	if (c->samples * c->lanes > QF_CONTROL_SAMPLES)
+		return -EDOM;
+	if (c->periods_per_job == 0 || c->periods_per_job > 65535 || c->early > 65535 || c->late > 65535)
+		return -ERANGE;
+	return c->min_budget_ns && c->min_budget_ns <= c->max_budget_ns && c->max_budget_ns <= QF_PERIOD_MAX ? 0 : -ERANGE;
+}
+
+/* The sample number `index` of the lane of the next job. */
+QF_INLINE __u64 qf_sample(const struct qf_control *c, __u32 index)
+{
+	__u32 at = c->jobs % (c->config.lanes ?: 1) + index * c->config.lanes;
+
+	qf_opaque(at);
+	return c->cost[at & (QF_CONTROL_SAMPLES - 1)];
+}
+
+/* Sum of the lane's samples; and sum of the squares of their distances from `mean`, shifted to the right. */
+QF_INLINE __u64 qf_sum(const struct qf_control *c)
+{
+	__u64 sum = 0;
+
+	for (__u32 index = 0; index < QF_CONTROL_SAMPLES; index++) {
+		if (index >= c->config.samples)
+			break;
+		sum += qf_sample(c, index);
+	}
+	return sum;
+}
+
+QF_INLINE __u64 qf_distance(__u64 a, __u64 b)
+{
+	return a > b ? a - b : b - a;
+}
+
+QF_SUBPROGRAM __u64 qf_squares(const struct qf_control *c, __u64 mean, __u32 shift)
+{
+	__u64 sum = 0;
+
+	for (__u32 index = 0; index < QF_CONTROL_SAMPLES; index++) {
+		__u64 distance;
+
+		if (index >= c->config.samples)
+			break;
+		distance = qf_distance(qf_sample(c, index), mean) >> (shift & 7);
+		sum += distance * distance;
+	}
+	return sum;
+}
+
+/* The farthest sample's distance from `mean`. */
+QF_SUBPROGRAM __u64 qf_farthest(const struct qf_control *c, __u64 mean)
+{
+	__u64 farthest = 0;
+
+	for (__u32 index = 0; index < QF_CONTROL_SAMPLES; index++) {
+		__u64 distance;
+
+		if (index >= c->config.samples)
+			break;
+		distance = qf_distance(qf_sample(c, index), mean);
+		if (distance > farthest)
+			farthest = distance;
+	}
+	return farthest;
+}
+
+/* mu - rho sigma and mu + rho sigma of the next job's lane, away from mu; nothing before it is full. */
+QF_SUBPROGRAM int qf_predict(struct qf_control *c)
+{
+	__u64 samples = c->config.samples ?: 1, sum, mean, half;
+	__u32 shift;
+
+	c->low_ns = c->high_ns = 0;
+	if (c->jobs < samples * c->config.lanes)
+		return 0;
+	sum = qf_sum(c);
+	mean = sum / samples;
+	shift = qf_farthest(c, mean) >> QF_FINE_BITS ? QF_COARSE_SHIFT : 0;
+	half = qf_sqrt_up(qf_ceil_div(qf_squares(c, mean, shift), samples), c->zero) << shift;
+	half = qf_ceil_div(half * c->config.rho_milli, 1000);
+	c->low_ns = mean > half ? mean - half : 0;
+	c->high_ns = qf_ceil_div(sum, samples) + half;
+	return 0;
+}
+
+/* A job's cost becomes a sample, and moves the shortest one of late: forgotten by half in 35 jobs. */
+QF_INLINE void qf_observe(struct qf_control *c, __u64 cost)
+{
+	__u32 ring = c->config.samples * c->config.lanes ?: 1, at = c->jobs % ring;
+	__u64 shortest = c->shortest_ns + qf_ceil_div(c->shortest_ns, 50);
+
+	qf_opaque(at);
+	c->cost[at & (QF_CONTROL_SAMPLES - 1)] = cost;
+	c->shortest_ns = c->jobs == 0 || cost < shortest ? cost : shortest;
+	c->jobs++;
+}
+
+/* Least (H - h)/(Q L) + Q/P in (7): one period of uncertainty weighs as much as one CPU. */
+QF_INLINE __u64 qf_cheapest(const struct qf_control *c, __u64 period)
+{
+	__u64 width = c->high_ns - c->low_ns;
+
+	if (width > QF_COST_MAX)
+		width = QF_COST_MAX;
+	return qf_sqrt_up(qf_ceil_div(width * period, c->config.periods_per_job), c->zero);
+}
+
+/* Fact 1: the least budget with which the centre of the prediction ends with error zero; 0: none. */
+QF_INLINE __u64 qf_zero_error(const struct qf_control *c, __u64 late)
+{
+	if (c->config.periods_per_job <= late)
+		return 0;
+	return (c->low_ns + c->high_ns) / 2 / (c->config.periods_per_job - late) + 1;
+}
+
+/* A point between both ends, left < right. */
+QF_INLINE __u64 qf_point(const struct qf_control *c, __u64 left, __u64 right, __u64 late, __u64 period)
+{
+	__u64 point = left;
+
+	if (c->config.choice == QF_CHOICE_MIDDLE)
+		return left + (right - left + 1) / 2;
+	if (c->config.choice == QF_CHOICE_RIGHT)
+		return right;
+	if (c->config.choice == QF_CHOICE_COST)
+		point = qf_cheapest(c, period);
+	else if (c->config.choice == QF_CHOICE_ZERO)
+		point = qf_zero_error(c, late) < right ? qf_zero_error(c, late) : left;
+	if (point < left)
+		return left;
+	return point < right ? point : right;
+}
+
+/* (7) for what was predicted; outside the family the left end, or all of Qmax where not even that exists. */
+QF_SUBPROGRAM __u64 qf_law(const struct qf_control *c, __u64 late, __u64 period)
+{
+	const struct qf_control_config *config = &c->config;
+	__u64 until_late = (__u64)config->periods_per_job + config->late;
+	__u64 early = 1 + (__u64)config->early + late, left, right, most = config->max_budget_ns;
+
+	if (c->high_ns == 0 || until_late <= late)
+		return most;
+	left = qf_ceil_div(c->high_ns, until_late - late);
+	if (left > most)
+		left = most;
+	if (config->periods_per_job <= early)
+		return left;
+	right = c->low_ns / (config->periods_per_job - early);
+	if (right > most)
+		right = most;
+	return right > left ? qf_point(c, left, right, late, period) : left;
+}
+
+/*
+ * A job of `cost` ended, `late` server periods of length `period` after its deadline (0: in time): the budget of the
+ * next one. A prediction gone astray is not followed below half of the shortest cost of late.
+ */
+QF_SUBPROGRAM __u64 qf_control_job(struct qf_control *c, __u64 cost, __u64 late, __u64 period)
+{
+	__u64 most = c->config.max_budget_ns, budget = most, least;
+
+	qf_observe(c, cost < QF_COST_MAX ? cost : QF_COST_MAX);
+	qf_predict(c);
+	if (c->high_ns)
+		budget = qf_law(c, late, period);
+	least = qf_ceil_div(c->shortest_ns, 2 * ((__u64)c->config.periods_per_job + c->config.late));
+	if (least < c->config.min_budget_ns)
+		least = c->config.min_budget_ns;
+	if (budget < least)
+		budget = least;
+	return budget < most ? budget : most;
+}
+
+#endif
