@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use qfabric_client::{Client, ClientError};
-use qfabric_daemon::{Config, Embedded};
+use qfabric_daemon::{Config, Embedded, MechanismName};
 
 use crate::exit::Failure;
 
@@ -15,17 +15,22 @@ pub struct Service {
 }
 
 impl Service {
-    /// The daemon at `socket`; without one, the daemon of this host, else one inside this process.
-    pub fn find(socket: Option<&Path>) -> Result<Service, Failure> {
+    /// The daemon at `socket`; without one, the daemon of this host, else one inside this process, with `mechanism`
+    /// where its configuration leaves that open.
+    pub fn find(socket: Option<&Path>, mechanism: MechanismName) -> Result<Service, Failure> {
         match (daemon(socket), socket) {
             (Ok(client), _) => Ok(Service { client, embedded: None }),
             (Err(failure), Some(_)) => Err(failure),
-            (Err(_), None) => Service::embed(),
+            (Err(_), None) => Service::embed(mechanism),
         }
     }
 
-    fn embed() -> Result<Service, Failure> {
-        let embedded = Embedded::start(Config::load(None).map_err(Failure::usage)?).map_err(|error| {
+    fn embed(mechanism: MechanismName) -> Result<Service, Failure> {
+        let mut config = Config::load(None).map_err(Failure::usage)?;
+        if mechanism != MechanismName::Auto {
+            config.mechanism.name = mechanism;
+        }
+        let embedded = Embedded::start(config).map_err(|error| {
             Failure::unavailable(format!("{error}\nno daemon answers either; see what qfabric doctor finds"))
         })?;
         let client = Client::connect_to(embedded.socket()).map_err(failure)?;

@@ -1,6 +1,8 @@
 //! The options that say a contract, shared by the commands that ask for one.
 
-use qfabric_types::{Choice, Class, Contract, InvalidQuantity, JobSource, Nanos, PredictorSpec, Share};
+use qfabric_types::{
+    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, Nanos, PredictorSpec, Share, Window,
+};
 
 use crate::exit::Failure;
 
@@ -30,6 +32,7 @@ impl Rate {
 
 /// How often jobs come.
 #[derive(clap::Args, Debug, Clone)]
+#[group(id = "rhythm", multiple = false)]
 pub struct Rhythm {
     /// Jobs per second, such as the frame rate
     #[arg(long, value_name = "N", conflicts_with = "period")]
@@ -91,6 +94,22 @@ pub struct ContractArgs {
     /// Never run beyond the budget of a period
     #[arg(long, visible_alias = "no-reclaim")]
     pub hard: bool,
+    /// C: so much CPU time in every period, for all threads together, instead of what feedback finds out
+    /// (mechanism ext)
+    #[arg(long, value_name = "TIME", requires = "rhythm", conflicts_with_all = ["server_period", "controller"])]
+    pub service: Option<Nanos>,
+    /// At most X of every Y periods may pass without their service (mechanism ext)
+    #[arg(long, value_name = "X/Y")]
+    pub window: Option<Window>,
+    /// Get CPU time beyond the service before best effort does (mechanism ext)
+    #[arg(long)]
+    pub work_conserving: bool,
+    /// Be favoured by pending events: those raised for it, and its wake-ups (mechanism ext)
+    #[arg(long)]
+    pub favour_events: bool,
+    /// Where the budget of the next job is decided: user, or kernel (mechanism ext)
+    #[arg(long, value_name = "PLACE", default_value_t = ControlPlace::User)]
+    pub controller: ControlPlace,
     /// What to call it [default: the program's name]
     #[arg(long)]
     pub name: Option<String>,
@@ -116,6 +135,12 @@ impl ContractArgs {
         contract.early = self.early;
         contract.late = self.late;
         contract.reclaim = !self.hard;
+        contract.service = self.service;
+        contract.window = self.window;
+        contract.work_conserving = self.work_conserving;
+        contract.favour_events = self.favour_events;
+        contract.controller = self.controller;
+        let contract = contract.settled();
         contract.check().map_err(Failure::usage)?;
         Ok(contract)
     }
@@ -152,6 +177,15 @@ mod tests {
     }
 
     #[test]
+    fn a_service_with_a_window_is_what_the_guide_says() {
+        let c = contract("--period 40ms --service 10ms --window 1/5 --work-conserving --favour-events").unwrap();
+        assert_eq!((c.service, c.server_period), (Some(Nanos::from_millis(10)), Nanos::from_millis(40)));
+        assert_eq!((c.window, c.work_conserving, c.favour_events), (Window::new(1, 5).ok(), true, true));
+        assert_eq!(c.promised(), Some(Share::from_ppm(200_000)));
+        assert_eq!(contract("--fps 25 --controller kernel").unwrap().controller, ControlPlace::Kernel);
+    }
+
+    #[test]
     fn an_unknown_period_means_that_only_consumption_is_looked_at() {
         assert_eq!(contract("").unwrap().jobs, JobSource::Consumption);
     }
@@ -184,6 +218,19 @@ mod tests {
             ("--max-bandwidth 0", "budget 0 ns"),
             ("--fps 25 --period 40ms", "cannot be used with"),
             ("--hard --reclaim", "cannot be used with"),
+            ("--period 40ms --service 10ms --window 5/5", "5/5 lets every period be missed"),
+            ("--period 40ms --service 10ms --window 6/5", "x must be below y"),
+            ("--period 40ms --service 10ms --window 1/0", "1/0 counts over no period"),
+            ("--period 40ms --service 10ms --window 1/256", "1/256 is longer than 255"),
+            ("--period 40ms --service 10ms --window few", "\"few\" is not x/y"),
+            ("--period 40ms --service 50ms", "service 50 ms is longer than the period 40 ms"),
+            ("--period 40ms --service 39ms", "0.975 CPU, above the maximum bandwidth 0.95 CPU"),
+            ("--period 40ms --service 0ms", "budget 0 ns"),
+            ("--service 10ms", "--fps"),
+            ("--period 40ms --service 10ms --server-period 10ms", "cannot be used with"),
+            ("--controller kernel", "no known period"),
+            ("--period 40ms --controller kernel --predictor hint:24", "not hint:24"),
+            ("--period 40ms --controller both", "user or kernel"),
         ] {
             let refusal = format!("{:?}", contract(line).unwrap_err());
             assert!(refusal.replace('\\', "").contains(named), "{line}: {refusal} does not name {named}");

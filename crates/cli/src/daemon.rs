@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use qfabric_daemon::Config;
+use clap::builder::PossibleValuesParser;
+use qfabric_daemon::{Config, DaemonError, MechanismName};
 
 use crate::exit::{Done, Failure, Outcome};
 
@@ -16,6 +17,9 @@ pub struct Args {
     /// Folder of sockets and journal, instead of the configured one
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
+    /// Which mechanism, instead of the configured one
+    #[arg(long, value_parser = PossibleValuesParser::new(["auto", "deadline", "ext"]))]
+    mechanism: Option<String>,
     /// Only read and check the configuration
     #[arg(long)]
     check: bool,
@@ -27,9 +31,23 @@ pub fn run(args: Args) -> Outcome {
     if let Some(directory) = args.directory {
         config = config.in_directory(directory);
     }
+    match args.mechanism.as_deref() {
+        Some("deadline") => config.mechanism.name = MechanismName::Deadline,
+        Some("ext") => config.mechanism.name = MechanismName::Ext,
+        Some(_) => config.mechanism.name = MechanismName::Auto,
+        None => {}
+    }
     if args.check {
         return Ok(Done(0));
     }
-    qfabric_daemon::run(config).map_err(Failure::fault)?;
+    qfabric_daemon::run(config).map_err(failure)?;
     Ok(Done(0))
+}
+
+/// A mechanism that this kernel has not is no fault of the program's.
+fn failure(error: DaemonError) -> Failure {
+    match error {
+        DaemonError::Mechanism(_) => Failure::unavailable(error),
+        other => Failure::fault(other),
+    }
 }

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use qfabric_client::{Client, ClientError};
+use qfabric_daemon::MechanismName;
 use qfabric_types::api::{Application, ApplicationRequest, Covers};
-use qfabric_types::{AppId, Contract, JobSource, Quality};
+use qfabric_types::{AppId, Contract, JobSource, Quality, ServerCounts};
 
 use crate::connect::{self, Service};
 use crate::contract::ContractArgs;
@@ -28,8 +29,9 @@ const FIRST_LOOKS: u32 = 50;
 const EXAMPLES: &str = "\
 Examples: qfabric run --fps 25 -- mpv film.mkv
           qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 --report r.json -- ./prog
+          qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
 
-Finds the daemon, or does its work itself while the program runs (needs CAP_SYS_NICE then). Ends with the
+Finds the daemon, or does its work itself while the program runs (needs CAP_SYS_NICE then; ext: root). Ends with the
 program's exit code, or 128+n when signal n ended it.";
 
 /// Runs any program under a contract: all its threads, the budget tuned while it runs.
@@ -38,8 +40,8 @@ program's exit code, or 128+n when signal n ended it.";
 pub struct Args {
     #[command(flatten)]
     contract: ContractArgs,
-    /// Which mechanism must carry the reservations out
-    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "deadline"]))]
+    /// Which mechanism must carry the reservations out; auto: the daemon's, or the one that can what is asked
+    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "deadline", "ext"]))]
     mechanism: String,
     /// Start from this profile of a trial execution: a name under which probe stored it, or a file
     #[arg(long, value_name = "NAME")]
@@ -68,7 +70,7 @@ pub fn run(args: Args) -> Outcome {
         output::check_writable(path)?;
     }
     let program = Waiting::start(&args.command)?;
-    let service = Service::find(args.socket.as_deref())?;
+    let service = Service::find(args.socket.as_deref(), mechanism(&args.mechanism, &contract))?;
     check_mechanism(&service.client, &args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: Covers::Program, contract };
     let admitted = service.client.admit(&request).map_err(connect::failure)?;
@@ -89,15 +91,30 @@ pub fn name_of(command: &[OsString]) -> String {
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 
+/// The mechanism that a service of our own would use.
+fn mechanism(wanted: &str, contract: &Contract) -> MechanismName {
+    match wanted {
+        "deadline" => MechanismName::Deadline,
+        "ext" => MechanismName::Ext,
+        _ if contract.needs().is_some() => MechanismName::Ext,
+        _ => MechanismName::Auto,
+    }
+}
+
 fn check_mechanism(client: &Client, wanted: &str) -> Result<(), Failure> {
     if wanted == "auto" {
         return Ok(());
     }
-    let used = client.status().map_err(connect::failure)?.mechanism;
-    if used == wanted {
+    let status = client.status().map_err(connect::failure)?;
+    if status.mechanism == wanted {
         return Ok(());
     }
-    Err(Failure::unavailable(format!("mechanism {wanted} asked for, the daemon uses {used}; see qfabric doctor")))
+    let why = status.fallback.map(|why| format!(" ({why})")).unwrap_or_default();
+    Err(Failure::unavailable(format!(
+        "mechanism {wanted} asked for, the daemon uses {}{why}; set mechanism.name = \"{wanted}\" in its \
+         configuration (qfabric doctor says what works here), or stop it: then run brings its own",
+        status.mechanism
+    )))
 }
 
 /// Waits for the end of the program and gives its exit code with what it last was seen to achieve.
@@ -141,6 +158,9 @@ fn summary(application: &Application, place: &str) -> String {
     let Application { contract, quality, .. } = application;
     let Contract { name, period, .. } = contract;
     let bandwidth = format!("{:.1} % of a CPU reserved on average", 100.0 * quality.mean_bandwidth);
+    if let Some(counts) = &application.server {
+        return format!("qfabric: {name}: {}, {bandwidth}; by {place}", periods(contract, counts));
+    }
     if contract.jobs == JobSource::Consumption {
         return format!("qfabric: {name}: {bandwidth}; by {place}");
     }
@@ -153,6 +173,16 @@ fn summary(application: &Application, place: &str) -> String {
     format!(
         "qfabric: {name}: {} jobs every {period}, {missed} late, {hit} in target, {bandwidth}; by {place}",
         quality.jobs
+    )
+}
+
+/// What became of the server's periods.
+fn periods(contract: &Contract, counts: &ServerCounts) -> String {
+    let ServerCounts { served, missed, violations, boosts, .. } = counts;
+    let window = contract.window.map(|window| format!(" of window {window}")).unwrap_or_default();
+    let period = contract.server_period;
+    format!(
+        "{served} periods of {period} served, {missed} missed, {violations} violations{window}, {boosts} event boosts"
     )
 }
 
@@ -177,6 +207,27 @@ mod tests {
         let keys: Vec<_> = row.as_object().unwrap().keys().cloned().collect();
         let promised = "in_target jitter_p99_ns jobs mean_bandwidth mean_error misses policy sd_bandwidth sd_error";
         assert_eq!(keys.join(" "), promised);
+    }
+
+    #[test]
+    fn the_summary_of_a_server_counts_its_periods() {
+        let mut app = application(1, "player", 0.25);
+        app.contract.window = "1/5".parse().ok();
+        app.server = Some(ServerCounts { served: 99, missed: 4, boosts: 7, ..ServerCounts::default() });
+        let text = summary(&app, "x");
+        for part in ["99 periods of 10 ms served", "4 missed", "0 violations of window 1/5", "7 event boosts"] {
+            assert!(text.contains(part), "{text} lacks {part}");
+        }
+    }
+
+    #[test]
+    fn a_contract_that_needs_ext_brings_ext_where_nothing_else_is_said() {
+        let plain = Contract::default();
+        let windowed = Contract { window: "1/5".parse().ok(), ..Contract::default() };
+        assert_eq!(mechanism("auto", &plain), MechanismName::Auto);
+        assert_eq!(mechanism("auto", &windowed), MechanismName::Ext);
+        assert_eq!(mechanism("deadline", &windowed), MechanismName::Deadline);
+        assert_eq!(mechanism("ext", &plain), MechanismName::Ext);
     }
 
     #[test]

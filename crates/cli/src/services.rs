@@ -27,7 +27,7 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let service = Service::find(args.socket.as_deref())?;
+    let service = Service::find(args.socket.as_deref(), Default::default())?;
     let list = service.client.services().map_err(connect::failure)?;
     match args.name {
         Some(name) => {

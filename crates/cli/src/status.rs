@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use qfabric_types::api::{Application, HostStatus};
-use qfabric_types::{JobSource, Share};
+use qfabric_types::api::{Application, CpuStatus, HostStatus};
+use qfabric_types::{JobSource, ServerCounts, Share};
 
 use crate::exit::{Done, Outcome};
 use crate::{connect, output};
@@ -34,8 +34,9 @@ pub fn run(args: Args) -> Outcome {
 
 /// The first line of `status` and `top`.
 pub fn headline(status: &HostStatus) -> String {
+    let fallback = status.fallback.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
     format!(
-        "mechanism {}: {} granted, {} guaranteed, of {} that may be promised",
+        "mechanism {}: {} granted, {} guaranteed, of {} that may be promised{fallback}",
         status.mechanism, status.granted, status.guaranteed, status.capacity
     )
 }
@@ -45,25 +46,48 @@ fn text(status: &HostStatus) -> String {
         return headline(status) + "\nnobody holds a reservation; start one with qfabric run -- PROGRAM\n";
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(COLUMNS);
+    let (style, width) = (presets::NOTHING, ContentArrangement::Disabled);
+    table.load_style(style).set_content_arrangement(width).set_header(columns(status));
     for app in &status.applications {
-        table.add_row(row(app));
+        table.add_row(row(app, has_servers(status)));
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n\n{table}\n", headline(status))
+    format!("{}\n{}\n{table}\n", headline(status), of_cpus(status))
+}
+
+/// One line for each CPU on which servers are admitted.
+fn of_cpus(status: &HostStatus) -> String {
+    let line = |cpu: &CpuStatus| {
+        let CpuStatus { cpu, capacity, guaranteed, granted } = cpu;
+        format!("CPU {cpu}: {granted} granted, {guaranteed} guaranteed, of {capacity}\n")
+    };
+    status.cpus.iter().map(line).collect()
 }
 
 /// What `status` and `top` show of an application; shares in percent of one CPU.
 pub const COLUMNS: [&str; 11] =
     ["id", "name", "pid", "class", "period", "wanted", "granted", "used", "jobs", "missed", "in target"];
+/// What they show beside where the mechanism has servers that count.
+pub const SERVER_COLUMNS: [&str; 5] = ["cpu", "window", "periods missed", "violations", "event boosts"];
+
+/// The columns for this host.
+pub fn columns(status: &HostStatus) -> Vec<&'static str> {
+    let of_servers = if has_servers(status) { &SERVER_COLUMNS[..] } else { &[] };
+    COLUMNS.iter().chain(of_servers).copied().collect()
+}
+
+/// Whether the mechanism has servers, bound to CPUs, that count.
+pub fn has_servers(status: &HostStatus) -> bool {
+    !status.cpus.is_empty() || status.applications.iter().any(|app| app.server.is_some())
+}
 
 /// One application in those columns.
-pub fn row(app: &Application) -> [String; 11] {
+pub fn row(app: &Application, servers: bool) -> Vec<String> {
     let counts_jobs = app.contract.jobs != JobSource::Consumption && app.quality.jobs > 0;
     let of_jobs = |fraction: f64| if counts_jobs { format!("{:.1} %", 100.0 * fraction) } else { "–".into() };
-    [
+    let mut row = vec![
         app.id.to_string(),
         app.contract.name.clone(),
         app.pid.to_string(),
@@ -75,6 +99,22 @@ pub fn row(app: &Application) -> [String; 11] {
         app.quality.jobs.to_string(),
         of_jobs(app.quality.misses as f64 / app.quality.jobs.max(1) as f64),
         of_jobs(app.quality.in_target),
+    ];
+    if servers {
+        row.extend(of_server(app));
+    }
+    row
+}
+
+fn of_server(app: &Application) -> [String; 5] {
+    let cpus: Vec<String> = app.cpus.iter().map(u32::to_string).collect();
+    let count = |count: fn(&ServerCounts) -> u64| app.server.as_ref().map_or("–".into(), |c| count(c).to_string());
+    [
+        if cpus.is_empty() { "–".into() } else { cpus.join(",") },
+        app.contract.window.map_or("–".into(), |window| window.to_string()),
+        count(|c| c.missed),
+        count(|c| c.violations),
+        count(|c| c.boosts),
     ]
 }
 
@@ -129,6 +169,36 @@ pub mod tests {
         }
     }
 
+    /// An application with a server on CPU 1.
+    pub fn served(id: u64, name: &str) -> Application {
+        let mut app = application(id, name, 0.25);
+        app.contract.window = "1/5".parse().ok();
+        app.server =
+            Some(ServerCounts { served: 990, missed: 12, violations: 3, boosts: 45, ..ServerCounts::default() });
+        app.cpus = vec![1];
+        app
+    }
+
+    #[test]
+    fn servers_show_their_cpu_window_and_what_became_of_their_periods() {
+        let mut host = host(vec![served(1, "mpv"), application(2, "plain", 0.1)]);
+        let (capacity, granted) = (Share::from_f64(0.95), Share::from_f64(0.25));
+        host.cpus = vec![CpuStatus { cpu: 1, capacity, guaranteed: Share::ZERO, granted }];
+        let text = text(&host);
+        for part in
+            ["window", "1/5", "periods missed", "12", "violations", "event boosts", "45", "CPU 1: 0.25 CPU granted"]
+        {
+            assert!(text.contains(part), "{text}\nlacks {part}");
+        }
+        assert_eq!(row(&host.applications[1], true)[11..], ["–"; 5]);
+    }
+
+    #[test]
+    fn a_mechanism_that_the_kernel_ended_is_named_with_its_reason() {
+        let fallback = Some("ext was ended by the kernel: runnable task stall".to_owned());
+        assert!(text(&HostStatus { fallback, ..host(vec![]) }).contains("runnable task stall"));
+    }
+
     #[test]
     fn an_empty_host_says_how_to_start() {
         assert!(text(&host(vec![])).contains("qfabric run"));
@@ -138,6 +208,6 @@ pub mod tests {
     fn nothing_is_claimed_of_jobs_that_were_not_seen() {
         let mut app = application(1, "mpv", 0.25);
         app.contract.jobs = JobSource::Consumption;
-        assert_eq!(row(&app)[9..], ["–", "–"]);
+        assert_eq!(row(&app, false)[9..], ["–", "–"]);
     }
 }

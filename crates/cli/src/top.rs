@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use qfabric_types::Nanos;
+use qfabric_client::Client;
 use qfabric_types::api::{Application, HostStatus};
+use qfabric_types::{Nanos, ServerCounts};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -16,18 +17,25 @@ use ratatui::text::Line;
 use ratatui::widgets::{Gauge, Row, Table};
 
 use crate::exit::{Done, Failure, Outcome};
-use crate::status::{self, COLUMNS};
+use crate::status;
 use crate::{connect, output};
 
-const WIDTHS: [u16; 11] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10];
+const WIDTHS: [u16; 16] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10, 5, 8, 15, 11, 13];
 
 /// Who holds what, live; q ends, s sorts by the next column, r turns the order.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example: qfabric top --every 250ms")]
+#[command(after_help = "Examples: qfabric top --every 250ms
+          qfabric top --json --count 10 --every 1s")]
 pub struct Args {
     /// How often to look
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     every: Nanos,
+    /// One line of JSON per look, as status --json writes it; needs no terminal
+    #[arg(long)]
+    json: bool,
+    /// With --json: end after so many looks
+    #[arg(long, value_name = "N", requires = "json")]
+    count: Option<u64>,
     /// The daemon's socket [default: searched for]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -36,11 +44,14 @@ pub struct Args {
 /// Carries it out, until q, Ctrl-C, or the daemon's end.
 pub fn run(args: Args) -> Outcome {
     let client = connect::daemon(args.socket.as_deref())?;
+    let pause = Duration::from_nanos(args.every.get()).clamp(Duration::from_millis(50), Duration::from_secs(60));
+    if args.json {
+        return lines(&client, pause, args.count.unwrap_or(u64::MAX));
+    }
     let mut view = View::new(client.status().map_err(connect::failure)?);
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         return Err(Failure::usage("top needs a terminal; use qfabric status instead"));
     }
-    let pause = Duration::from_nanos(args.every.get()).clamp(Duration::from_millis(50), Duration::from_secs(60));
     let mut terminal = ratatui::try_init()?;
     let ended = loop {
         if let Err(error) = terminal.draw(|frame| draw(frame, &view)) {
@@ -60,6 +71,18 @@ pub fn run(args: Args) -> Outcome {
     ratatui::restore();
     output::print("")?;
     ended
+}
+
+/// A look is a line.
+fn lines(client: &Client, pause: Duration, count: u64) -> Outcome {
+    for look in 0..count {
+        if look > 0 {
+            std::thread::sleep(pause);
+        }
+        let line = serde_json::to_string(&client.status().map_err(connect::failure)?).map_err(Failure::fault)?;
+        output::print(&(line + "\n"))?;
+    }
+    Ok(Done(0))
 }
 
 fn next_key(pause: Duration) -> Result<Option<KeyEvent>, Failure> {
@@ -89,7 +112,7 @@ impl View {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
-            KeyCode::Char('s') => self.sort = (self.sort + 1) % COLUMNS.len(),
+            KeyCode::Char('s') => self.sort = (self.sort + 1) % status::columns(&self.status).len(),
             KeyCode::Char('r') => self.descending = !self.descending,
             _ => {}
         }
@@ -108,6 +131,11 @@ impl View {
 
 /// By the value a column shows, not by its text: 9 % comes before 10 %.
 fn compare(a: &Application, b: &Application, column: usize) -> std::cmp::Ordering {
+    let counted = |count: fn(&ServerCounts) -> u64| {
+        let of = |app: &Application| app.server.as_ref().map(count);
+        of(a).cmp(&of(b))
+    };
+    let tightest = |app: &Application| app.contract.window.map(|w| (u32::from(w.x()) << 8) / u32::from(w.y()));
     let missed = |app: &Application| app.quality.misses as f64 / app.quality.jobs.max(1) as f64;
     match column {
         1 => a.contract.name.cmp(&b.contract.name),
@@ -120,6 +148,11 @@ fn compare(a: &Application, b: &Application, column: usize) -> std::cmp::Orderin
         8 => a.quality.jobs.cmp(&b.quality.jobs),
         9 => missed(a).total_cmp(&missed(b)),
         10 => a.quality.in_target.total_cmp(&b.quality.in_target),
+        11 => a.cpus.cmp(&b.cpus),
+        12 => tightest(a).cmp(&tightest(b)),
+        13 => counted(|counts| counts.missed),
+        14 => counted(|counts| counts.violations),
+        15 => counted(|counts| counts.boosts),
         _ => a.id.cmp(&b.id),
     }
 }
@@ -142,16 +175,22 @@ fn promised(status: &HostStatus) -> Gauge<'static> {
 
 fn applications(view: &View) -> Table<'static> {
     let mark = if view.descending { "▾" } else { "▴" };
-    let header = COLUMNS.iter().enumerate().map(|(column, name)| match column == view.sort {
+    let columns = status::columns(&view.status);
+    let header = columns.iter().enumerate().map(|(column, name)| match column == view.sort {
         true => format!("{name}{mark}"),
         false => (*name).to_owned(),
     });
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let rows = view.sorted().into_iter().map(|app| {
-        let late = app.quality.misses * 100 > app.quality.jobs;
-        Row::new(status::row(app)).style(if late { Style::new().fg(Color::Red) } else { Style::new() })
+        let violated = app.server.is_some_and(|counts| counts.violations > 0);
+        let late = app.quality.misses * 100 > app.quality.jobs || violated;
+        Row::new(status::row(app, status::has_servers(&view.status))).style(if late {
+            Style::new().fg(Color::Red)
+        } else {
+            Style::new()
+        })
     });
-    Table::new(rows, WIDTHS).header(Row::new(header).style(bold))
+    Table::new(rows, WIDTHS.into_iter().take(columns.len())).header(Row::new(header).style(bold))
 }
 
 #[cfg(test)]
@@ -160,7 +199,8 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::status::tests::{application, host};
+    use crate::status::COLUMNS;
+    use crate::status::tests::{application, host, served};
 
     fn view() -> View {
         View::new(host(vec![application(1, "zoom", 0.09), application(2, "mpv", 0.10)]))
@@ -198,12 +238,23 @@ mod tests {
 
     #[test]
     fn every_column_can_be_sorted_by() {
-        let mut view = view();
-        for _ in 0..COLUMNS.len() {
-            view.press(key('s'));
-            assert_eq!(view.sorted().len(), 2);
+        for (mut view, columns) in [(view(), 11), (View::new(host(vec![served(1, "mpv"), served(2, "zoom")])), 16)] {
+            for _ in 0..columns {
+                view.press(key('s'));
+                assert_eq!(view.sorted().len(), 2);
+            }
+            assert_eq!(view.sort, 0);
         }
-        assert_eq!(view.sort, 0);
+    }
+
+    #[test]
+    fn servers_have_columns_of_their_own() {
+        let mut terminal = Terminal::new(TestBackend::new(180, 10)).unwrap();
+        terminal.draw(|frame| draw(frame, &View::new(host(vec![served(1, "mpv")])))).unwrap();
+        let screen = terminal.backend().to_string();
+        for part in ["window", "periods missed", "violations", "event boosts", "1/5", "12", "45"] {
+            assert!(screen.contains(part), "{screen}\nlacks {part}");
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let service = Service::find(args.place.socket.as_deref())?;
+    let service = Service::find(args.place.socket.as_deref(), Default::default())?;
     let mut request = args.place.request();
     if args.file.is_some() || args.code.is_some() {
         let source = Source::of(args.file.as_deref(), args.code.as_deref())?;

@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Outcome {
         eprintln!("note: nothing listens at {} yet", args.listen);
     }
     let needs = |failure: Failure| failure.context("a guard needs root (sudo qfabric guard …) or a running daemon");
-    let service = Service::find(args.socket.as_deref()).map_err(needs)?;
+    let service = Service::find(args.socket.as_deref(), Default::default()).map_err(needs)?;
     let guard = Guard::start(&service, &args, &interfaces)?;
     if !args.json {
         eprintln!("guarding {} on {interfaces} through {}; Ctrl-C ends it", args.listen, service.place());
