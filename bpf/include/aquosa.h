@@ -26,19 +26,25 @@ QF_INLINE __u64 qf_ceil_div(__u64 value, __u64 by)
 	return by ? value / by + (value % by != 0) : 0;
 }
 
-/* The least number whose square is not below `value`. `zero` is 0, but the verifier must not know: it would follow
- * every root there is. */
+/* 1 where a < b. Without a branch. */
+QF_INLINE __u64 qf_is_less(__u64 a, __u64 b)
+{
+	return ((~a & b) | ((~a | b) & (a - b))) >> 63;
+}
+
+/* The least number whose square is not below `value`. Without branches, and `zero` is 0 but the verifier must not know:
+ * it would follow every root there is. */
 QF_INLINE __u64 qf_sqrt_up(__u64 value, __u64 zero)
 {
 	__u64 root = zero;
 
 	for (int bit = 31; bit >= 0; bit--) {
-		__u64 tried = root | 1ULL << bit;
+		__u64 tried = root | 1ULL << bit, too_much = qf_is_less(value, tried * tried);
 
-		if (tried * tried <= value)
-			root = tried;
+		qf_opaque(too_much);
+		root |= (1ULL << bit) & (too_much - 1);
 	}
-	return root * root < value ? root + 1 : root;
+	return root + qf_is_less(root * root, value);
 }
 
 /* Whether that can be asked for. */
