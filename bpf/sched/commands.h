@@ -126,7 +126,7 @@ int qf_command_raise(struct qf_command *ctx)
 	qf_settle(c, now);
 	error = qf_raise(&c->machine, slot, deadline);
 	bpf_spin_unlock(&c->lock);
-	qf_reconsider(c, (s32)qf_slot(slot)->cpu, now);
+	qf_reconsider((s32)qf_slot(slot)->cpu);
 	return error;
 }
 

@@ -78,12 +78,16 @@ QF_INLINE void qf_kick(s32 cpu)
 }
 
 /* Something changed on this CPU: it is interrupted if it would decide otherwise now. */
-QF_INLINE void qf_reconsider(struct qf_cpu *c, s32 cpu, u64 now)
+QF_GLOBAL int qf_reconsider(s32 cpu)
 {
+	u64 now = bpf_ktime_get_ns();
 	u32 waits = qf_wants_best_effort(cpu);
+	struct qf_cpu *c = qf_cpu(cpu);
 	struct qf_decision next = {};
 	bool same;
 
+	if (!c)
+		return 0;
 	bpf_spin_lock(&c->lock);
 	qf_settle(c, now);
 	qf_peek(&c->machine, now, waits, &next);
@@ -91,6 +95,7 @@ QF_INLINE void qf_reconsider(struct qf_cpu *c, s32 cpu, u64 now)
 	bpf_spin_unlock(&c->lock);
 	if (!same)
 		qf_kick(cpu);
+	return 0;
 }
 
 /* On the CPU itself. */
@@ -126,8 +131,10 @@ static int qf_timer(void *map, u32 *key, struct qf_cpu *c)
 	return 0;
 }
 
-QF_SUBPROGRAM int qf_take(struct qf_cpu *c, u32 slot)
+QF_GLOBAL int qf_take(s32 cpu, u32 slot)
 {
+	struct qf_cpu *c = qf_cpu(cpu);
+
 	if (!c)
 		return 0;
 	slot = QF_SLOT(slot);
@@ -139,35 +146,53 @@ QF_SUBPROGRAM int qf_take(struct qf_cpu *c, u32 slot)
 }
 
 /* Events that handlers have raised for this CPU's servers. */
-QF_SUBPROGRAM int qf_drain(struct qf_cpu *c, u32 index)
+QF_GLOBAL int qf_drain(s32 cpu)
 {
-	u32 word, bit;
+	u32 index = qf_cpu_index(cpu);
+	s32 word, bit;
 
-	index &= QF_CPUS - 1;
 	__sync_lock_test_and_set(&raised.dirty[index], 0);
 	bpf_for(word, 0, QF_SLOTS / 64) {
 		u64 bits = __sync_lock_test_and_set(&raised.bits[index][word & 15], 0);
 
 		bpf_for(bit, 0, bits ? 64 : 0) {
 			if (bits >> bit & 1)
-				qf_take(c, word * 64 + bit);
+				qf_take(cpu, word * 64 + bit);
 		}
 	}
 	return 0;
 }
 
-/* Decides. `since_ns` is 0 after that. */
-QF_INLINE void qf_decide_now(struct qf_cpu *c, s32 cpu, u64 now, u32 waits, struct qf_decision *next)
+/* Decides. Nobody is accounted until somebody runs. */
+QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 {
-	if (raised.dirty[qf_cpu_index(cpu)])
-		qf_drain(c, qf_cpu_index(cpu));
+	struct qf_cpu *c = qf_cpu(cpu);
+	struct qf_decision next = {};
+
+	if (!c)
+		return 0;
 	bpf_spin_lock(&c->lock);
 	qf_settle(c, now);
 	c->since_ns = 0;
-	qf_pick(&c->machine, now, waits, next);
-	c->decision = *next;
+	qf_pick(&c->machine, now, waits, &next);
+	c->decision = next;
 	bpf_spin_unlock(&c->lock);
 	counts[qf_cpu_index(cpu)].decisions++;
+	return 0;
+}
+
+/* Nobody of ours runs from now on. */
+QF_GLOBAL int qf_pause(s32 cpu, u64 now)
+{
+	struct qf_cpu *c = qf_cpu(cpu);
+
+	if (!c)
+		return 0;
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	c->since_ns = 0;
+	bpf_spin_unlock(&c->lock);
+	return 0;
 }
 
 QF_INLINE int qf_cpu_init(s32 cpu)

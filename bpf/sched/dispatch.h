@@ -63,25 +63,36 @@ QF_INLINE void qf_budget_over(const struct qf_decision *was, s32 cpu, u32 mine, 
 		qf_soften(slot, cpu);
 }
 
+/* The server that the decision in force names; 0: best effort or nobody. */
+QF_INLINE u32 qf_chosen(const struct qf_cpu *c)
+{
+	u32 kind = c->decision.kind, slot = c->decision.slot;
+
+	qf_opaque(slot);
+	return kind == QF_KIND_REGULAR || kind == QF_KIND_EXTRA ? QF_SLOT(slot) : 0;
+}
+
 QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *prev)
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 mine = prev ? qf_counted_slot(qf_thread(prev)) : 0;
 	bool fair = prev && (!mine || qf_server(mine)->config.mode == QF_MODE_SOFT);
-	struct qf_decision was = c->decision, next = {};
+	struct qf_decision was = c->decision;
 	u32 slot;
 
 	if (prev)
 		qf_fair_stopping(prev, cpu, now);
-	qf_decide_now(c, cpu, now, fair || qf_fair_waits(cpu), &next);
+	if (raised.dirty[qf_cpu_index(cpu)])
+		qf_drain(cpu);
+	qf_decide_now(cpu, now, fair || qf_fair_waits(cpu));
 	qf_budget_over(&was, cpu, mine, now);
-	slot = next.kind == QF_KIND_REGULAR || next.kind == QF_KIND_EXTRA ? QF_SLOT(next.slot) : 0;
+	slot = qf_chosen(c);
 	if (!slot || !qf_dispatch_server(c, cpu, slot == mine ? prev : NULL, slot, now)) {
 		if (slot)
 			qf_decision_lost(c, slot);
 		qf_dispatch_fair(c, cpu, fair ? prev : NULL, now);
 	}
-	qf_arm(c, next.until_ns);
+	qf_arm(c, c->decision.until_ns);
 }
 
 /* Whether a thread of `slot` runs as the decision in force says. */
@@ -130,12 +141,8 @@ QF_INLINE void qf_stops(struct qf_cpu *c, s32 cpu, struct task_struct *p, bool r
 {
 	u64 now = bpf_ktime_get_ns();
 
-	if (c->since_ns) {
-		bpf_spin_lock(&c->lock);
-		qf_settle(c, now);
-		c->since_ns = 0;
-		bpf_spin_unlock(&c->lock);
-	}
+	if (c->since_ns)
+		qf_pause(cpu, now);
 	qf_fair_stopping(p, cpu, now);
 	if (runnable && p->scx.slice)
 		scx_bpf_task_set_slice(p, 0);

@@ -82,18 +82,21 @@ QF_INLINE void qf_fair_kick(struct task_struct *p, s32 cpu, u64 enq_flags)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-QF_INLINE void qf_fair_enqueue(struct task_struct *p, u64 enq_flags)
-{
-	s32 cpu = scx_bpf_task_cpu(p);
-
-	qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), enq_flags);
-	qf_fair_kick(p, cpu, enq_flags);
-}
-
 /* Whether somebody waits for this CPU. */
 QF_INLINE bool qf_fair_waits(s32 cpu)
 {
 	return scx_bpf_dsq_nr_queued(QF_DSQ_SHARED) > 0 || scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0;
+}
+
+/* Answers the CPU that may decide otherwise now, or -1: one that serves a server while best effort wanted nothing. */
+QF_INLINE s32 qf_fair_enqueue(struct task_struct *p, u64 enq_flags)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	bool news = !qf_turn(cpu)->best_effort && !qf_fair_waits(cpu);
+
+	qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), enq_flags);
+	qf_fair_kick(p, cpu, enq_flags);
+	return news && enq_flags & SCX_ENQ_WAKEUP ? cpu : -1;
 }
 
 struct qf_head {

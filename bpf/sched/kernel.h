@@ -142,6 +142,10 @@ extern struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 extern void bpf_task_release(struct task_struct *p) __ksym;
 
 
+/* A function that the verifier looks at once, whoever calls it: takes numbers only. What calls the machine is one, else
+ * every path of the caller would be walked with every path of the machine. */
+#define QF_GLOBAL __attribute__((noinline))
+
 /* The iterator behind bpf_for_each(), for functions that act on its current element. */
 #define QF_ITER (&___it)
 

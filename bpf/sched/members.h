@@ -27,7 +27,7 @@ QF_INLINE bool qf_fits(const struct task_struct *p, u32 slot)
 }
 
 /* One more, or one less, of a server's members is runnable. */
-QF_SUBPROGRAM int qf_count(u64 word, s32 by, u64 now, u64 flags)
+QF_GLOBAL int qf_count(u64 word, s32 by, u64 now, u64 flags)
 {
 	u32 slot = qf_slot_of(word);
 	struct qf_slot *s = qf_slot(slot);
@@ -120,21 +120,18 @@ QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot, u64 now)
 	return qf_is_softened(slot, now) ? QF_DSQ_CPU(qf_slot(slot)->cpu) : slot;
 }
 
-/* Waits in its server's queue, and says so to the server's CPU. */
-QF_INLINE void qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
+/* Waits in its server's queue. Answers the CPU that may decide otherwise now, or -1. */
+QF_INLINE s32 qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
 {
 	u64 now = bpf_ktime_get_ns(), queue = qf_queue_of(p, slot, now);
-	s32 cpu = (s32)qf_slot(slot)->cpu;
-	struct qf_cpu *c = qf_cpu(cpu);
 
 	if (queue >= QF_SLOTS) {
 		qf_fair_insert(p, queue, enq_flags);
 		qf_fair_kick(p, (s32)(queue & 0xffff), enq_flags);
-		return;
+		return -1;
 	}
 	scx_bpf_dsq_insert___v2___kernel(p, queue, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
-	if (c && !(enq_flags & SCX_ENQ_LAST))
-		qf_reconsider(c, cpu, now);
+	return enq_flags & SCX_ENQ_LAST ? -1 : (s32)qf_slot(slot)->cpu;
 }
 
 /* The budget of a soft server is used: all who wait in it go on as best effort of its CPU. */

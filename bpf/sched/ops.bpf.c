@@ -44,18 +44,10 @@ void QF_OP(runnable, struct task_struct *p, u64 enq_flags)
 void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
 {
 	u32 slot = qf_counted_slot(qf_thread(p));
-	struct qf_cpu *c;
-	s32 cpu;
+	s32 cpu = slot ? qf_member_enqueue(p, slot, enq_flags) : qf_fair_enqueue(p, enq_flags);
 
-	if (slot) {
-		qf_member_enqueue(p, slot, enq_flags);
-		return;
-	}
-	qf_fair_enqueue(p, enq_flags);
-	cpu = scx_bpf_task_cpu(p);
-	c = qf_cpu(cpu);
-	if (c && c->since_ns && !qf_turn(cpu)->best_effort && !qf_is(qf_server(c->machine.best_effort), QF_IS_READY))
-		qf_reconsider(c, cpu, bpf_ktime_get_ns());
+	if (cpu >= 0)
+		qf_reconsider(cpu);
 }
 
 void QF_OP(dispatch, s32 cpu, struct task_struct *prev)
