@@ -42,6 +42,14 @@ QF_INLINE __u32 qf_tree_first(const struct qf_tree *tree, __u32 height)
 	return tree->node[qf_tree_root(height)];
 }
 
+/* The leaf of a slot. node[0] is nobody's and stays 0, which the verifier does not know: a climb that begins at a number
+ * known to be in [1024, 2047] goes on in [512, 1023] and so on, ten rounds to be verified one by one; one that may begin
+ * anywhere looks the same after a round as before. It makes verification five times shorter. */
+QF_INLINE __u32 qf_tree_leaf(const struct qf_tree *tree, __u32 slot)
+{
+	return QF_NODE(QF_SLOTS + QF_SLOT(slot) + tree->node[0]);
+}
+
 /* The trees of a machine grow together: what was the root is the left child of the new one, whose right is empty. */
 QF_INLINE void qf_tree_grow(struct qf_tree *tree, __u32 height)
 {
@@ -58,7 +66,7 @@ QF_INLINE void qf_tree_grow(struct qf_tree *tree, __u32 height)
 #define QF_TREE_SET(name, first)                                                                                       \
 	QF_SUBPROGRAM int name(struct qf_tree *tree, __u32 height, __u32 slot, __u32 takes_part)                       \
 	{                                                                                                              \
-		__u32 at = QF_SLOTS + QF_SLOT(slot), root = qf_tree_root(height);                                      \
+		__u32 at = qf_tree_leaf(tree, slot), root = qf_tree_root(height);                                      \
 		__u32 leaf = takes_part ? QF_SLOT(slot) : 0;                                                           \
                                                                                                                        \
 		if (!leaf && !tree->node[QF_NODE(at)])                                                                 \
