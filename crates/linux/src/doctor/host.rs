@@ -1,4 +1,4 @@
-//! What else of the host matters: observation, groups, memory, clocks, energy, and what later mechanisms need.
+//! What else of the host matters: observation, groups, memory, clocks, energy.
 
 use std::fs;
 use std::path::Path;
@@ -21,13 +21,6 @@ pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
         present("cpufreq", "/sys/devices/system/cpu/cpu0/cpufreq", "frequencies can be chosen", "use real hardware"),
         present("powercap", "/sys/class/powercap/intel-rapl:0", "energy is metered", "models stand in for meters"),
         battery(),
-        present(
-            "sched_ext",
-            "/sys/kernel/sched_ext",
-            "schedulers in BPF can be loaded (not used yet)",
-            "CONFIG_SCHED_CLASS_EXT",
-        ),
-        bpf_qdisc(),
     ]);
     findings
 }
@@ -137,18 +130,6 @@ fn present(name: &'static str, path: &str, reason: &str, otherwise: &str) -> Fin
     match Path::new(path).exists() {
         true => Finding::ok(name, reason),
         false => Finding::new(name, State::Missing, format!("{path} is not there")).fix(otherwise),
-    }
-}
-
-/// The kernel functions a qdisc in BPF needs are in the kernel's type information, or not.
-fn bpf_qdisc() -> Finding {
-    let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
-    let needle = b"bpf_qdisc_watchdog_schedule";
-    let starts = types.iter().enumerate().filter(|(_, byte)| **byte == needle[0]);
-    match starts.into_iter().any(|(at, _)| types[at..].starts_with(needle)) {
-        true => Finding::ok("bpf_qdisc", "packet schedulers in BPF can be loaded (not used yet)"),
-        false => Finding::new("bpf_qdisc", State::Missing, "this kernel has no packet schedulers in BPF")
-            .fix("Linux 6.16 or later with CONFIG_NET_SCH_BPF (not needed yet)"),
     }
 }
 

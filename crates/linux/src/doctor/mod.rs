@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `bpf.rs` | what handlers in the kernel need |
 //! | `cpu.rs` | what the mechanism `deadline` and its enforcement need |
-//! | `host.rs` | the rest: rights, observation, groups, clocks, energy, and what later mechanisms would need |
+//! | `host.rs` | the rest: rights, observation, groups, clocks, energy |
+//! | `schedulers.rs` | what the mechanism `ext` and packet schedulers need |
 
 mod bpf;
 mod cpu;
 mod host;
+mod schedulers;
 
 use std::path::Path;
 
@@ -82,6 +84,8 @@ pub struct Facts {
     pub dynamic_getattr: bool,
     /// Whether handlers can be put into the kernel (ECalls).
     pub bpf: bool,
+    /// Whether the mechanism `ext` can be used.
+    pub ext: bool,
 }
 
 /// Everything looked at.
@@ -108,6 +112,7 @@ pub fn examine() -> Report {
     findings.extend(cpu::examine(&mut facts, Path::new(DEBUGFS)));
     findings.extend(host::examine(&mut facts));
     findings.push(bpf::examine(&mut facts));
+    findings.extend(schedulers::examine(&mut facts));
     Report { findings, facts }
 }
 
