@@ -16,6 +16,7 @@ const NAMESPACE: &str = "qfcontest";
 /// The end here.
 pub const INTERFACE: &str = "qfc0";
 const PEER: &str = "qfc1";
+const PEER_ADDRESS: &str = "02:00:00:00:00:02";
 /// Of this end, and of the other.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
@@ -38,8 +39,10 @@ impl Link {
         run(&format!("ip link set {INTERFACE} up"))?;
         run(&format!("ip -n {NAMESPACE} addr add {THERE}/24 dev {PEER}"))?;
         run(&format!("ip -n {NAMESPACE} link set {PEER} up"))?;
-        // Known before the first packet: asking for the address would cost the first frame.
+        // Known before the first packet: a flood must not delay the question for the address.
         run(&format!("ip -n {NAMESPACE} neigh replace {HERE} lladdr {} dev {PEER}", address(INTERFACE)?))?;
+        run(&format!("ip -n {NAMESPACE} link set {PEER} address {PEER_ADDRESS}"))?;
+        run(&format!("ip neigh replace {THERE} lladdr {PEER_ADDRESS} dev {INTERFACE}"))?;
         Ok(link)
     }
 
@@ -63,16 +66,21 @@ impl Link {
         self.rate_bps
     }
 
-    /// Puts it under a packet scheduler; a scheduler that knows streams is told of these.
-    pub fn under(&self, competitor: Competitor, streams: &[StreamSpec]) -> Result<Queue> {
-        let mut queue = Queue { attachment: None, streams: Vec::new() };
-        match competitor {
-            Competitor::Fq => self.shaped("fq")?,
-            Competitor::Htb => queue.reserve(NetMechanism::Htb, self.rate_bps, streams)?,
-            Competitor::Dwcs => queue.reserve(NetMechanism::Dwcs, self.rate_bps, streams)?,
-            _ => self.shaped(&format!("pfifo limit {FIFO_PACKETS}"))?,
-        }
-        Ok(queue)
+    /// Puts it under a packet scheduler.
+    pub fn under(&self, competitor: Competitor) -> Result<Queue> {
+        let attachment = match competitor {
+            Competitor::Htb => Some(self.attach(NetMechanism::Htb)?),
+            Competitor::Dwcs => Some(self.attach(NetMechanism::Dwcs)?),
+            Competitor::Fq => self.shaped("fq").map(|()| None)?,
+            _ => self.shaped(&format!("pfifo limit {FIFO_PACKETS}")).map(|()| None)?,
+        };
+        Ok(Queue { attachment, streams: Vec::new() })
+    }
+
+    fn attach(&self, mechanism: NetMechanism) -> Result<Attachment> {
+        let (mechanism, rate_bps) = (Some(mechanism), Some(self.rate_bps));
+        let request = AttachRequest { mechanism, rate_bps, ..AttachRequest::default() };
+        Ok(Attachment::attach(INTERFACE, &request, &mut Book::open(&std::env::temp_dir()))?)
     }
 
     /// One token bucket for all, and a discipline inside.
@@ -99,11 +107,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    fn reserve(&mut self, mechanism: NetMechanism, rate: u64, streams: &[StreamSpec]) -> Result<()> {
-        let request = AttachRequest { mechanism: Some(mechanism), rate_bps: Some(rate), ..AttachRequest::default() };
-        let mut attachment = Attachment::attach(INTERFACE, &request, &mut Book::open(&std::env::temp_dir()))?;
-        self.streams = streams.iter().map(|stream| Ok(attachment.begin(stream)?)).collect::<Result<_>>()?;
-        self.attachment = Some(attachment);
+    /// Tells it of streams, if it knows streams.
+    pub fn begin(&mut self, streams: &[StreamSpec]) -> Result<()> {
+        if let Some(attachment) = &mut self.attachment {
+            self.streams = streams.iter().map(|stream| Ok(attachment.begin(stream)?)).collect::<Result<_>>()?;
+        }
         Ok(())
     }
 

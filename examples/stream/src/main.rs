@@ -93,9 +93,10 @@ fn sending(options: SendOptions) -> Result<()> {
     let rate = options.rate_mbit.unwrap_or_default() * 1_000_000;
     let interface = options.interface.map(|name| (name, rate));
     let wish = Wish { service: options.service, interface, window: options.window };
+    let mut together = Together::load(&wish)?;
     let start = clock::now() + Nanos::from_millis(100);
     let me = ThreadId(rustix::thread::gettid().as_raw_nonzero().get());
-    let together = Together::reserve(&wish, &shape, start, me, (socket.local_addr()?, options.to))?;
+    together.reserve(&shape, start, me, (socket.local_addr()?, options.to))?;
     let sent = send(&socket, &shape, start, |_| render(options.service))?;
     println!("{sent} of {} frames sent", shape.frames);
     if let Some(counts) = together.cpu_counts()? {

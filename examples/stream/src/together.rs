@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use qfabric_linux::ext::{Ext, ExtConfig, ServerSpec};
+use qfabric_linux::ext::{Ext, ExtConfig, ServerId, ServerSpec};
 use qfabric_linux::net::{Attachment, Book};
 use qfabric_types::api::net::{
     AttachRequest, Flow, NetMechanism, Protocol, Selector, StreamCounters, StreamId, StreamSpec,
@@ -24,33 +24,51 @@ pub struct Wish {
     pub window: Window,
 }
 
-/// The reservations, held. Dropping it gives both back.
+/// Both schedulers with the stream's reservations. Dropping it gives everything back.
 #[derive(Debug)]
 pub struct Together {
-    cpu: Option<(Ext, qfabric_linux::ext::ServerId)>,
-    packets: Option<(Attachment, StreamId)>,
+    wish: Wish,
+    cpu: Option<(Ext, Option<ServerId>)>,
+    packets: Option<(Attachment, Option<StreamId>)>,
 }
 
 impl Together {
-    /// Reserves for `thread`, which sends from `source` to `destination`, from `start` on. What is refused leaves
-    /// nothing behind.
+    /// Puts the schedulers that the wish needs in charge. Takes a moment: the kernel verifies them.
+    pub fn load(wish: &Wish) -> Result<Together> {
+        let cpu = wish.service.map(|_| Ext::load(&ExtConfig::default())).transpose()?;
+        let packets = wish.interface.as_ref().map(|(name, rate)| attach(name, *rate)).transpose()?;
+        Ok(Together {
+            wish: wish.clone(),
+            cpu: cpu.map(|ext| (ext, None)),
+            packets: packets.map(|attachment| (attachment, None)),
+        })
+    }
+
+    /// Reserves for `thread`, which sends from `source` to `destination`, from `start` on: CPU periods and packet
+    /// periods begin together, the latter Θ later.
     pub fn reserve(
-        wish: &Wish,
+        &mut self,
         shape: &Shape,
         start: Instant,
         thread: ThreadId,
         (source, destination): (SocketAddr, SocketAddr),
-    ) -> Result<Together> {
-        let flow = Flow { protocol: Protocol::Udp, source, destination };
-        let cpu = wish.service.map(|service| cpu(wish, shape, service, start, thread)).transpose()?;
-        let interface = wish.interface.as_ref();
-        let packets = interface.map(|(name, rate)| packets(wish, shape, (name, *rate), start, flow)).transpose()?;
-        Ok(Together { cpu, packets })
+    ) -> Result<()> {
+        if let (Some((ext, server)), Some(service)) = (&mut self.cpu, self.wish.service) {
+            let window = self.wish.window;
+            let spec = ServerSpec { window, phase: Some(start), ..ServerSpec::new(shape.period, service) };
+            let created = *server.insert(ext.create(&spec)?);
+            ext.join(created, thread, false)?;
+        }
+        if let Some((attachment, stream)) = &mut self.packets {
+            let flow = Flow { protocol: Protocol::Udp, source, destination };
+            *stream = Some(attachment.begin(&packets(shape, self.wish.window, start, flow))?);
+        }
+        Ok(())
     }
 
     /// What the CPU's scheduler counted of the stream's periods.
     pub fn cpu_counts(&self) -> Result<Option<ServerCounts>> {
-        let Some((ext, server)) = &self.cpu else { return Ok(None) };
+        let Some((ext, Some(server))) = &self.cpu else { return Ok(None) };
         let seen = ext.statistics(*server)?;
         let (served, missed, violations) = (seen.served, seen.missed, seen.violations);
         Ok(Some(ServerCounts { served, missed, violations, ..ServerCounts::default() }))
@@ -58,45 +76,26 @@ impl Together {
 
     /// What the packet scheduler counted of the stream's periods.
     pub fn packet_counts(&self) -> Option<StreamCounters> {
-        self.packets.as_ref().map(|(attachment, stream)| attachment.counters(*stream))
+        let (attachment, stream) = self.packets.as_ref()?;
+        Some(attachment.counters((*stream)?))
     }
 }
 
-fn cpu(
-    wish: &Wish,
-    shape: &Shape,
-    service: Nanos,
-    start: Instant,
-    thread: ThreadId,
-) -> Result<(Ext, qfabric_linux::ext::ServerId)> {
-    let mut ext = Ext::load(&ExtConfig::default())?;
-    let spec = ServerSpec { window: wish.window, phase: Some(start), ..ServerSpec::new(shape.period, service) };
-    let server = ext.create(&spec)?;
-    ext.join(server, thread, false)?;
-    Ok((ext, server))
+fn attach(interface: &str, rate_bps: u64) -> Result<Attachment> {
+    let (mechanism, rate_bps) = (Some(NetMechanism::Dwcs), Some(rate_bps));
+    let request = AttachRequest { mechanism, rate_bps, ..AttachRequest::default() };
+    Ok(Attachment::attach(interface, &request, &mut Book::open(&std::env::temp_dir()))?)
 }
 
-/// The same period and the same start, shifted by Θ.
-fn packets(
-    wish: &Wish,
-    shape: &Shape,
-    link: (&str, u64),
-    start: Instant,
-    flow: Flow,
-) -> Result<(Attachment, StreamId)> {
-    let (interface, rate) = link;
-    let request =
-        AttachRequest { mechanism: Some(NetMechanism::Dwcs), rate_bps: Some(rate), ..AttachRequest::default() };
-    let mut book = Book::open(&std::env::temp_dir());
-    let mut attachment = Attachment::attach(interface, &request, &mut book)?;
+/// The stream's packets: the same period and the same start as its computation, shifted by Θ.
+fn packets(shape: &Shape, window: Window, start: Instant, flow: Flow) -> StreamSpec {
     let (pieces, size) = pieces(shape.bytes);
-    let stream = attachment.begin(&StreamSpec {
+    StreamSpec {
         phase: shape.phase,
-        window: wish.window,
+        window,
         size,
         limit: (2 * u32::from(pieces)).min(StreamSpec::LIMIT),
         start: Some(start),
         ..StreamSpec::new(Selector::Flow(flow), shape.period)
-    })?;
-    Ok((attachment, stream))
+    }
 }

@@ -41,9 +41,10 @@ pub fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work) -> Res
     // What sends stands for an application that has its CPU time: packets alone are measured.
     cast.senders.iter().try_for_each(|sender| elevate(sender.thread(), 40))?;
     cast.others.push(Actor::spawn(&Role::Flood(link.discard()), work)?);
+    let mut queue = link.under(competitor)?;
     let start = clock::now() + RUN_UP;
     let streams: Vec<_> = (0..n as u16).map(|i| spec(&link, i, &shape, start + offset(i, n))).collect();
-    let queue = link.under(competitor, &streams)?;
+    queue.begin(&streams)?;
     let tasks = cast.perform(start)?;
     Ok(row("packets", competitor, format!("{n} streams, a flood"), tasks, queue.counts()))
 }
@@ -60,10 +61,10 @@ pub fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
         cast.others.push(Actor::spawn(&Role::Hog, work)?);
     }
     let unreserved = matches!(competitor, Competitor::Neither | Competitor::CpuOnly);
-    let _queue: Option<Queue> = unreserved.then(|| link.under(Competitor::Fifo, &[])).transpose()?;
+    let _queue: Option<Queue> = unreserved.then(|| link.under(Competitor::Fifo)).transpose()?;
+    let mut together = Together::load(&wish(competitor))?;
     let start = clock::now() + RUN_UP;
-    let thread = cast.senders[0].thread();
-    let together = Together::reserve(&wish(competitor), &shape, start, thread, link.stream(0))?;
+    together.reserve(&shape, start, cast.senders[0].thread(), link.stream(0))?;
     let tasks = cast.perform(start)?;
     let counted = counted(&together)?;
     Ok(row("both", competitor, format!("1 stream, {HOGS} hogs, a flood"), tasks, counted))
