@@ -1,4 +1,6 @@
-//! `qfabric sim control`: the closed loop on a trace of computation times, no kernel.
+//! `qfabric sim …`: without a kernel. Here `control`, the closed loop on a trace of computation times.
+
+mod dwcs;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,8 +13,8 @@ use qfabric_types::{Choice, Nanos, PredictorSpec};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// A longer trace is refused before it is read: a million jobs of 64 characters.
-const MAX_TRACE_BYTES: u64 = 64 << 20;
+/// A longer file is refused before it is read: a million jobs or tasks of 64 characters.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Runs real controllers without a kernel.
 #[derive(clap::Args, Debug)]
@@ -24,6 +26,7 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum What {
     Control(Control),
+    Dwcs(dwcs::Args),
 }
 
 const EXAMPLE: &str = "\
@@ -71,7 +74,13 @@ struct Control {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let What::Control(args) = args.what;
+    match args.what {
+        What::Control(args) => control(&args),
+        What::Dwcs(args) => dwcs::run(&args),
+    }
+}
+
+fn control(args: &Control) -> Outcome {
     let shown = args.trace.display().to_string();
     let text = read(&args.trace)?;
     let refused = |error: control_loop::Refused| Failure::usage(error).context(&shown);
@@ -80,7 +89,7 @@ pub fn run(args: Args) -> Outcome {
     if args.json {
         output::print(&json(&output)?)?;
     } else {
-        output::print(&text_of(&output.summary, output.jobs.len(), &args))?;
+        output::print(&text_of(&output.summary, output.jobs.len(), args))?;
     }
     Ok(Done(0))
 }
@@ -105,9 +114,9 @@ fn read(path: &Path) -> Result<String, Failure> {
     let source: Box<dyn Read> =
         if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(failure)?) };
     let mut text = String::new();
-    let length = source.take(MAX_TRACE_BYTES + 1).read_to_string(&mut text).map_err(failure)?;
-    if length as u64 > MAX_TRACE_BYTES {
-        return Err(Failure::usage(format!("{} is longer than {MAX_TRACE_BYTES} bytes; split it", path.display())));
+    let length = source.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(failure)?;
+    if length as u64 > MAX_FILE_BYTES {
+        return Err(Failure::usage(format!("{} is longer than {MAX_FILE_BYTES} bytes; split it", path.display())));
     }
     Ok(text)
 }

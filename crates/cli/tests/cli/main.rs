@@ -6,3 +6,4 @@ mod harness;
 mod live;
 mod pages;
 mod sim_control;
+mod sim_dwcs;

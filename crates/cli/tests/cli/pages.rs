@@ -2,7 +2,7 @@
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "run",
     "probe",
     "doctor",
@@ -11,6 +11,7 @@ const COMMANDS: [&str; 18] = [
     "daemon",
     "restore",
     "sim control",
+    "sim dwcs",
     "demo",
     "services",
     "ecode check",

@@ -19,9 +19,9 @@
 use qfabric_types::Share;
 
 use super::events::{Events, Rule};
-use super::order::{MAX_TASKS, Network, Order, Policy, rank_of, time_of, timed};
+use super::order::{MAX_TASKS, Network, Order, Policy, rank_of, timed};
 use super::task::{Slot, Statistics, Task, TaskIndex, Wake};
-use super::tournament::{ABSENT, Tournament};
+use super::tournament::{ABSENT, Key, Tournament};
 use super::utilization::{Rest, Utilization};
 use super::window::{Progress, Span};
 
@@ -161,7 +161,7 @@ impl Machine {
 
     /// How long `decision` holds when nothing happens from outside.
     pub fn horizon(&self, decision: &Decision) -> u64 {
-        let until_release = time_of(self.waiting.first()).saturating_sub(decision.at);
+        let until_release = self.waiting.first().time.saturating_sub(decision.at);
         let mut left = until_release;
         if let Choice::Regular(task) = decision.run {
             let slot = &self.slots[self.rank(task)];
@@ -283,11 +283,12 @@ impl Machine {
         self.server.is_some() && rank + 1 == self.slots.len()
     }
 
-    /// Releases and turnovers up to `now`.
-    fn bring_to(&mut self, now: u64) {
+    /// Releases and turnovers up to `now`, as every decision begins; by itself at the end, so that periods which end
+    /// there count.
+    pub fn bring_to(&mut self, now: u64) {
         debug_assert!(now >= self.now, "time runs backwards: {now} after {}", self.now);
         self.now = now;
-        while time_of(self.waiting.first()) <= now {
+        while self.waiting.first().time <= now {
             self.place(rank_of(self.waiting.first()));
         }
         while let Some(rank) = self.overdue(now) {
@@ -300,7 +301,7 @@ impl Machine {
     /// A released task whose deadline has come.
     fn overdue(&self, now: u64) -> Option<usize> {
         let first = self.due.as_ref().unwrap_or(&self.released).first();
-        (time_of(first) <= now).then(|| rank_of(first))
+        (first.time <= now).then(|| rank_of(first))
     }
 
     fn pick(&self) -> Choice {
@@ -309,10 +310,8 @@ impl Machine {
             let rank = rank_of(first);
             return if self.is_server(rank) { Choice::TaskServer } else { Choice::Regular(self.index(rank)) };
         }
-        match self.surplus.as_ref().map_or(ABSENT, Tournament::first) {
-            ABSENT => Choice::BestEffort,
-            key => Choice::Extra(self.index(rank_of(key))),
-        }
+        let extra = self.surplus.as_ref().map(Tournament::first).filter(|&key| key != ABSENT);
+        extra.map_or(Choice::BestEffort, |key| Choice::Extra(self.index(rank_of(key))))
     }
 
     fn index(&self, rank: usize) -> TaskIndex {
@@ -344,13 +343,13 @@ impl Machine {
         let slot = &self.slots[rank];
         let released = slot.ready && slot.released(self.now);
         let waits = slot.ready && !released;
-        let when = |condition: bool, key: u128| if condition { key } else { ABSENT };
+        let when = |condition: bool, key: Key| if condition { key } else { ABSENT };
         let key = self.order.key(slot);
         self.released.set(rank, when(released, key));
         self.waiting.set(rank, when(waits, timed(slot.release(), slot)));
-        if let Some(surplus) = &mut self.surplus {
+        if let Some(surplus) = self.surplus.as_mut().filter(|_| slot.task.work_conserving) {
             let arrived = slot.release() > slot.task.arrival;
-            surplus.set(rank, when(waits && arrived && slot.task.work_conserving, key));
+            surplus.set(rank, when(waits && arrived, key));
         }
         if let Some(due) = &mut self.due {
             due.set(rank, when(released, timed(slot.deadline, slot)));

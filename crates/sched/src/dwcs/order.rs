@@ -4,6 +4,7 @@
 //! among equals in 22. Comparing two tasks is comparing two numbers: no division and no branch where it is frequent.
 
 use super::task::Slot;
+use super::tournament::Key;
 use super::window::URGENCY_BITS;
 
 /// Bits of the rank: four million tasks.
@@ -45,13 +46,13 @@ pub(super) struct Order {
 impl Order {
     /// Place of `slot` among those that may run.
     #[inline]
-    pub fn key(self, slot: &Slot) -> u128 {
+    pub fn key(self, slot: &Slot) -> Key {
         let (first, second) = match self.policy {
             Policy::Dwcs => (slot.deadline, (self.network_key(slot) << URGENCY_BITS) | slot.progress.urgency()),
             Policy::Edf => (slot.deadline, 0),
             Policy::Rm => (slot.task.period, 0),
         };
-        compose(first, (second << RANK_BITS) | u64::from(slot.rank))
+        Key { time: first, rest: (second << RANK_BITS) | u64::from(slot.rank) }
     }
 
     fn network_key(self, slot: &Slot) -> u64 {
@@ -65,22 +66,12 @@ impl Order {
 
 /// Place of `slot` among those that something happens to at `time`.
 #[inline]
-pub(super) fn timed(time: u64, slot: &Slot) -> u128 {
-    compose(time, slot.rank.into())
-}
-
-fn compose(time: u64, rest: u64) -> u128 {
-    u128::from(time) << 64 | u128::from(rest)
-}
-
-/// The time in a key; the end of time for an absent one.
-#[inline]
-pub(super) fn time_of(key: u128) -> u64 {
-    (key >> 64) as u64
+pub(super) fn timed(time: u64, slot: &Slot) -> Key {
+    Key { time, rest: slot.rank.into() }
 }
 
 /// Whose key it is.
 #[inline]
-pub(super) fn rank_of(key: u128) -> usize {
-    key as usize & MAX_TASKS
+pub(super) fn rank_of(key: Key) -> usize {
+    key.rest as usize & MAX_TASKS
 }

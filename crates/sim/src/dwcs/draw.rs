@@ -29,12 +29,17 @@ pub(super) fn runs(timeline: &[Tick]) -> impl Iterator<Item = (Tick, u64, u64)> 
 /// A picture of the first [`MAX_DRAWN`] ticks, in scalable vector graphics; `free` names what runs beside the tasks.
 pub fn svg(set: &TaskSet, events: &[RaisedEvent], output: &Output, free: &str) -> String {
     let ticks = (output.timeline.len() as u64).min(MAX_DRAWN);
-    Drawing { set, output, ticks, step: (1_300 / ticks.max(1)).clamp(1, 40), text: String::new() }.whole(events, free)
+    let mut rows = vec![0; set.len()];
+    set.in_file().iter().enumerate().for_each(|(place, &task)| rows[task] = place as u64);
+    let step = (1_300 / ticks.max(1)).clamp(1, 40);
+    Drawing { set, output, rows, ticks, step, text: String::new() }.whole(events, free)
 }
 
 struct Drawing<'a> {
     set: &'a TaskSet,
     output: &'a Output,
+    /// Row by task: its place in the file.
+    rows: Vec<u64>,
     ticks: u64,
     /// Pixels per tick.
     step: u64,
@@ -72,9 +77,8 @@ impl Drawing<'_> {
         TOP + row * ROW + (ROW - BOX)
     }
 
-    /// Row of a task: its place in the file.
     fn row(&self, task: u32) -> u64 {
-        self.set.in_file().iter().position(|&number| number == task as usize).unwrap_or(0) as u64
+        self.rows[task as usize]
     }
 
     fn axis(&mut self, rows: u64) {

@@ -11,8 +11,10 @@ use serde_json::Number;
 pub const PARTS: u64 = 1_000_000;
 /// Moments of events end here: a million million ticks.
 const MAX_MOMENT: f64 = 1e12;
-/// Entries that one file may have.
-pub const MAX_ENTRIES: usize = 1_000_000;
+/// Tasks that one file may have.
+pub const MAX_TASKS: usize = 10_000;
+/// Events that one file may have.
+pub const MAX_EVENTS: usize = 1_000_000;
 /// Bytes of an id: it comes back in every tick.
 const MAX_ID: usize = 64;
 /// Names that the timeline uses itself.
@@ -28,8 +30,8 @@ pub enum Refused {
     #[error("there are no tasks; give at least one")]
     NoTasks,
     /// Too much to run.
-    #[error("{0} entries are more than {MAX_ENTRIES}; split the file")]
-    TooMany(usize),
+    #[error("{0} entries are more than {1}; split the file")]
+    TooMany(usize, usize),
     /// The timeline could not name it.
     #[error(
         "task {place}: {id:?} is no id: the timeline says BE and idle itself; choose another of 1 to {MAX_ID} bytes"
@@ -172,7 +174,7 @@ pub fn tasks(text: &str) -> Result<TaskSet, Refused> {
     let entries: Vec<TaskEntry> = serde_json::from_str(text).map_err(|error| Refused::Json(error, TASK_SHAPE))?;
     match entries.len() {
         0 => return Err(Refused::NoTasks),
-        many if many > MAX_ENTRIES => return Err(Refused::TooMany(many)),
+        many if many > MAX_TASKS => return Err(Refused::TooMany(many, MAX_TASKS)),
         _ => check_ids(&entries)?,
     }
     let mut order: Vec<usize> = (0..entries.len()).collect();
@@ -214,8 +216,8 @@ fn task(entry: &TaskEntry) -> Result<Task, Refused> {
 /// [`Refused`].
 pub fn events(text: &str, set: &TaskSet) -> Result<Vec<RaisedEvent>, Refused> {
     let entries: Vec<EventEntry> = serde_json::from_str(text).map_err(|error| Refused::Json(error, EVENT_SHAPE))?;
-    if entries.len() > MAX_ENTRIES {
-        return Err(Refused::TooMany(entries.len()));
+    if entries.len() > MAX_EVENTS {
+        return Err(Refused::TooMany(entries.len(), MAX_EVENTS));
     }
     (1..).zip(&entries).map(|(place, entry)| event(place, entry, set)).collect()
 }

@@ -15,7 +15,7 @@ pub use qfabric_sched::dwcs::{
 };
 
 pub use draw::{MAX_DRAWN, svg};
-pub use files::{MAX_ENTRIES, PARTS, RaisedEvent, Refused, TaskSet, events, tasks};
+pub use files::{MAX_EVENTS, MAX_TASKS, PARTS, RaisedEvent, Refused, TaskSet, events, tasks};
 pub use perfetto::perfetto;
 
 /// Ticks that one run may have.
@@ -107,15 +107,15 @@ pub fn run(set: &TaskSet, events: &[RaisedEvent], options: &Options) -> Output {
     for tick in 0..options.ticks {
         feed.raise(&mut machine, tick);
         let decision = machine.decide(tick);
-        if tick < MAX_DRAWN {
-            note_misses(&machine, &mut seen, &mut output.misses);
-        }
+        note_misses(&machine, &mut seen, &mut output.misses);
         if let Some((rule, number)) = decision.event {
             output.events[feed.raised[number as usize]] = Some(Dispatch { tick, rule });
         }
         output.timeline.push(tick_of(decision.run));
         machine.account(&decision, 1);
     }
+    machine.bring_to(options.ticks);
+    note_misses(&machine, &mut seen, &mut output.misses);
     output.tasks = (0..set.len()).map(|task| machine.statistics(TaskIndex(task))).collect();
     output.expired = machine.expired();
     output
@@ -130,6 +130,9 @@ fn tick_of(choice: Choice) -> Tick {
 }
 
 fn note_misses(machine: &Machine, seen: &mut [Statistics], misses: &mut Vec<Miss>) {
+    if machine.now() > MAX_DRAWN {
+        return;
+    }
     for (task, seen) in seen.iter_mut().enumerate() {
         let statistics = machine.statistics(TaskIndex(task));
         if statistics.missed > seen.missed {
