@@ -53,6 +53,14 @@ struct qf_create {
 };
 QF_ASSERT_SIZE(qf_create, 64);
 
+/* A server's controller, or none. */
+struct qf_steer {
+	__u32 slot;
+	__u32 zero;
+	struct qf_control_config config;
+};
+QF_ASSERT_SIZE(qf_steer, 56);
+
 /* A thread is put into a server, or out of the one it is in (slot 0). */
 struct qf_join {
 	__s32 tid;

@@ -110,6 +110,24 @@ int qf_command_destroy(struct qf_command *ctx)
 }
 
 SEC("syscall")
+int qf_command_control(struct qf_steer *ctx)
+{
+	struct qf_steer ask = *ctx;
+	struct qf_cpu *c;
+	int error;
+
+	if (!qf_in_use(ask.slot))
+		return -ENOENT;
+	c = qf_cpu((s32)qf_slot(ask.slot)->cpu);
+	if (!c || ask.zero)
+		return -EINVAL;
+	bpf_spin_lock(&c->lock);
+	error = qf_control_set(ask.slot, &ask.config);
+	bpf_spin_unlock(&c->lock);
+	return error;
+}
+
+SEC("syscall")
 int qf_command_raise(struct qf_command *ctx)
 {
 	u32 slot = ctx->slot;

@@ -5,6 +5,7 @@
 //! | `server.rs` | what is asked of a server, what it did |
 //! | `error.rs` | what can go wrong, and the way out |
 //! | `support.rs` | whether this kernel has what it takes |
+//! | `control.rs` | budgets chosen in the kernel |
 //! | `kernel.rs` | the kernel's side: loaded, its commands, its memory |
 //! | `refusal.rs` | what cannot be, in sentences |
 //! | `scheduler.rs` | [`Ext`]: loading, servers, threads, events, statistics |
@@ -15,6 +16,7 @@
 //! least the part that [`ExtConfig`] guarantees them, under a fair policy. What a command changes is in force when
 //! it returns. When the owner ends, in whatever way, all threads are back under the kernel's default scheduler.
 
+mod control;
 mod error;
 mod kernel;
 mod mechanism;

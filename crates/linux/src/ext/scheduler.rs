@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use qfabric_types::{Instant, Nanos, Share, ThreadId, Window};
 
+use super::control;
 use super::kernel::Kernel;
 use super::{Change, CpuStatistics, ExtError, Mode, ServerId, ServerSpec, ServerStatistics, refusal, support};
 use crate::abi::*;
@@ -85,20 +86,27 @@ impl Ext {
         let slot = self.free_slot()?;
         let mut ask =
             qf_create { slot, cpu, flags: flags(spec.wake_events), config: config(spec), ..Default::default() };
+        let control = control::config(spec.control.as_ref())?;
+        control::fits(&control, spec.period)?;
         self.kernel.create.call(&mut ask).map_err(|e| refusal::of("create a server", &e))?;
         self.servers.insert(slot, ask);
+        if control.on == 1 {
+            self.control(slot, control)?;
+        }
         Ok(ServerId(slot))
     }
 
     /// Changes a server at once, also for the job that is running.
     pub fn change(&mut self, id: ServerId, change: &Change) -> Result<(), ExtError> {
         self.check_alive()?;
-        let mut ask = changed(self.known(id)?, change);
+        let mut ask = changed(&self.as_it_is(id)?, change);
         refusal::check_config(&ask.config)?;
         self.check_room(id, &ask)?;
+        let control = change.control.map(|control| control::config(control.as_ref())).transpose()?;
+        control.iter().try_for_each(|control| control::fits(control, Nanos::new(ask.config.period_ns)))?;
         self.kernel.change.call(&mut ask).map_err(|e| refusal::of("change a server", &e))?;
         self.servers.insert(id.0, ask);
-        Ok(())
+        control.map_or(Ok(()), |control| self.control(id.0, control))
     }
 
     /// Removes a server; its threads go on as best effort.
@@ -190,6 +198,18 @@ impl Ext {
 
     fn known(&self, id: ServerId) -> Result<&qf_create, ExtError> {
         self.servers.get(&id.0).ok_or(ExtError::NoServer { id })
+    }
+
+    /// As it was asked for, with the budget that its controller has chosen meanwhile.
+    fn as_it_is(&self, id: ServerId) -> Result<qf_create, ExtError> {
+        let mut ask = *self.known(id)?;
+        ask.config.service_ns = self.kernel.server(id.0).config.service_ns;
+        Ok(ask)
+    }
+
+    fn control(&self, slot: u32, config: qf_control_config) -> Result<(), ExtError> {
+        let mut ask = qf_steer { slot, zero: 0, config };
+        self.kernel.control.call(&mut ask).map_err(|e| refusal::of("give a server its controller", &e)).map(drop)
     }
 
     fn free_slot(&self) -> Result<u32, ExtError> {

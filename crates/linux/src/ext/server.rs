@@ -79,6 +79,8 @@ pub struct Change {
     pub wake_events: Option<bool>,
     /// Table 5's probability.
     pub network_probability: Option<u8>,
+    /// Gives it a controller in the kernel, or takes it away. The controller starts anew.
+    pub control: Option<Option<KernelControl>>,
 }
 
 impl Change {
