@@ -39,7 +39,7 @@ struct qf_net_flow {
 struct qf_net_stream_config {
 	__u64 change;
 	__u64 flags;
-	__u64 start;  /* a: when its first period began; 0: with its first packet */
+	__u64 start;  /* a: when its first period began, of a grid; 0: each begins with a packet */
 	__u64 period; /* T */
 	__u64 phase;  /* Θ */
 	__u64 size;   /* C: bytes of one period */

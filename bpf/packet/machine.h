@@ -178,13 +178,18 @@ QF_INLINE u32 take(u32 i)
 	return place;
 }
 
-/* The end of the packet period of what arrives now. */
+/*
+ * The end of the packet period of what arrives now. Arrival periods of a stream with a start are a grid; of one
+ * without, each begins with the first packet after the last is over, so that every frame has all of T.
+ */
 QF_INLINE u64 tag_of(struct stream *s, u64 now)
 {
-	if (!s->arrival_end)
-		s->arrival_end = now + s->period;
-	else if (now >= s->arrival_end)
-		s->arrival_end += s->period * (1 + (now - s->arrival_end) / s->period);
+	if (now >= s->arrival_end) {
+		if (s->start)
+			s->arrival_end += s->period * (1 + (now - s->arrival_end) / s->period);
+		else
+			s->arrival_end = now + s->period;
+	}
 	return s->arrival_end + s->phase;
 }
 

@@ -19,6 +19,7 @@ mod ecalls;
 mod embedded;
 mod logging;
 mod metrics;
+mod net;
 mod notify;
 mod openapi;
 mod problem;

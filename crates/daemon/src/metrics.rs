@@ -4,6 +4,7 @@
 //! counters, so that the hot path counts in plain words and never meets a lock.
 
 mod ecalls;
+mod net;
 
 use std::fmt;
 
@@ -15,6 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use qfabric_types::ServerCounts;
 use qfabric_types::api::{Application, HostStatus};
+use qfabric_types::api::net::InterfaceInfo;
 
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
@@ -113,16 +115,16 @@ fn reserved(application: &Application) -> usize {
 }
 
 /// The report in the text format that Prometheus reads.
-pub(crate) fn text(report: Report, ecalls: EcallsReport) -> String {
+pub(crate) fn text(report: Report, ecalls: EcallsReport, interfaces: Vec<InterfaceInfo>) -> String {
     let mut registry = Registry::with_prefix("qfabric");
-    registry.register_collector(Box::new(Shown(report, ecalls)));
+    registry.register_collector(Box::new(Shown(report, ecalls, interfaces)));
     let mut out = String::with_capacity(16 << 10);
     text::encode(&mut out, &registry).expect("writing into a string does not fail");
     out
 }
 
 #[derive(Debug)]
-struct Shown(Report, EcallsReport);
+struct Shown(Report, EcallsReport, Vec<InterfaceInfo>);
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -146,7 +148,8 @@ impl Collector for Shown {
             let rows = rings.iter().copied().filter_map(named).map(|(labels, ring)| (labels, (metric.value)(&ring)));
             family(&mut encoder, metric.name, metric.help, rows)?;
         }
-        ecalls::encode(&mut encoder, &self.1)
+        ecalls::encode(&mut encoder, &self.1)?;
+        net::encode(&mut encoder, &self.2)
     }
 }
 
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_scrape_names_applications_rings_and_what_was_lost() {
-        let text = text(report(), EcallsReport { raised: 9, ..Default::default() });
+        let text = text(report(), EcallsReport { raised: 9, ..Default::default() }, Vec::new());
         for line in [
             "qfabric_ecalls_raised_total 9",
             "qfabric_capacity_cpus 1.8",
@@ -260,7 +263,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_described_once() {
-        let text = text(report(), EcallsReport::default());
+        let text = text(report(), EcallsReport::default(), Vec::new());
         let mut described: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let all = described.len();
         described.sort();

@@ -3,6 +3,7 @@
 use utoipa::OpenApi;
 
 use crate::api::{ecalls, routes};
+use crate::net::routes as net;
 
 /// The description, as JSON.
 pub(crate) fn document() -> String {
@@ -39,6 +40,13 @@ pub(crate) fn document() -> String {
         ecalls::subscription,
         ecalls::set_attributes,
         ecalls::unsubscribe,
+        net::interfaces,
+        net::show,
+        net::attach,
+        net::detach,
+        net::begin,
+        net::change,
+        net::end,
         routes::describe
     )
 )]

@@ -8,7 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 36] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 41] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -45,6 +45,11 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 36] = [
     ("code", StatusCode::UNPROCESSABLE_ENTITY, "the E-code does not compile"),
     ("no_answer", StatusCode::CONFLICT, "the service's owner did not answer"),
     ("full", StatusCode::TOO_MANY_REQUESTS, "more threads are under reservation than are kept track of"),
+    ("net_not_found", StatusCode::NOT_FOUND, "no such interface or stream under packet scheduling"),
+    ("net_not_permitted", StatusCode::FORBIDDEN, "the user, or this process, may not change interfaces"),
+    ("net_invalid", StatusCode::UNPROCESSABLE_ENTITY, "a stream or an interface cannot be meant so"),
+    ("net_refused", StatusCode::CONFLICT, "the interface or the stream stands against it"),
+    ("over_link", StatusCode::CONFLICT, "the link does not carry the streams"),
 ];
 
 /// The HTTP status of a refusal. One that is not listed comes from a room that refuses on its own account

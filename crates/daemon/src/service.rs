@@ -16,6 +16,7 @@ use crate::api::{self, Sockets};
 use crate::config::Config;
 use crate::control::{self, Command, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
+use crate::net::Net;
 use crate::startup::{self, DaemonError, Place};
 
 /// Everything made ready, nothing served yet.
@@ -23,6 +24,7 @@ pub(crate) struct Service {
     control: Control,
     sockets: Sockets,
     ecalls: Arc<Ecalls>,
+    net: Arc<Net>,
     places: usize,
     timeout: Duration,
     /// Held to the end: the next service on this folder starts after everything was put back.
@@ -35,6 +37,7 @@ impl Service {
         let Place { directory, lock, journal } = startup::prepare(config)?;
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
         let ecalls = Ecalls::new(config.ecalls.clone(), &directory).map_err(failed)?;
+        let net = Net::new(&directory, &ecalls).map_err(failed)?;
         let control = control::start(config, journal, ecalls.misses())?;
         ecalls.favour_through(control.requests.clone());
         let ready = &control.ready;
@@ -42,7 +45,7 @@ impl Service {
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
         let timeout = Duration::from_nanos(config.api.timeout.get());
         let sockets = api::bind(config, &directory)?;
-        Ok(Service { control, sockets, ecalls, places: config.api.max_connections, timeout, _lock: lock })
+        Ok(Service { control, sockets, ecalls, net, places: config.api.max_connections, timeout, _lock: lock })
     }
 
     /// Where callers find it.
@@ -54,13 +57,13 @@ impl Service {
     pub fn serve(self, stop: impl Future<Output = ()>, ready: impl FnOnce()) -> Result<(), DaemonError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
-        let Service { control, mut sockets, ecalls, places, timeout, _lock } = self;
+        let Service { control, mut sockets, ecalls, net, places, timeout, _lock } = self;
         let Control { requests, notes, ended, thread, .. } = control;
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every way out: then nothing of ours is in the kernel any more.
         let dispatcher = Dispatcher::start(ecalls.clone(), packets);
         let _dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
-        let router = api::router(requests.clone(), ecalls, timeout);
+        let router = api::router(requests.clone(), ecalls, net, timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let outcome = runtime.block_on(async {

@@ -56,6 +56,9 @@ pub enum DaemonError {
     /// The mechanism asked for cannot be had here; the text says why, and what to use instead.
     #[error("{0}")]
     Mechanism(String),
+    /// The record of interfaces cannot be used.
+    #[error(transparent)]
+    Net(#[from] qfabric_linux::net::NetError),
     /// The control thread or the API's runtime cannot start, or ended by itself.
     #[error("{0}")]
     Engine(String),
@@ -127,7 +130,11 @@ fn restore(directory: &Path) -> Result<(), DaemonError> {
     if threads + settings > 0 {
         tracing::warn!(threads, settings, "a former service was killed here: what it had changed is put back");
     }
-    for failure in &restored.failed {
+    let networks = qfabric_linux::net::restore(directory)?;
+    if networks.interfaces > 0 {
+        tracing::warn!(networks.interfaces, "a former service was killed here: interfaces queue as before");
+    }
+    for failure in restored.failed.iter().chain(&networks.failed) {
         tracing::error!("not put back: {failure}");
     }
     Ok(())

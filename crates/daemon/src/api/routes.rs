@@ -19,6 +19,7 @@ use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
+use crate::net::{self, Net};
 use crate::{metrics, openapi, problem};
 
 /// Longest body read: a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints fits.
@@ -28,6 +29,7 @@ const BODY_LIMIT: usize = 256 << 10;
 pub(crate) struct Context {
     requests: Requests,
     pub(super) ecalls: Arc<Ecalls>,
+    net: Arc<Net>,
     pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
@@ -47,11 +49,12 @@ impl IntoResponse for Refused {
     }
 }
 
-pub(super) type Answer<T> = Result<T, Refused>;
+pub(crate) type Answer<T> = Result<T, Refused>;
 
 /// The whole API.
-pub(crate) fn router(requests: Requests, ecalls: Arc<Ecalls>, timeout: Duration) -> Router {
-    let context = Context { requests, ecalls, timeout, openapi: openapi::document().into() };
+pub(crate) fn router(requests: Requests, ecalls: Arc<Ecalls>, net: Arc<Net>, timeout: Duration) -> Router {
+    let networks = net::routes::routes(net.clone());
+    let context = Context { requests, ecalls, net, timeout, openapi: openapi::document().into() };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -60,6 +63,7 @@ pub(crate) fn router(requests: Requests, ecalls: Arc<Ecalls>, timeout: Duration)
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
+        .merge(networks)
         .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Refused(problem::no_such_method(method.as_str(), uri.path()))
@@ -166,8 +170,8 @@ pub(crate) async fn leave(
 ))]
 pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
-    let ecalls = context.ecalls.report();
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(*report, ecalls)).into_response())
+    let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(*report, ecalls, interfaces)).into_response())
 }
 
 /// This description
@@ -176,7 +180,7 @@ pub(crate) async fn describe(State(context): State<Context>) -> Response {
     ([(CONTENT_TYPE, "application/json")], context.openapi.to_string()).into_response()
 }
 
-pub(super) async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
+pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
     let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| problem::too_large(BODY_LIMIT))?;
     let what = |error: serde_json::Error| problem::invalid(format!("the body is not understood: {error}"));
     Ok(serde_json::from_slice(&bytes).map_err(what)?)

@@ -299,7 +299,7 @@ impl Attachment {
 
     fn stream_info(&self, id: StreamId, spec: &StreamSpec) -> StreamInfo {
         let utilization = spec.utilization(self.link.rate_bps);
-        StreamInfo { id, spec: spec.clone(), utilization, counters: self.counters(id) }
+        StreamInfo { id, spec: spec.clone(), utilization, follows: None, counters: self.counters(id) }
     }
 
     /// Puts back what was there before.

@@ -19,6 +19,7 @@ pub use selector::{Flow, InvalidSelector, Protocol, Selector};
 
 use serde::{Deserialize, Serialize};
 
+use super::ecalls::SubscriptionId;
 use crate::{Instant, Nanos, Share, Window};
 
 /// The number of a stream on its interface.
@@ -120,6 +121,10 @@ pub struct StreamChange {
     /// When its first period began.
     #[serde(default)]
     pub start: Option<Instant>,
+    /// The subscription whose attributes the stream follows from now on: what handlers in E-code, or anybody else, set
+    /// of `period_ns`, `phase_ns`, `window_x`, `window_y` and `size_bytes` becomes the stream's own. 0: none any more.
+    #[serde(default)]
+    pub follow: Option<SubscriptionId>,
 }
 
 /// A stream as it stands.
@@ -132,6 +137,9 @@ pub struct StreamInfo {
     pub spec: StreamSpec,
     /// (1 − x/y)·C/T over the link's rate.
     pub utilization: f64,
+    /// The subscription whose attributes it follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<SubscriptionId>,
     /// What became of its packets.
     pub counters: StreamCounters,
 }
@@ -254,6 +262,24 @@ impl StreamSpec {
         }
     }
 
+    /// The period, phase, window and size that a subscription's attributes say; what they do not say, or what cannot be
+    /// meant, stays.
+    pub fn following(&self, attributes: &[(String, i64)]) -> StreamSpec {
+        let value = |name: &str| {
+            let found = attributes.iter().find(|(found, _)| found == name);
+            found.and_then(|(_, value)| u64::try_from(*value).ok()).filter(|value| *value > 0 || name != "period_ns")
+        };
+        let (x, y) = (u64::from(self.window.x()), u64::from(self.window.y()));
+        let window = Window::new(value("window_x").unwrap_or(x), value("window_y").filter(|y| *y > 0).unwrap_or(y));
+        self.changed(&StreamChange {
+            period: value("period_ns").map(Nanos::new),
+            phase: value("phase_ns").map(Nanos::new),
+            window: window.ok(),
+            size: value("size_bytes").and_then(|size| u32::try_from(size).ok()).filter(|size| *size > 0),
+            ..StreamChange::default()
+        })
+    }
+
     /// The same with what `change` names.
     pub fn changed(&self, change: &StreamChange) -> StreamSpec {
         StreamSpec {
@@ -301,6 +327,17 @@ mod tests {
         assert_eq!(stream.service(1_000_000), Nanos::from_millis(10));
         stream.window = Window::new(1, 4).unwrap();
         assert!((stream.utilization(10_000_000) - 0.075).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stream_follows_the_attributes_that_can_be_meant() {
+        let stream = StreamSpec::new(Selector::Mark(7), Nanos::from_millis(40));
+        let says = |name: &str, value| (name.to_owned(), value);
+        let all = [says("period_ns", 20_000_000), says("window_x", 1), says("window_y", 4), says("other", 9)];
+        let followed = stream.following(&all);
+        assert_eq!((followed.period, followed.window), (Nanos::from_millis(20), Window::new(1, 4).unwrap()));
+        let nonsense = [says("period_ns", 0), says("window_x", 9), says("size_bytes", -1), says("window_y", 0)];
+        assert_eq!(stream.following(&nonsense), stream);
     }
 
     #[test]

@@ -1,0 +1,80 @@
+//! Whether a link carries a set of streams: DWCS's admission with time on the link as service.
+//!
+//! A packet that is being sent is not interrupted, so a stream may find the link taken by one of the largest packets,
+//! and by one more that best effort was owed: that time, in the shortest period, is nobody's.
+
+use qfabric_linux::net::{Attachment, blocking};
+use qfabric_sched::dwcs::{self, Task};
+use qfabric_types::Share;
+use qfabric_types::api::Problem;
+use qfabric_types::api::net::{StreamId, StreamSpec};
+
+use super::problems;
+
+/// Whether `spec`, in place of the stream `instead_of` or beside all others, is carried.
+pub(super) fn check(attachment: &Attachment, instead_of: Option<StreamId>, spec: &StreamSpec) -> Result<(), Problem> {
+    let others = attachment.streams().filter(|(id, _)| Some(*id) != instead_of).map(|(_, spec)| spec);
+    let all: Vec<&StreamSpec> = others.chain([spec]).collect();
+    admit(&all, attachment.rate_bps(), attachment.best_effort())
+}
+
+fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Result<(), Problem> {
+    let capacity = capacity(streams, rate_bps, best_effort);
+    let task = |spec: &&StreamSpec| Task::new(spec.period.get(), spec.service(rate_bps).get(), spec.window);
+    let tasks = streams.iter().map(task).collect::<Result<Vec<_>, _>>().map_err(|bad| {
+        problems::over_link(format!("a stream needs more than the whole link of {rate_bps} bit/s: {bad}"))
+    })?;
+    match dwcs::admit(&tasks, capacity) {
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(problems::over_link(format!(
+            "{}; the link carries {rate_bps} bit/s, of which best effort is sure of {best_effort}",
+            refusal.text(|task| streams[task.0].selector.to_string())
+        ))),
+    }
+}
+
+/// What is left for streams of a whole link.
+fn capacity(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Share {
+    let shortest = streams.iter().map(|spec| spec.period).min().unwrap_or_default();
+    let blocked = Share::of_budget(blocking(rate_bps).saturating_mul(2), shortest);
+    Share::ONE.saturating_sub(best_effort).saturating_sub(blocked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::api::net::Selector;
+    use qfabric_types::{Nanos, Window};
+
+    const MEGABIT: u64 = 1_000_000;
+
+    fn stream(mark: u32, period_ms: u64, bytes: u32) -> StreamSpec {
+        let mut spec = StreamSpec::new(Selector::Mark(mark), Nanos::from_millis(period_ms));
+        spec.size = bytes;
+        spec
+    }
+
+    #[test]
+    fn streams_are_admitted_up_to_what_best_effort_and_the_largest_packets_leave() {
+        let (one, share) = (stream(1, 40, 40_000), Share::from_ppm(50_000));
+        // 40,000 bytes each 40 ms are 8 Mbit/s; two packets of 1,514 bytes at 10 Mbit/s are 2.4 ms of 40.
+        assert!(admit(&[&one], 10 * MEGABIT, share).is_ok());
+        let refusal = admit(&[&one, &stream(2, 40, 5_000)], 10 * MEGABIT, share).unwrap_err();
+        assert_eq!(refusal.code, "over_link");
+        assert!(refusal.message.contains("0.9000") && refusal.message.contains("10000000 bit/s"), "{refusal:?}");
+    }
+
+    #[test]
+    fn what_may_be_lost_makes_room_where_all_streams_are_alike() {
+        let mut lossy = stream(1, 40, 10_000);
+        lossy.window = Window::new(1, 2).unwrap();
+        let refusal = admit(&[&stream(2, 40, 45_000), &lossy], 10 * MEGABIT, Share::ZERO).unwrap_err();
+        assert!(refusal.message.contains("U = "), "{refusal:?}");
+    }
+
+    #[test]
+    fn a_stream_beyond_the_link_is_refused_by_its_numbers() {
+        let refusal = admit(&[&stream(1, 1, 15_000)], MEGABIT, Share::ZERO).unwrap_err();
+        assert!(refusal.message.contains("1000000 bit/s"), "{refusal:?}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Streams that follow attributes: a handler in E-code, in the kernel or in the daemon, sets attributes of its
+//! subscription, and the stream becomes what they say. Looked at every few milliseconds while anything is followed:
+//! attributes are words in shared memory, which change without telling anybody.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use qfabric_types::Owner;
+use qfabric_types::api::ecalls::SubscriptionId;
+use qfabric_types::api::net::{StreamId, StreamSpec};
+
+use super::{Net, State};
+use crate::auth::Peer;
+use crate::ecalls::Ecalls;
+
+/// How long a change of attributes may take to reach its stream.
+const EVERY: Duration = Duration::from_millis(5);
+/// While nothing is followed.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// What was refused is not asked for again until it differs.
+type Refused = BTreeMap<(String, StreamId), StreamSpec>;
+
+pub(super) fn start(net: &Arc<Net>, ecalls: &Arc<Ecalls>) -> io::Result<()> {
+    let (net, ecalls) = (Arc::downgrade(net), Arc::downgrade(ecalls));
+    std::thread::Builder::new().name("qf-net".to_owned()).spawn(move || follow(&net, &ecalls)).map(drop)
+}
+
+/// Ends with the daemon, which holds both.
+fn follow(net: &Weak<Net>, ecalls: &Weak<Ecalls>) {
+    let mut refused = Refused::new();
+    while let Some(is_followed) = look(net, ecalls, &mut refused) {
+        std::thread::sleep(if is_followed { EVERY } else { IDLE });
+    }
+}
+
+fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused) -> Option<bool> {
+    let (net, ecalls) = (net.upgrade()?, ecalls.upgrade()?);
+    let mut state = net.state();
+    let followed = followed(&state);
+    for (interface, id, subscription) in &followed {
+        let daemon = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };
+        match ecalls.subscription(daemon, *subscription) {
+            Ok(info) => apply(&mut state, interface, *id, &info.attributes, refused),
+            Err(_) => forget(&mut state, interface, *id),
+        }
+    }
+    Some(!followed.is_empty())
+}
+
+fn followed(state: &State) -> Vec<(String, StreamId, SubscriptionId)> {
+    let of = |(name, entry): (&String, &super::Interface)| {
+        entry.followed.iter().map(|(id, subscription)| (name.clone(), *id, *subscription)).collect::<Vec<_>>()
+    };
+    state.attached.iter().flat_map(of).collect()
+}
+
+fn apply(state: &mut State, interface: &str, id: StreamId, attributes: &[(String, i64)], refused: &mut Refused) {
+    let Ok(entry) = state.get(interface) else { return };
+    let Ok(now) = entry.attachment.spec(id) else { return };
+    let wanted = now.following(attributes);
+    let key = (interface.to_owned(), id);
+    if wanted == *now || refused.get(&key) == Some(&wanted) {
+        return;
+    }
+    match entry.set(id, &wanted) {
+        Ok(()) => drop(refused.remove(&key)),
+        Err(problem) => {
+            tracing::warn!(interface, stream = id, "attributes not followed: {}", problem.message);
+            refused.insert(key, wanted);
+        }
+    }
+}
+
+/// The subscription has ended: the stream stays as it is.
+fn forget(state: &mut State, interface: &str, id: StreamId) {
+    if let Ok(entry) = state.get(interface) {
+        entry.followed.remove(&id);
+    }
+}

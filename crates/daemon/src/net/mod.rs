@@ -1,0 +1,171 @@
+//! Interfaces under packet scheduling: who may change them, what is admitted, what streams follow.
+//!
+//! | file | what |
+//! |---|---|
+//! | `admission.rs` | whether a link carries a set of streams |
+//! | `follow.rs` | streams that follow the attributes of a subscription |
+//! | `problems.rs` | refusals as the API tells them |
+//! | `routes.rs` | the paths |
+//!
+//! The state is the daemon's: it ends with it, and what was at the interfaces before is put back, after a crash by the
+//! next start. One lock around all of it: changes are rare, and packets never wait for it.
+
+mod admission;
+mod follow;
+mod problems;
+pub(crate) mod routes;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qfabric_linux::net::{Attachment, Book, NetError};
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::SubscriptionId;
+use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
+
+use crate::auth::Peer;
+use crate::ecalls::Ecalls;
+
+/// The interfaces of this host under packet scheduling.
+pub(crate) struct Net {
+    state: Mutex<State>,
+}
+
+struct State {
+    book: Book,
+    attached: BTreeMap<String, Interface>,
+}
+
+struct Interface {
+    attachment: Attachment,
+    /// Which subscription a stream follows.
+    followed: BTreeMap<StreamId, SubscriptionId>,
+}
+
+impl Net {
+    /// None yet; what is changed is noted in `directory`. Streams follow the subscriptions of `ecalls`.
+    pub fn new(directory: &Path, ecalls: &Arc<Ecalls>) -> std::io::Result<Arc<Net>> {
+        let state = State { book: Book::open(directory), attached: BTreeMap::new() };
+        let net = Arc::new(Net { state: Mutex::new(state) });
+        follow::start(&net, ecalls)?;
+        Ok(net)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All interfaces.
+    pub fn list(&self) -> Vec<InterfaceInfo> {
+        self.state().attached.values().map(Interface::info).collect()
+    }
+
+    /// One interface.
+    pub fn show(&self, interface: &str) -> Result<InterfaceInfo, Problem> {
+        Ok(self.state().get(interface)?.info())
+    }
+
+    /// Puts an interface under packet scheduling.
+    pub fn attach(&self, peer: Peer, interface: &str, request: &AttachRequest) -> Result<InterfaceInfo, Problem> {
+        problems::check_permission(peer)?;
+        let mut state = self.state();
+        let State { book, attached } = &mut *state;
+        let attachment = Attachment::attach(interface, request, book).map_err(|error| problems::of(&error))?;
+        let entry = Interface { attachment, followed: BTreeMap::new() };
+        let info = entry.info();
+        attached.insert(interface.to_owned(), entry);
+        tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "packets are scheduled");
+        Ok(info)
+    }
+
+    /// Puts back what was there before.
+    pub fn detach(&self, peer: Peer, interface: &str) -> Result<(), Problem> {
+        problems::check_permission(peer)?;
+        self.state().detach(interface)
+    }
+
+    /// Begins a stream, if the link carries it beside the others.
+    pub fn begin(&self, peer: Peer, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
+        problems::check_permission(peer)?;
+        let mut state = self.state();
+        let entry = state.get(interface)?;
+        qfabric_linux::net::check(spec).map_err(|error| problems::of(&error))?;
+        admission::check(&entry.attachment, None, spec)?;
+        let id = entry.attachment.begin(spec).map_err(|error| problems::of(&error))?;
+        entry.stream(id)
+    }
+
+    /// Gives a stream other attributes, if the link carries them.
+    pub fn change(
+        &self,
+        peer: Peer,
+        interface: &str,
+        id: StreamId,
+        change: &StreamChange,
+    ) -> Result<StreamInfo, Problem> {
+        problems::check_permission(peer)?;
+        let mut state = self.state();
+        let entry = state.get(interface)?;
+        let spec = entry.attachment.spec(id).map_err(|error| problems::of(&error))?.changed(change);
+        entry.set(id, &spec)?;
+        match change.follow {
+            Some(0) => drop(entry.followed.remove(&id)),
+            Some(subscription) => drop(entry.followed.insert(id, subscription)),
+            None => {}
+        }
+        entry.stream(id)
+    }
+
+    /// Ends a stream: its packets are best effort from now on.
+    pub fn end(&self, peer: Peer, interface: &str, id: StreamId) -> Result<(), Problem> {
+        problems::check_permission(peer)?;
+        let mut state = self.state();
+        let entry = state.get(interface)?;
+        entry.attachment.end(id).map_err(|error| problems::of(&error))?;
+        entry.followed.remove(&id);
+        Ok(())
+    }
+}
+
+impl State {
+    fn get(&mut self, interface: &str) -> Result<&mut Interface, Problem> {
+        self.attached.get_mut(interface).ok_or_else(|| problems::not_attached(interface))
+    }
+
+    fn detach(&mut self, interface: &str) -> Result<(), Problem> {
+        let entry = self.attached.remove(interface).ok_or_else(|| problems::not_attached(interface))?;
+        entry.attachment.detach(&mut self.book).map_err(|error| problems::of(&error))
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        for interface in self.attached.keys().cloned().collect::<Vec<_>>() {
+            if let Err(problem) = self.detach(&interface) {
+                tracing::error!(interface, "not put back: {}", problem.message);
+            }
+        }
+    }
+}
+
+impl Interface {
+    fn info(&self) -> InterfaceInfo {
+        let mut info = self.attachment.info();
+        for stream in &mut info.streams {
+            stream.follows = self.followed.get(&stream.id).copied();
+        }
+        info
+    }
+
+    fn stream(&self, id: StreamId) -> Result<StreamInfo, Problem> {
+        let none = || problems::of(&NetError::NoStream { interface: self.info().interface, id });
+        self.info().streams.into_iter().find(|stream| stream.id == id).ok_or_else(none)
+    }
+
+    fn set(&mut self, id: StreamId, spec: &StreamSpec) -> Result<(), Problem> {
+        qfabric_linux::net::check(spec).map_err(|error| problems::of(&error))?;
+        admission::check(&self.attachment, Some(id), spec)?;
+        self.attachment.change(id, spec).map_err(|error| problems::of(&error))
+    }
+}

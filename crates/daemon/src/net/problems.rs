@@ -1,0 +1,76 @@
+//! Refusals of packet scheduling as the API tells them.
+
+use qfabric_linux::net::NetError;
+use qfabric_types::api::Problem;
+
+use crate::auth::Peer;
+use crate::problem;
+
+/// CAP_NET_ADMIN's bit (include/uapi/linux/capability.h).
+const CAP_NET_ADMIN: u64 = 1 << 12;
+
+/// Only root, and who may change interfaces anyway.
+pub(super) fn check_permission(peer: Peer) -> Result<(), Problem> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
+    if peer.owner.uid == 0 || effective(&status) & CAP_NET_ADMIN != 0 {
+        return Ok(());
+    }
+    let message = format!("user {} may not change how interfaces send packets", peer.owner.uid);
+    Err(problem::new("net_not_permitted", message, "ask as root, or with CAP_NET_ADMIN"))
+}
+
+fn effective(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0)
+}
+
+pub(super) fn not_attached(interface: &str) -> Problem {
+    let shown: String = interface.chars().take(40).collect();
+    let message = format!("interface {shown} is not under packet scheduling");
+    problem::new("net_not_found", message, format!("attach it first: qfabric net attach {shown}"))
+}
+
+pub(super) fn over_link(message: String) -> Problem {
+    problem::new(
+        "over_link",
+        message,
+        "ask for less, end a stream (qfabric net stream rm), or attach with a higher --rate",
+    )
+}
+
+/// A refusal's text says what to do behind its last semicolon.
+pub(super) fn of(error: &NetError) -> Problem {
+    let code = match error {
+        NetError::NoInterface { .. } | NetError::NoStream { .. } => "net_not_found",
+        NetError::NotPermitted { .. } => "net_not_permitted",
+        NetError::NoDwcs { .. } | NetError::NoHtb { .. } => "unavailable",
+        NetError::Value { .. } | NetError::Selector(_) | NetError::NoCgroup { .. } => "net_invalid",
+        _ => "net_refused",
+    };
+    let text = error.to_string();
+    let (message, next_step) = text.rsplit_once("; ").unwrap_or((&text, "see qfabric net show"));
+    problem::new(code, message.to_owned(), next_step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Owner;
+
+    #[test]
+    fn who_may_change_interfaces_may_ask() {
+        assert_eq!(effective("Name:\tx\nCapEff:\t0000000000001000\n"), CAP_NET_ADMIN);
+        assert_eq!(effective(""), 0);
+        let peer = |uid| Peer { pid: i32::MAX, owner: Owner { uid, gid: 1 } };
+        assert!(check_permission(peer(0)).is_ok());
+        let refusal = check_permission(peer(1000)).unwrap_err();
+        assert!(refusal.message.contains("1000") && refusal.next_step.contains("CAP_NET_ADMIN"));
+    }
+
+    #[test]
+    fn refusals_keep_what_to_do() {
+        let refusal = of(&NetError::NoRate { interface: "dummy0".into() });
+        assert_eq!(refusal.code, "net_refused");
+        assert!(refusal.message.contains("dummy0") && refusal.next_step.contains("--rate"), "{refusal:?}");
+    }
+}
