@@ -4,8 +4,8 @@
 //! |---|---|
 //! | the first of a group, or of a thread | made on the CPU that the setting names |
 //! | another thread of the group | joins it; what it starts joins as well |
-//! | another budget, period, window, favour | changed at once: it helps the job that is running |
-//! | another CPU, alignment or controller | made anew there, its threads moved, the old one removed |
+//! | another budget, period, window, favour, controller | changed at once: it helps the job that is running |
+//! | another CPU or alignment | made anew there, its threads moved, the old one removed |
 //! | none | the thread leaves; with the last one its server goes |
 
 use std::collections::{HashMap, HashSet};
@@ -51,7 +51,7 @@ struct Asked {
 impl Asked {
     /// Whether a server for the one cannot become one for the other.
     fn needs_another(&self, other: &Asked) -> bool {
-        let fixed = |asked: &Asked| (asked.terms.cpu, asked.terms.aligned, asked.terms.control);
+        let fixed = |asked: &Asked| (asked.terms.cpu, asked.terms.aligned);
         fixed(self) != fixed(other)
     }
 
@@ -95,6 +95,8 @@ impl Asked {
             work_conserving: changed(self.terms.work_conserving, old.terms.work_conserving),
             wake_events: changed(self.terms.events, old.terms.events),
             network_probability: None,
+            control: changed(self.terms.control, old.terms.control),
+            control: None,
         }
     }
 }
@@ -258,7 +260,7 @@ impl Mechanism for ExtMechanism {
 
 /// In the words that every mechanism uses.
 fn refusal(thread: ThreadId, reservation: Option<Reservation>, error: ExtError) -> ApplyError {
-    let cpus = |text: &str| CpuList::parse(text).unwrap_or_else(|_| CpuList::online());
+    let cpus = |text: &str| CpuList::parse(text).unwrap_or_else(CpuList::online);
     match error {
         ExtError::Gone { reason } => ApplyError::Ejected { thread, reason },
         ExtError::NoThread { thread } => ApplyError::Gone { thread },
