@@ -35,6 +35,8 @@ pub struct Host {
     books: Supervisor,
     /// Where servers are bound to CPUs: what is promised on each.
     partition: Option<Partition>,
+    /// Of every CPU there, whether its promises need windows to fit.
+    aligned_on: Vec<bool>,
     ledger: Ledger,
     /// Ascending by number.
     apps: Vec<App>,
@@ -56,11 +58,13 @@ impl Host {
     /// A host that has promised nothing yet.
     pub fn new(config: HostConfig) -> Self {
         let (partition, ledger) = placing::partition(&config);
+        let config_cpus = config.abilities.cpus.len();
         Host {
             books: Supervisor::new(config.limits.clone()),
             config,
             now: Instant::ZERO,
             next_app: 1,
+            aligned_on: vec![false; config_cpus],
             partition,
             ledger,
             apps: Vec::new(),

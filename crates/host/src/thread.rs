@@ -113,6 +113,8 @@ pub(crate) struct Thread {
     pub place: Option<usize>,
     /// That CPU.
     pub cpu: Option<u32>,
+    /// Promises there need windows to fit: periods are aligned.
+    pub aligned: bool,
     /// How much of what it holds there is promised to its application, in millionths.
     pub promised: u64,
     /// It must shrink to this, since a promise needs the room; until it has.
@@ -137,6 +139,7 @@ impl Thread {
             used: Nanos::ZERO,
             place: None,
             cpu: None,
+            aligned: false,
             promised: 0,
             ceiling: None,
             rescued: false,

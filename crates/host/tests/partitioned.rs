@@ -215,6 +215,17 @@ fn the_room_of_who_left_is_used_only_after_its_period() {
 }
 
 #[test]
+fn periods_are_aligned_where_only_windows_make_room() {
+    let mut bench =
+        Bench::with_config(HostConfig { abilities: Abilities { cpus: vec![0], ..config().abilities }, ..config() });
+    program(&mut bench, &fixed(20, 40, Some("1/2")), &[1]).unwrap();
+    assert!(!last(&bench, 1).terms.aligned, "half a CPU fits without its window");
+    program(&mut bench, &fixed(20, 40, Some("1/2")), &[2]).unwrap();
+    let aligned = [1, 2].map(|thread| last(&bench, thread).terms.aligned);
+    assert_eq!(aligned, [true, true], "both together do not, nor does the promise hold for other releases");
+}
+
+#[test]
 fn the_services_own_threads_count_on_their_cpu() {
     let own = Reservation::new(Nanos::from_micros(500), ms(5)).ok();
     let mut bench = Bench::with_config(HostConfig { own, ..config() });

@@ -172,6 +172,9 @@ pub struct Terms {
     pub work_conserving: bool,
     /// Whether pending events, and wake-ups of its threads, favour it.
     pub events: bool,
+    /// Whether its periods begin at whole multiples of themselves, on a grid common to all, also after idleness:
+    /// where only windows make room for what is promised on its CPU, the promise holds for such releases.
+    pub aligned: bool,
     /// The controller it carries in the kernel.
     pub control: Option<KernelControl>,
 }

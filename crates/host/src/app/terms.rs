@@ -46,7 +46,7 @@ impl App {
     fn terms(&self, thread: &Thread) -> Terms {
         let Contract { window, work_conserving, favour_events: events, service, .. } = self.contract;
         let (group, control) = (service.map(|_| self.id), self.control_of(thread.id));
-        Terms { group, cpu: thread.cpu, window, work_conserving, events, control }
+        Terms { group, cpu: thread.cpu, window, work_conserving, events, aligned: thread.aligned, control }
     }
 
     /// What a thread is told for its part of the grant.

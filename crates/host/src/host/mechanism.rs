@@ -12,6 +12,7 @@ impl Host {
         (self.config.mechanism, self.config.abilities) = (name, abilities);
         self.config.limits.capacity = capacity;
         (self.partition, self.ledger) = placing::partition(&self.config);
+        self.aligned_on = vec![false; self.config.abilities.cpus.len()];
         for queue in [&mut self.shrinks, &mut self.grows, &mut self.in_flight] {
             queue.clear();
         }

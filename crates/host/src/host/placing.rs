@@ -135,6 +135,7 @@ impl Host {
 
     /// Those who hold more without a promise than promises leave of the CPU of `app` shrink together.
     pub(super) fn make_room_for(&mut self, app: AppId) {
+        self.align();
         let Some(cpu) = self.partition.as_ref().and_then(|partition| partition.cpu_of(app)) else { return };
         let Some(place) = self.ledger.place_of(cpu) else { return };
         let (loose, room) = self.ledger.loose_and_room(place);
@@ -179,11 +180,29 @@ impl Host {
         let promised = thread.promised;
         self.ledger.settle_on(thread, Some(place), promised, self.now);
         self.due = self.due.min(self.ledger.next_bequest());
-        value.terms.cpu = thread.cpu;
+        let of_place = (thread.cpu, self.aligned_on.get(place).copied().unwrap_or_default());
+        (_, thread.aligned) = of_place;
+        (value.terms.cpu, value.terms.aligned) = of_place;
         if let Some(desired) = &mut thread.desired {
-            desired.terms.cpu = thread.cpu;
+            (desired.terms.cpu, desired.terms.aligned) = of_place;
         }
         Some(value)
+    }
+
+    /// Where promises need windows to fit, every server of the CPU is aligned from now on, also those there were.
+    fn align(&mut self) {
+        let Some(partition) = &self.partition else { return };
+        let over = |&cpu: &u32| partition.full_on(cpu) > partition.capacity();
+        let aligned: Vec<bool> = self.config.abilities.cpus.iter().map(over).collect();
+        if std::mem::replace(&mut self.aligned_on, aligned) == self.aligned_on {
+            return;
+        }
+        for at in 0..self.apps.len() {
+            for thread in &mut self.apps[at].threads {
+                thread.aligned = thread.place.is_some_and(|place| self.aligned_on[place]);
+            }
+            self.place(at);
+        }
     }
 
     /// A promise covers what its application's bound threads hold, and nobody else.
