@@ -1,18 +1,9 @@
 //! The controller that a server carries in the kernel: what of a request its whole numbers can say.
 
-use qfabric_types::{Choice, KernelControl, Nanos, PredictorSpec, Share, Terms, ThreadId};
+use qfabric_types::{Choice, KernelControl, Nanos, PredictorSpec, Share};
 
 use super::ExtError;
 use crate::abi::*;
-use crate::mechanism::ApplyError;
-
-/// Refused where the kernel's controller does not know the predictor.
-pub(super) fn check(terms: &Terms, thread: ThreadId) -> Result<(), ApplyError> {
-    match terms.control.as_ref().map(|control| predictor(control.predictor)) {
-        Some(None) => Err(ApplyError::Incapable { thread, mechanism: "ext", what: "this predictor in the kernel" }),
-        _ => Ok(()),
-    }
-}
 
 /// As the kernel takes it; all zeros, no controller, for `None`.
 pub(super) fn config(control: Option<&KernelControl>) -> Result<qf_control_config, ExtError> {

@@ -96,7 +96,6 @@ impl Asked {
             wake_events: changed(self.terms.events, old.terms.events),
             network_probability: None,
             control: changed(self.terms.control, old.terms.control),
-            control: None,
         }
     }
 }
