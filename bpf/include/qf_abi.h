@@ -294,6 +294,7 @@ struct qf_test_run {
 	__u64 step_ns;
 	__u32 ticks;
 	__u32 best_effort;
+	/* Whether the timeline is written; of the linear scan: how many servers. */
 	__u32 record;
 	__u32 done;
 	__u64 took_ns;

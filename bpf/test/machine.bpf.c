@@ -133,6 +133,68 @@ int run(struct qf_test_run *c)
 	return 0;
 }
 
+/* The rival of the trees: looks at every server for each decision. */
+static __attribute__((noinline)) __u32 scan_first(struct qf_machine *m, __u32 slots)
+{
+	__u32 slot = qf_first_slot(m), first = m->zero;
+
+	while (slot <= slots) {
+		struct qf_server *s = qf_server(slot);
+
+		qf_may_goto_break;
+		if (s->release_ns <= m->now_ns) {
+			if (s->deadline_ns <= m->now_ns) {
+				qf_lost(m, slot);
+				s->rank = qf_rank(s, 0);
+			}
+			if (!first || qf_before(s, qf_server(first)))
+				first = slot;
+		}
+		slot = qf_next_slot(slot);
+	}
+	return first;
+}
+
+static __always_inline void scan_account(struct qf_server *s, __u64 used)
+{
+	s->used_ns += used;
+	s->left_ns -= used < s->left_ns ? used : s->left_ns;
+	if (s->left_ns)
+		return;
+	qf_count_served(s);
+	qf_next_period(s);
+	s->rank = qf_rank(s, 0);
+}
+
+SEC("syscall")
+int scan(struct qf_test_run *c)
+{
+	__u32 key = 0, ticks = c->ticks, at, slots = c->record;
+	struct qf_test_cpu *cpu = bpf_map_lookup_elem(&cpus, &key);
+	__u64 now = c->now_ns, step = c->step_ns, begin = bpf_ktime_get_ns();
+
+	if (!cpu)
+		return -ENOENT;
+	at = cpu->machine.zero;
+	while (at < ticks) {
+		__u32 slot;
+
+		qf_may_goto_break;
+		bpf_spin_lock(&cpu->lock);
+		cpu->machine.now_ns = now;
+		slot = scan_first(&cpu->machine, slots);
+		if (slot)
+			scan_account(qf_server(slot), step);
+		bpf_spin_unlock(&cpu->lock);
+		now += step;
+		at++;
+		qf_opaque(at);
+	}
+	c->done = at;
+	c->took_ns = bpf_ktime_get_ns() - begin;
+	return 0;
+}
+
 struct qf_control alone SEC(".bss.alone");
 
 SEC("syscall")

@@ -112,6 +112,7 @@ fn bind(header: &Path, out: &Path) {
     bindgen::Builder::default()
         .header(header.to_string_lossy())
         .allowlist_item("(qf|QF)_.*")
+        .parse_callbacks(Box::new(Numbers))
         .clang_arg("-fparse-all-comments")
         .derive_default(true)
         .derive_eq(true)
@@ -124,4 +125,14 @@ fn bind(header: &Path, out: &Path) {
         .unwrap_or_else(|error| fail(&format!("{}: {error}", header.display())))
         .write_to_file(out)
         .expect("OUT_DIR can be written");
+}
+
+/// bindgen takes a macro's number as signed: all ones in 64 bits would be -1.
+#[derive(Debug)]
+struct Numbers;
+
+impl bindgen::callbacks::ParseCallbacks for Numbers {
+    fn int_macro(&self, _: &str, value: i64) -> Option<bindgen::callbacks::IntKind> {
+        (value < 0).then_some(bindgen::callbacks::IntKind::U64)
+    }
 }

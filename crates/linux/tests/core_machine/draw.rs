@@ -27,6 +27,7 @@ pub struct Kind {
     pub events: bool,
     pub network: bool,
     pub task_server: bool,
+    pub stalls: bool,
 }
 
 const PERIODS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 24];
@@ -41,7 +42,9 @@ pub fn tasks(rng: &mut ChaCha8Rng, kind: Kind) -> Vec<Drawn> {
 fn task(rng: &mut ChaCha8Rng, kind: Kind, several: u32, longest: usize) -> Drawn {
     let scale = if several > 20 { u64::from(several) / 10 } else { 1 };
     let period = PERIODS[rng.random_range(0..longest)] * scale;
-    let y = rng.random_range(1..=6);
+    // Short windows are over soon and meet each other; with the task server they keep its fraction small.
+    let most = if kind.task_server || rng.random_bool(0.8) { 6 } else { 255 };
+    let y = rng.random_range(1..=most);
     Drawn {
         period,
         service: rng.random_range(1..=period.div_ceil(3)),

@@ -1,29 +1,37 @@
 //! A machine in this kernel, called one step at a time.
 
 use std::io;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use qfabric_linux::abi::*;
 use qfabric_linux::bpf::object::Entry;
 use qfabric_linux::bpf::{Object, OpenObject, Table, objects};
 
+/// One after the other, as freshly loaded: verifying the object takes longer than most tests.
+pub fn one() -> MutexGuard<'static, Kernel> {
+    static ONE: OnceLock<Mutex<Kernel>> = OnceLock::new();
+    let kernel = ONE.get_or_init(|| Mutex::new(Kernel::load())).lock().unwrap_or_else(PoisonError::into_inner);
+    kernel.reset();
+    kernel
+}
+
 /// The test object and its two CPUs.
 pub struct Kernel {
     _object: Object,
     call: Entry,
+    control: Entry,
     decide: Entry,
     cpus: Table,
     servers: Table,
 }
 
 impl Kernel {
-    pub fn load() -> Kernel {
+    fn load() -> Kernel {
         let object = OpenObject::open("test/machine", objects::TEST_MACHINE).unwrap();
         let object = object.load().unwrap_or_else(|error| panic!("{error}"));
         let (call, decide) = (object.entry("call").unwrap(), object.entry("decide").unwrap());
         let (cpus, servers) = (object.table("cpus").unwrap(), object.table(".bss.servers").unwrap());
-        let kernel = Kernel { _object: object, call, decide, cpus, servers };
-        kernel.reset();
-        kernel
+        Kernel { control: object.entry("control").unwrap(), _object: object, call, decide, cpus, servers }
     }
 
     /// As freshly loaded.
@@ -66,6 +74,11 @@ impl Kernel {
             qf_test_decide { now_ns, used_ns, cpu, best_effort: 1, peek: peek.into(), ..Default::default() };
         self.decide.call(&mut decide).unwrap();
         decide
+    }
+
+    /// Gives a server a controller.
+    pub fn control(&self, slot: u32, config: qf_control_config) -> io::Result<i32> {
+        self.control.call(&mut qf_test_control { slot, config, ..Default::default() })
     }
 
     /// Only the account.

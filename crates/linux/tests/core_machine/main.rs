@@ -1,7 +1,9 @@
 //! The machine in the kernel's language against the theory: the same task sets, events, wake-ups and blockings, tick by
 //! tick. `QFABRIC_SETS` sets how many random sets of each kind (200), `QFABRIC_SEED` where they begin (1).
 
+mod behaviour;
 mod draw;
+mod hostile;
 mod kernel;
 
 use draw::{Drawn, Kind};
@@ -12,7 +14,8 @@ use qfabric_types::{Instant, Share};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-const TICKS: u64 = 240;
+/// For each set.
+const DECISIONS: u64 = 240;
 
 /// Both machines, and the random things that happen to them.
 struct Pair<'a> {
@@ -34,7 +37,7 @@ impl<'a> Pair<'a> {
         for (index, task) in drawn.iter().enumerate() {
             kernel.add(0, index as u32 + 1, task.kernel()).unwrap();
         }
-        if let Some((num, den)) = draw::rest(&drawn).filter(|_| kind.task_server) {
+        if let Some((num, den)) = kind.task_server.then(|| draw::rest(&drawn)).flatten() {
             theory = theory.with_task_server(Share::ONE);
             let y = 1 + drawn.iter().map(|task| task.y).max().unwrap();
             let ask = QF_ASK_READY | QF_ASK_TASK_SERVER;
@@ -79,8 +82,9 @@ impl<'a> Pair<'a> {
     /// Runs both; each decision must be the same. What ran is accounted for before anything else happens at that
     /// moment; where nothing does, with the next decision.
     fn run(&mut self) {
-        let (mut now, mut used) = (0, 0);
-        while now < TICKS {
+        let (mut now, mut used, mut decisions) = (0, 0, 0);
+        while decisions < DECISIONS {
+            decisions += 1;
             let theory = self.theory.decide(now);
             let kernel = self.kernel.decide(0, now, used).decision;
             self.same(&theory, &kernel, now);
@@ -88,6 +92,11 @@ impl<'a> Pair<'a> {
             used = if self.rng.random_bool(0.5) { 1 } else { self.rng.random_range(1..=horizon.min(20)) };
             self.theory.account(&theory, used);
             now += used;
+            if self.kind.stalls && self.rng.random_bool(0.05) {
+                self.kernel.account(0, now, used);
+                used = 0;
+                now += self.rng.random_range(1..2_000);
+            }
             if self.kind.events || self.kind.blocking || self.kind.network {
                 self.kernel.account(0, now, used);
                 used = 0;
@@ -139,12 +148,19 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn agree(kind: Kind) {
     let (sets, first) = (number("QFABRIC_SETS", 200), number("QFABRIC_SEED", 1));
     println!("seeds {first} to {}: {kind:?}", first + sets - 1);
-    let mut kernel = Kernel::load();
+    let mut kernel = kernel::one();
     (first..first + sets).for_each(|seed| Pair::new(&mut kernel, kind, seed).run());
 }
 
-const PLAIN: Kind =
-    Kind { tasks: 12, arrivals: false, blocking: false, events: false, network: false, task_server: false };
+const PLAIN: Kind = Kind {
+    tasks: 12,
+    arrivals: false,
+    blocking: false,
+    events: false,
+    network: false,
+    task_server: false,
+    stalls: false,
+};
 
 #[test]
 fn tasks_alone_are_scheduled_as_the_theory_says() {
@@ -177,8 +193,13 @@ fn the_network_device_orders_equal_deadlines_as_the_theory_says() {
 }
 
 #[test]
+fn periods_lost_in_a_standstill_are_counted_as_the_theory_counts_them() {
+    agree(Kind { stalls: true, blocking: true, ..PLAIN });
+}
+
+#[test]
 fn everything_together_is_scheduled_as_the_theory_says() {
-    agree(Kind { arrivals: true, blocking: true, events: true, network: true, ..PLAIN });
+    agree(Kind { arrivals: true, blocking: true, events: true, network: true, stalls: true, ..PLAIN });
 }
 
 #[test]
