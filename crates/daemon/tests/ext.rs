@@ -1,0 +1,281 @@
+//! The service over its own scheduler in the kernel (mechanism `ext`), end to end: for real in the test machine
+//! (`make vm-test`); elsewhere what is refused, and how.
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::*;
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
+use qfabric_client::{Client, ClientError};
+use qfabric_daemon::{Config, Embedded, MechanismName};
+use qfabric_linux::ext::{Ext, ExtError};
+use qfabric_linux::testing::{live_lock, skip};
+use qfabric_types::api::{Application, ApplicationRequest, Covers, HostStatus};
+use qfabric_types::{Contract, JobSource, Nanos, ServerCounts, Share};
+
+/// Periods looked at: long enough that a wrong share would show, short enough for an emulated machine.
+const LOOK: Duration = Duration::from_millis(2_500);
+
+fn ext() -> Config {
+    let mut config = quiet();
+    config.mechanism.name = MechanismName::Ext;
+    config
+}
+
+/// Whether the scheduler can be loaded here; where not, one line says why nothing is tested.
+fn is_here() -> bool {
+    match Ext::supported() {
+        Ok(()) => true,
+        Err(ExtError::Unsupported { .. }) if expects_none() => {
+            eprintln!("this kernel of the test machine has no sched_ext: only the refusal is tested");
+            false
+        }
+        Err(why) => {
+            skip(&why.to_string());
+            false
+        }
+    }
+}
+
+/// The kernels of the test machine that are there for the refusal.
+fn expects_none() -> bool {
+    std::env::var("QFABRIC_VM_KERNEL").is_ok_and(|kernel| kernel.starts_with("6.12") || kernel.starts_with("6.18"))
+}
+
+fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+fn fixed(name: &str, service_ms: u64, period_ms: u64, window: Option<&str>) -> Contract {
+    let window = window.map(|text| text.parse().unwrap());
+    Contract { window, ..Contract::fixed(name, ms(period_ms), ms(service_ms)) }
+}
+
+fn burner() -> Process {
+    Process::shell("while :; do :; done")
+}
+
+fn admit(client: &Client, process: &Process, contract: Contract) -> Result<Application, ClientError> {
+    client.admit(&ApplicationRequest { pid: process.pid(), covers: Covers::Program, contract })
+}
+
+fn counts(client: &Client, app: &Application) -> ServerCounts {
+    client.application(app.id).unwrap().server.expect("its server counts")
+}
+
+/// CPUs that a process used while looked at.
+fn used(process: &Process) -> f64 {
+    let clock = |process: &Process| qfabric_linux::clock::process_cpu(process.pid()).unwrap().get();
+    let (before, from) = (clock(process), std::time::Instant::now());
+    std::thread::sleep(LOOK);
+    (clock(process) - before) as f64 / from.elapsed().as_nanos() as f64
+}
+
+fn state() -> String {
+    std::fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn a_kernel_without_it_is_refused_with_what_to_use_instead() {
+    let Err(why) = Ext::supported() else { return };
+    let refused = Embedded::start(ext()).unwrap_err().to_string();
+    match why {
+        // Said before anything of the kernel is asked.
+        _ if refused.contains("CAP_SYS_NICE") => {}
+        ExtError::Unsupported { release, .. } => {
+            assert!(refused.contains(&release) && refused.contains("--mechanism deadline"), "{refused}");
+        }
+        other => assert_eq!(refused, other.to_string()),
+    }
+}
+
+#[test]
+fn a_windowed_service_is_held_against_hogs_and_counted() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let player = burner();
+    let app = admit(&client, &player, fixed("player", 10, 40, Some("1/5"))).unwrap();
+    let _hogs: Vec<_> = (0..6).map(|_| burner()).collect();
+    let before = counts(&client, &app);
+    let share = used(&player);
+    let after = counts(&client, &app);
+    assert_eq!(after.violations, 0, "{after:?}");
+    assert!(after.served > before.served + 20, "{before:?} then {after:?}");
+    // A quarter of a CPU is promised; soft: what best effort gives comes on top.
+    assert!(share > 0.22, "{share} of a CPU");
+    let status = client.status().unwrap();
+    assert_eq!((status.mechanism.as_str(), status.fallback), ("ext", None));
+    let cpu = status.cpus.iter().find(|cpu| cpu.granted > Share::ZERO).expect("it has its CPU");
+    assert_eq!(status.applications[0].cpus, [cpu.cpu]);
+}
+
+#[test]
+fn a_hard_service_gets_no_more_than_it_asked_for() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let program = burner();
+    admit(&client, &program, Contract { reclaim: false, ..fixed("hard", 10, 50, None) }).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let share = used(&program);
+    assert!((0.17..0.23).contains(&share), "{share} of a CPU on an idle machine");
+}
+
+#[test]
+fn more_than_a_cpu_has_is_refused_with_the_numbers_and_changes_nothing() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let cpus = client.status().unwrap().cpus.len();
+    let programs: Vec<_> = (0..=cpus).map(|_| burner()).collect();
+    for program in &programs[..cpus] {
+        admit(&client, program, fixed("holder", 60, 100, None)).unwrap();
+    }
+    let before: HostStatus = client.status().unwrap();
+    let ClientError::Refused(problem) = admit(&client, &programs[cpus], fixed("late", 60, 100, None)).unwrap_err()
+    else {
+        panic!("not a refusal")
+    };
+    assert_eq!(problem.code, "over_committed");
+    assert!(problem.message.contains("U = 0.6 CPU") && problem.message.contains("holder"), "{}", problem.message);
+    let after = client.status().unwrap();
+    assert_eq!((after.cpus, after.applications.len()), (before.cpus, cpus));
+}
+
+#[test]
+fn feedback_drives_servers_as_it_drives_reservations() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let program = role("works_every_40_ms", None, &[]);
+    let contract = Contract { jobs: JobSource::Activations, ..Contract::new("periodic", ms(40)) };
+    let app = admit(&client, &program, contract).unwrap();
+    let _hogs: Vec<_> = (0..4).map(|_| burner()).collect();
+    std::thread::sleep(LOOK);
+    let seen = client.application(app.id).unwrap();
+    assert!(seen.quality.jobs > 20, "{:?}", seen.quality);
+    let budget = seen.granted.as_f64();
+    assert!((0.03..0.8).contains(&budget), "{budget} for 4 ms in 40");
+    assert_eq!(seen.server.expect("its server counts").violations, 0);
+}
+
+#[test]
+#[ignore = "run by feedback_drives_servers_as_it_drives_reservations"]
+fn works_every_40_ms() {
+    loop {
+        spin(4);
+        std::thread::sleep(Duration::from_millis(36));
+    }
+}
+
+#[test]
+fn an_event_raised_for_the_cpu_favours_its_sink_and_is_counted() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let covers = Covers::Thread(own_thread());
+    let contract = Contract { favour_events: true, ..fixed("sink", 5, 50, None) };
+    let app = client.admit(&ApplicationRequest { pid: std::process::id() as i32, covers, contract }).unwrap();
+    let ecalls = Ecalls::connect(&client).unwrap();
+    let own = ecalls.register_service("test.favour", "", "struct sample { long value; };", false).unwrap();
+    let mut events = ecalls.subscribe(&Subscribe::to("test.favour").memory_up(MemoryUp::default())).unwrap();
+    for cpu in [true, true, false] {
+        own.raise_event(-1, &7i64.to_le_bytes(), Nanos::ZERO, cpu).unwrap();
+        assert!(events.next(Duration::from_secs(10)).unwrap().is_some());
+    }
+    eventually("both are counted", || metric(&client, "qfabric_events_favoured_total") == 2);
+    client.release(app.id).unwrap();
+    own.raise_event(-1, &7i64.to_le_bytes(), Nanos::ZERO, true).unwrap();
+    eventually("nobody is favoured", || metric(&client, "qfabric_events_not_favoured_total") == 1);
+}
+
+fn metric(client: &Client, name: &str) -> u64 {
+    let (_, text) = call(client.socket(), "GET", "/metrics", "");
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// A service as a process of its own, on `folder`.
+fn daemon(folder: &Path) -> (Process, Client) {
+    let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
+    let socket = folder.join("qfabric.sock");
+    let end = std::time::Instant::now() + Duration::from_secs(120);
+    while !Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()) {
+        assert!(std::time::Instant::now() < end, "the daemon does not serve");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    (process, Client::connect_to(&socket).unwrap())
+}
+
+#[test]
+#[ignore = "run by others: a service until it is told to stop"]
+fn a_daemon() {
+    qfabric_daemon::run(ext().in_directory(given("FOLDER"))).unwrap();
+}
+
+#[test]
+fn a_killed_daemon_leaves_every_thread_under_the_kernels_own_scheduler() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut process, client) = daemon(folder.path());
+    assert_eq!(state(), "enabled");
+    let player = burner();
+    admit(&client, &player, fixed("player", 10, 100, Some("1/5"))).unwrap();
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
+    eventually("the kernel has its own scheduler back", || state() == "disabled");
+    let share = used(&player);
+    assert!(share > 0.5, "nobody is throttled: {share} of a CPU on an idle machine");
+    let (_again, client) = daemon(folder.path());
+    assert_eq!(client.status().unwrap().applications.len(), 0, "nothing had to be put back");
+}
+
+#[test]
+fn an_ejected_scheduler_is_noticed_told_and_replaced() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let (windowed, plain) = (burner(), burner());
+    let needs_ext = admit(&client, &windowed, fixed("windowed", 10, 40, Some("1/5"))).unwrap();
+    let consumption = Contract {
+        jobs: JobSource::Consumption,
+        max_bandwidth: Share::from_ppm(300_000),
+        ..Contract::new("plain", ms(40))
+    };
+    let goes_on = admit(&client, &plain, consumption).unwrap();
+    // The kernel's emergency key: every sched_ext scheduler is ended.
+    std::fs::write("/proc/sysrq-trigger", "S").unwrap();
+    eventually("it is noticed", || client.status().unwrap().fallback.is_some());
+    let status = client.status().unwrap();
+    assert!(status.fallback.unwrap().contains("ext was ended by the kernel"));
+    assert_eq!((state().as_str(), status.mechanism.as_str()), ("disabled", "deadline"));
+    eventually("who needs no window goes on", || {
+        client.application(goes_on.id).unwrap().threads.iter().any(|thread| thread.reservation.is_some())
+    });
+    let suspended = client.application(needs_ext.id).unwrap();
+    assert_eq!((suspended.granted, suspended.threads[0].reservation), (Share::ZERO, None));
+    let ClientError::Refused(problem) = admit(&client, &burner(), fixed("late", 10, 40, Some("1/5"))).unwrap_err()
+    else {
+        panic!("not a refusal")
+    };
+    assert_eq!(problem.code, "unavailable");
+    assert!(metric(&client, "qfabric_mechanism_ejections_total") == 1);
+}
