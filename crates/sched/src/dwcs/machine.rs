@@ -21,7 +21,7 @@ use qfabric_types::Share;
 use super::events::{Events, Rule};
 use super::order::{MAX_TASKS, Network, Order, Policy, rank_of, timed};
 use super::task::{Slot, Statistics, Task, TaskIndex, Wake};
-use super::tournament::{ABSENT, Key, Tournament};
+use super::tournament::{ABSENT, Tournament};
 use super::utilization::{Rest, Utilization};
 use super::window::{Progress, Span};
 
@@ -338,21 +338,21 @@ impl Machine {
         }
     }
 
-    /// Puts a task where it belongs now.
+    /// Puts a task where it belongs now. Keys are made only where they are wanted: that is half of the time.
     fn place(&mut self, rank: usize) {
         let slot = &self.slots[rank];
         let released = slot.ready && slot.released(self.now);
         let waits = slot.ready && !released;
-        let when = |condition: bool, key: Key| if condition { key } else { ABSENT };
-        let key = self.order.key(slot);
-        self.released.set(rank, when(released, key));
-        self.waiting.set(rank, when(waits, timed(slot.release(), slot)));
+        let key = |condition: bool| if condition { self.order.key(slot) } else { ABSENT };
+        let moment = |condition: bool, moment: u64| if condition { timed(moment, slot) } else { ABSENT };
+        self.released.set(rank, key(released));
+        self.waiting.set(rank, moment(waits, slot.release()));
         if let Some(surplus) = self.surplus.as_mut().filter(|_| slot.task.work_conserving) {
             let arrived = slot.release() > slot.task.arrival;
-            surplus.set(rank, when(waits && arrived, key));
+            surplus.set(rank, key(waits && arrived));
         }
         if let Some(due) = &mut self.due {
-            due.set(rank, when(released, timed(slot.deadline, slot)));
+            due.set(rank, moment(released, slot.deadline));
         }
     }
 }

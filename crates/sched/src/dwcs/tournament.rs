@@ -19,13 +19,10 @@ impl PartialEq for Key {
 }
 
 impl Key {
-    /// The minimum without a branch: which of two is less is what no processor can guess here.
     #[inline]
-    fn or_less(self, other: Key) -> Key {
-        let less = (other.time < self.time) | ((other.time == self.time) & (other.rest < self.rest));
-        let mask = u64::from(less).wrapping_neg();
-        let pick = |a: u64, b: u64| a ^ ((a ^ b) & mask);
-        Key { time: pick(self.time, other.time), rest: pick(self.rest, other.rest) }
+    fn precedes(&self, other: &Key) -> bool {
+        let whole = |key: &Key| u128::from(key.time) << 64 | u128::from(key.rest);
+        whole(self) < whole(other)
     }
 }
 
@@ -49,14 +46,17 @@ impl Tournament {
     }
 
     /// Gives `leaf` another key. Above a node where the winner stays the same, nothing changes.
+    ///
+    /// Which of two is less is what no processor can guess here, so the winner is found by its place (the two
+    /// differ in the last bit), not by a branch.
     pub fn set(&mut self, leaf: usize, key: Key) {
         let mut node = self.leaves + leaf;
-        let mut winner = key;
         if std::mem::replace(&mut self.nodes[node], key) == key {
             return;
         }
         while node > 1 {
-            winner = winner.or_less(self.nodes[node ^ 1]);
+            let other_wins = self.nodes[node ^ 1].precedes(&self.nodes[node]);
+            let winner = self.nodes[node ^ usize::from(other_wins)];
             node /= 2;
             if self.nodes[node] == winner {
                 return;
