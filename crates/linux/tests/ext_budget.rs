@@ -1,0 +1,185 @@
+//! Budgets under the scheduler in the kernel: enforced, changed, left, shared by groups.
+
+mod ext_shared;
+
+use ext_shared::{Servers, about, hogs, loaded, ms, rest, server};
+use qfabric_linux::ext::{Change, ExtError, Mode, ServerId, ServerSpec};
+use qfabric_linux::testing::{Worker, burn};
+use qfabric_types::{Nanos, ThreadId};
+
+#[test]
+fn a_hard_server_gets_its_budget_in_every_period_and_not_more() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(4);
+    let (id, _hog) = servers.hog(&server(10, 3));
+    rest(50);
+    let (used, extra) = servers.share_over(id, 500);
+    let did = servers.did(id);
+    eprintln!("hard 3/10 ms: {:.1} µs in each period", used * 10_000.0);
+    about(used, 0.3, 0.01);
+    assert_eq!((did.missed, did.violations, extra), (0, 0, 0.0), "{did:?}");
+    assert!(did.throttles > 40, "{did:?}");
+}
+
+#[test]
+fn a_soft_server_goes_on_as_best_effort() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (id, hog) = servers.hog(&ServerSpec { mode: Mode::Soft, ..server(10, 2) });
+    rest(30);
+    let alone = hog.share_over(std::time::Duration::from_millis(300));
+    let _hogs = hogs(6);
+    let among = hog.share_over(std::time::Duration::from_millis(600));
+    eprintln!("soft 2/10 ms: {alone:.3} of the CPU alone, {among:.3} with 6 hogs on 2 CPUs; {:?}", servers.did(id));
+    assert!(alone > 0.95, "{alone}");
+    assert!((0.3..0.6).contains(&among), "{among}: its 0.2, and a fair part of the rest");
+    assert_eq!(servers.did(id).missed, 0);
+}
+
+#[test]
+fn a_reclaiming_server_gets_what_nobody_reserved_but_best_effort_keeps_its_part() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (id, _hog) = servers.hog(&ServerSpec { mode: Mode::Reclaim, ..server(10, 2) });
+    let (other, _second) = servers.hog(&server(20, 6));
+    let _hogs = hogs(4);
+    let before = servers.ext.cpu_statistics(0).unwrap();
+    let (used, extra) = servers.share_over(id, 500);
+    let rest = servers.ext.cpu_statistics(0).unwrap().best_effort - before.best_effort;
+    eprintln!("reclaim 2/10 ms: {used:.3} within, {extra:.3} beyond; best effort {:.3}", rest.as_f64() / 5e8);
+    about(used, 0.2, 0.02);
+    assert!(extra > 0.4, "{extra}");
+    assert!(rest.as_f64() / 5e8 > 0.045, "best effort is guaranteed 0.05");
+    assert_eq!(servers.did(other).missed, 0);
+}
+
+#[test]
+fn best_effort_has_its_share_while_servers_want_everything() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (first, _a) = servers.hog(&server(20, 19));
+    let (second, _b) = servers.hog(&ServerSpec { cpu: Some(1), ..server(20, 19) });
+    let hog = Worker::burning();
+    let share = hog.share_over(std::time::Duration::from_millis(800));
+    let missed = [0, 1].map(|cpu| servers.ext.cpu_statistics(cpu).unwrap().best_effort_missed);
+    eprintln!("best effort beside 95 % and 95 %: {share:.3}; {missed:?} periods missed");
+    assert!(share > 0.048, "{share}");
+    assert_eq!((servers.did(first).missed, servers.did(second).missed), (0, 0));
+}
+
+#[test]
+fn a_larger_budget_rescues_the_job_that_is_throttled() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(4);
+    let (id, _hog) = servers.hog(&server(400, 20));
+    while servers.did(id).throttles == 0 {
+        rest(1);
+    }
+    rest(10);
+    let before = servers.did(id).used;
+    servers.ext.change(id, &Change::service(ms(100))).unwrap();
+    rest(90);
+    let more = servers.did(id).used - before;
+    eprintln!("rescued within the period: {} more", more);
+    assert!(more > ms(75) && more <= ms(81), "{more}: the 80 ms that the new budget is larger");
+    assert_eq!(servers.did(id).missed, 0);
+}
+
+#[test]
+fn a_smaller_budget_holds_at_once() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (id, _hog) = servers.hog(&server(400, 200));
+    rest(20);
+    servers.ext.change(id, &Change::service(ms(40))).unwrap();
+    let before = servers.did(id).used;
+    rest(100);
+    let more = servers.did(id).used - before;
+    assert!(more < ms(41), "{more} after the cut to 40 ms");
+}
+
+#[test]
+fn threads_of_a_group_share_one_budget_in_turns() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(2);
+    let id = servers.create(&server(20, 10));
+    let group = hogs(8);
+    group.iter().for_each(|hog| servers.ext.join(id, hog.thread, true).unwrap());
+    rest(100);
+    let before: Vec<_> = group.iter().map(Worker::used).collect();
+    let (used, _) = servers.share_over(id, 1000);
+    let each: Vec<_> = group.iter().zip(before).map(|(hog, was)| (hog.used() - was).as_f64() / 1e9).collect();
+    eprintln!("group of 8 in 10/20 ms: {used:.3} together, each {each:.3?}");
+    about(used, 0.5, 0.02);
+    assert!(each.iter().all(|&share| (0.03..0.10).contains(&share)), "{each:?}");
+    assert_eq!(servers.did(id).threads, 8);
+}
+
+#[test]
+fn a_yield_ends_the_job_and_the_next_one_begins_with_the_period() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(4);
+    let worker = Worker::start(|| {
+        burn(Nanos::from_micros(500));
+        std::thread::yield_now();
+    });
+    let id = servers.create(&server(10, 4));
+    servers.ext.join(id, worker.thread, false).unwrap();
+    rest(20);
+    let (before, turns) = (servers.did(id), worker.turns());
+    rest(300);
+    let (after, turns) = (servers.did(id), worker.turns() - turns);
+    eprintln!("yielding: {turns} turns in 30 periods, last job {}", after.last_job);
+    assert!((28..=32).contains(&turns), "{turns} turns in 30 periods");
+    assert!((28..=32).contains(&(after.jobs - before.jobs)), "{after:?}");
+    assert_eq!((after.missed, after.throttles), (0, before.throttles), "{after:?}");
+}
+
+#[test]
+fn threads_join_and_leave_whatever_they_are_doing() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(6);
+    let id = servers.create(&server(10, 2));
+    let (running, sleeping, waiting) = (Worker::burning(), Worker::sleeping(), Worker::burning());
+    for worker in [&running, &sleeping, &waiting] {
+        servers.ext.join(id, worker.thread, false).unwrap();
+    }
+    assert_eq!(servers.did(id).threads, 3);
+    let (used, _) = servers.share_over(id, 300);
+    about(used, 0.2, 0.02);
+    servers.ext.leave(running.thread).unwrap();
+    servers.ext.leave(waiting.thread).unwrap();
+    rest(20);
+    let (used, _) = servers.share_over(id, 200);
+    assert!(used < 0.05, "{used}: only the sleeper is left");
+    let gone = running.thread;
+    drop((running, waiting, sleeping));
+    rest(20);
+    assert_eq!(servers.did(id).threads, 0);
+    assert_eq!(servers.ext.join(id, gone, false), Err(ExtError::NoThread { thread: gone }));
+    servers.ext.leave(gone).unwrap();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_numbers() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let refused = |ext: &mut Servers, spec: &ServerSpec| ext.ext.create(spec).unwrap_err().to_string();
+    let named = |text: String, parts: &[&str]| parts.iter().for_each(|p| assert!(text.contains(p), "{text}: {p}"));
+    named(refused(&mut servers, &server(10, 11)), &["11 ms", "10 ms"]);
+    named(refused(&mut servers, &server(5_000, 1)), &["5 s", "period"]);
+    named(refused(&mut servers, &server(20, 20)), &["CPU 0", "95"]);
+    named(refused(&mut servers, &ServerSpec { cpu: Some(77), ..server(20, 2) }), &["CPU 77", "0-1"]);
+    let id = servers.create(&server(20, 10));
+    named(servers.ext.change(id, &Change::service(ms(20))).unwrap_err().to_string(), &["CPU 0"]);
+    assert_eq!(servers.did(id).service, ms(10));
+    let nobody = ServerId(900);
+    assert_eq!(servers.ext.raise(nobody, None), Err(ExtError::NoServer { id: nobody }));
+    let thread = ThreadId(0x3fff_fff0);
+    assert_eq!(servers.ext.join(id, thread, false), Err(ExtError::NoThread { thread }));
+}
