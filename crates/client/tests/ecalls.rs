@@ -274,7 +274,8 @@ fn everything_ends_with_its_connection_and_is_shown_as_a_file_until_then() {
         client.register_service(&ServiceRequest { lease: other.lease(), name, about, format, open: false }).unwrap();
         let subscription = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
         let file = client.socket().with_file_name("services").join("test.sample");
-        assert!(std::fs::read_to_string(&file).unwrap().contains("struct sample"));
+        let shown = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("struct sample"));
+        eventually("the service is shown as a file", shown);
         drop(other);
         let Some(Notice::Ended { subscription: ended, why }) = ecalls.next_notice(PATIENCE).unwrap() else { panic!() };
         assert!(ended == subscription.id() && why.contains("service"), "{why}");

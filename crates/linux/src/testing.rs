@@ -23,7 +23,7 @@ pub fn live_lock() -> File {
 
 /// Says in one line why a test does nothing here. In the test machine (`make vm-test`), which has what tests need,
 /// that is a failure.
-pub fn skip(why: &str) {
+pub fn skip(why: impl std::fmt::Display) {
     assert!(std::env::var_os("QFABRIC_VM").is_none(), "skipped in the test machine, where it must run: {why}");
     eprintln!("skipped: {why}");
 }

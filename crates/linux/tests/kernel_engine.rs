@@ -13,7 +13,7 @@ use qfabric_linux::ecalls::{Kernel, KernelEngine};
 
 /// Whether this process may put programs into the kernel; says on standard error when a test is skipped for it.
 fn may_load() -> bool {
-    Kernel::open().inspect_err(|why| eprintln!("skipped: {why}")).is_ok()
+    Kernel::open().map_err(qfabric_linux::testing::skip).is_ok()
 }
 
 fn program(text: &str) -> Program {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant as Clock};
 
 use qfabric_linux::launch::Held;
 use qfabric_linux::observe::{self, Observation, Observer, PollObserver, SwitchObserver};
-use qfabric_linux::testing::{Worker, live_lock};
+use qfabric_linux::testing::{self, Worker, live_lock};
 use qfabric_types::{Nanos, ThreadId};
 
 fn watch(observer: &mut dyn Observer, length: Duration) -> Vec<Observation> {
@@ -30,7 +30,7 @@ fn until(observer: &mut dyn Observer, told: &mut Vec<Observation>, enough: impl 
 }
 
 fn perf() -> Option<SwitchObserver> {
-    SwitchObserver::new().map_err(|e| eprintln!("skipped: perf is refused here: {e}")).ok()
+    SwitchObserver::new().map_err(|e| testing::skip(format!("perf is refused here: {e}"))).ok()
 }
 
 fn shell(script: &str) -> Held {

@@ -9,7 +9,7 @@ use qfabric_ecode::{Environment, Limits, compile};
 use qfabric_linux::ecalls::{EventRing, Install, Installed, Kernel, Step, program_exists};
 
 fn kernel() -> Option<Kernel> {
-    Kernel::open().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+    Kernel::open().map_err(qfabric_linux::testing::skip).ok()
 }
 
 fn install(kernel: &Kernel, ring: &EventRing, service: &str, options: &[(&str, &str)]) -> Installed {

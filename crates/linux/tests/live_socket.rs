@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 /// Whether this process may; says on standard error when a test is skipped for it.
 fn kernel() -> Option<Kernel> {
-    Kernel::open().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+    Kernel::open().map_err(qfabric_linux::testing::skip).ok()
 }
 
 fn pair() -> (TcpStream, TcpStream) {

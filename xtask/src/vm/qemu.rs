@@ -83,6 +83,7 @@ impl Boot<'_> {
         loop {
             match frames.recv_timeout(Duration::from_millis(100)) {
                 Ok(Ok(Frame::Done)) => return Ok(End::Done),
+                Ok(Ok(Frame::Hello(_))) if self.is_cut_off() => return Ok(self.broken("the image needs more memory")),
                 Ok(Ok(frame)) => sink(frame),
                 Ok(Err(FrameError::End)) | Err(RecvTimeoutError::Disconnected) => return Ok(self.broken("it went off")),
                 Ok(Err(error)) => return Ok(self.broken(&error.to_string())),
@@ -131,6 +132,11 @@ impl Boot<'_> {
 
     fn console_text(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.console()).unwrap_or_default()).into_owned()
+    }
+
+    /// The kernel goes on with half an image; what is missing then is told nowhere else.
+    fn is_cut_off(&self) -> bool {
+        self.console_text().contains("Initramfs unpacking failed")
     }
 
     fn panicked(&self) -> bool {

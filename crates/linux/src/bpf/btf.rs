@@ -269,7 +269,7 @@ mod tests {
 
     /// Says on standard error when a test is skipped for want of it.
     fn vmlinux() -> Option<Btf> {
-        Btf::vmlinux().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+        Btf::vmlinux().map_err(crate::testing::skip).ok()
     }
 
     #[test]

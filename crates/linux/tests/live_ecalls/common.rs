@@ -99,5 +99,5 @@ pub fn nap() {
 
 /// The kernel, where this process may put handlers into it; says on standard error when a test is skipped for it.
 pub fn kernel() -> Option<Kernel> {
-    Kernel::open().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+    Kernel::open().map_err(qfabric_linux::testing::skip).ok()
 }

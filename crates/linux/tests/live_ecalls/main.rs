@@ -2,4 +2,5 @@
 
 mod common;
 mod delivery;
+mod pressure;
 mod services;
