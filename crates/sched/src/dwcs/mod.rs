@@ -1,8 +1,8 @@
 //! DWCS, the dynamic window-constrained scheduler, as values: which task, or which packet, runs next.
 //!
 //! A task wants C units of time in every period T and may lose x of any y periods. [`Machine`] decides for one
-//! processor; [`admit`] says beforehand whether no window can be violated; `Packets` is the same order for the
-//! packets of a link, and `Pair` couples both with a phase Θ.
+//! processor; [`admit`] says beforehand whether no window can be violated; [`Packets`] is the same order for the
+//! packets of a link, and [`Pair`] couples both with a phase Θ.
 //! Time is a bare `u64`: ticks in a simulation, nanoseconds in a kernel; nothing here reads a clock.
 //! Source: 000 §2.4.1 (rules a and b, Table 1), §2.4.2 (Figure 10), §3.3.1 (rules 1–5, Figure 15), §7.1.2
 //! (Table 5); 003 §4. What they leave open is decided in `docs/design/0010-dwcs.md`.
@@ -11,6 +11,8 @@ mod admission;
 mod events;
 mod machine;
 mod order;
+mod packets;
+mod pair;
 mod task;
 mod tournament;
 mod utilization;
@@ -22,6 +24,8 @@ pub use admission::{Guarantee, Refusal, Why, admit, admit_with_task_server};
 pub use events::{Event, Rule};
 pub use machine::{Choice, Decision, Machine};
 pub use order::{Network, Policy};
+pub use packets::{Next, Packets, Rate, Sending, Stream, StreamStatistics};
+pub use pair::{Pair, Source};
 pub use task::{BadTask, MAX_TIME, Statistics, Task, TaskIndex, Wake};
 pub use utilization::Utilization;
 pub use window::Progress;
