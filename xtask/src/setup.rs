@@ -13,12 +13,13 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 13] = [
+const NEEDS: [Need; 18] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
     Need { package: "libavformat-dev", why: "the player reads with it", is_met: |sh| library(sh, "libavformat") },
     Need { package: "libavutil-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavutil") },
+    Need { package: "clang-19", why: "compiles the kernel's side, bpf/", is_met: has_clang },
     Need { package: "libelf-dev", why: "libbpf reads type information with it", is_met: |sh| library(sh, "libelf") },
     Need { package: "zlib1g-dev", why: "libelf needs it", is_met: |sh| library(sh, "zlib") },
     Need { package: "ffmpeg", why: "makes the demo's clips", is_met: |sh| works(sh, "ffmpeg -version") },
@@ -26,6 +27,14 @@ const NEEDS: [Need; 13] = [
     Need { package: "procps", why: "tests end processes by kill", is_met: |sh| works(sh, "kill -l") },
     Need { package: "httperf", why: "offers a web server too much", is_met: |sh| works(sh, "which httperf") },
     Need { package: "wrk", why: "measures a web server's capacity", is_met: |sh| works(sh, "which wrk") },
+    Need {
+        package: "qemu-system-x86",
+        why: "boots newer kernels",
+        is_met: |sh| works(sh, "qemu-system-x86_64 --version"),
+    },
+    Need { package: "zstd", why: "unpacks a kernel", is_met: |sh| works(sh, "zstd --version") },
+    Need { package: "kmod", why: "lists a kernel's modules", is_met: |sh| works(sh, "/usr/sbin/depmod --version") },
+    Need { package: "util-linux", why: "ends QEMU with its harness", is_met: |sh| works(sh, "setpriv --version") },
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
@@ -79,6 +88,19 @@ fn library(sh: &Shell, name: &str) -> bool {
 
 fn has_venv(sh: &Shell) -> bool {
     cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stdout().ignore_stderr().run().is_ok()
+}
+
+/// The first that is new enough of those that crates/linux/build.rs tries.
+fn has_clang(sh: &Shell) -> bool {
+    const OLDEST: u32 = 17;
+    const NEWEST: u32 = 22;
+    let version = |clang: String| {
+        let told = cmd!(sh, "{clang} -dumpversion").quiet().ignore_stderr().read().unwrap_or_default();
+        told.split('.').next().and_then(|major| major.parse::<u32>().ok())
+    };
+    let named = sh.var("CLANG").into_iter().chain(["clang".to_owned()]);
+    let all = named.chain((OLDEST..=NEWEST).map(|number| format!("clang-{number}")));
+    all.filter_map(version).any(|version| version >= OLDEST)
 }
 
 /// Any version, where its loader looks: `LIBCLANG_PATH`, or LLVM's folders on Debian; with the compiler's own

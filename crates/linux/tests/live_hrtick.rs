@@ -8,10 +8,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use qfabric_linux::clock;
 use qfabric_linux::hrtick::{self, DEBUGFS, Feature, State};
 use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::testing::{Worker, live_lock, may_reserve, skip};
-use qfabric_linux::clock;
 use qfabric_types::{Nanos, Reservation, ThreadId};
 
 /// One job of the player.
