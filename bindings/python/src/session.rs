@@ -63,7 +63,8 @@ impl NativeSession {
     #[new]
     #[pyo3(signature = (period_ms, *, name="python", server_period_ms=None, max_bandwidth=0.95, predictor="ma:12",
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
-        skip_late=false, socket=None, alone=false))]
+        skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
+        favour_events=false, control_place="user"))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -83,6 +84,11 @@ impl NativeSession {
         skip_late: bool,
         socket: Option<String>,
         alone: bool,
+        service_ms: Option<f64>,
+        window: Option<&str>,
+        work_conserving: bool,
+        favour_events: bool,
+        control_place: &str,
     ) -> PyResult<NativeSession> {
         let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6));
         let server_period = server_period_ms.map_or(fresh.server_period, |ms| Nanos::from_f64(ms * 1e6));
@@ -99,8 +105,14 @@ impl NativeSession {
             priority,
             weight,
             reclaim,
+            service: service_ms.map(|ms| Nanos::from_f64(ms * 1e6)),
+            window: window.map(str::parse).transpose().map_err(value_error)?,
+            work_conserving,
+            favour_events,
+            controller: control_place.parse().map_err(value_error)?,
             ..fresh
-        };
+        }
+        .settled();
         let mut session = match alone {
             true => Session::alone(contract).map_err(value_error)?,
             false => Session::start(&connect(socket)?, contract).map_err(python)?,

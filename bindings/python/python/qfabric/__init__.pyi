@@ -43,6 +43,11 @@ class Session:
         skip_late: bool = False,
         socket: Optional[str] = None,
         alone: bool = False,
+        service_ms: Optional[float] = None,
+        window: Optional[str] = None,
+        work_conserving: bool = False,
+        favour_events: bool = False,
+        control_place: str = "user",
     ) -> None: ...
     def job(
         self,

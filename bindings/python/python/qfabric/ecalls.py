@@ -75,8 +75,9 @@ class ECalls:
 
     def subscribe(self, service, *, code=None, handler=None, thread=False, memory_up=True, signal=None, order=(),
                   process_id=0, only_pid=None, deadline_us=0, group=None, options=None, attributes=None,
-                  pass_faults=False):
-        """Subscribes, as the paper's `struct ecalls` says it; `memory_up` may be a dict (layout, slots, position)."""
+                  pass_faults=False, favour=False):
+        """Subscribes, as the paper's `struct ecalls` says it; `memory_up` may be a dict (layout, slots, position).
+        With `favour` every event favours the server of who is told (mechanism ext)."""
         memory = {} if memory_up is True else memory_up or None
         request = {
             "service": service, "k_code": code, "k_handler": handler, "k_thread": thread, "memory_up": memory,
@@ -84,6 +85,7 @@ class ECalls:
             "deadline_us": deadline_us, "group": group, "attributes": attributes or {},
             "options": {name: str(value) for name, value in (options or {}).items()},
             "on_fault": "pass" if pass_faults else "block",
+            "favour": favour,
         }
         return Subscription(self._native.subscribe_json(_json.dumps(request)))
 
