@@ -31,6 +31,21 @@ struct qf_net_flow {
 	__u16 zero;
 };
 
+/* Marks and their streams, an open table: a mark is at its hash, or in the next places up to the first empty one. */
+#define QF_NET_MARKS 256
+#define QF_NET_MARK_FACTOR 0x9e3779b1u
+#define QF_NET_MARK_SHIFT 24
+
+struct qf_net_mark {
+	__u32 mark; /* 0: empty */
+	__u32 stream;
+};
+
+struct qf_net_marks {
+	__u64 active; /* which table is in use: its lowest bit */
+	struct qf_net_mark table[2][QF_NET_MARKS];
+};
+
 #define QF_NET_IN_USE 1
 #define QF_NET_WORK_CONSERVING 2
 
@@ -93,6 +108,27 @@ struct qf_net_stats {
 	struct qf_net_counters stream[QF_NET_STREAMS];
 };
 
+/* What the trial entry does, and what came of it: the queue without packets, one call at a time. */
+#define QF_NET_TRIAL_PUT 0
+#define QF_NET_TRIAL_NEXT 1
+#define QF_NET_VERDICT_SEND 0
+#define QF_NET_VERDICT_DROP 1
+#define QF_NET_VERDICT_WAIT 2
+#define QF_NET_VERDICT_IDLE 3
+
+struct qf_net_trial {
+	__u64 now;
+	__u64 until;   /* WAIT */
+	__u32 act;
+	__u32 stream;  /* to put into; which it was of. QF_NET_STREAMS: best effort */
+	__u32 len;
+	__u32 verdict; /* of NEXT */
+	__s32 place;   /* of PUT; negative: there was no room */
+	__u32 zero;
+};
+
+_Static_assert(sizeof(struct qf_net_marks) == 8 + 16 * QF_NET_MARKS, "words only");
+_Static_assert(sizeof(struct qf_net_trial) == 40, "no holes");
 _Static_assert(sizeof(struct qf_net_flow) == 40, "keys have no holes");
 _Static_assert(sizeof(struct qf_net_stream_config) == 64, "one cache line");
 _Static_assert(sizeof(struct qf_net_config) == 64 + 64 * QF_NET_STREAMS, "words only");

@@ -20,12 +20,11 @@ struct {
 	__uint(max_entries, QF_NET_STREAMS);
 } flows SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__type(key, u32);
-	__type(value, u32);
-	__uint(max_entries, QF_NET_STREAMS);
-} marks SEC(".maps");
+/*
+ * Marks are what most packets are told apart by: an open table in place of a hash map saves half of what an enqueue
+ * costs. User space writes the table that is not in use, then switches; at most a quarter is full.
+ */
+struct qf_net_marks selector_marks SEC(".data.marks");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -111,6 +110,23 @@ QF_SUBPROGRAM u32 *stream_of_flow(struct reader *from)
 	return bpf_map_lookup_elem(&flows, &flow);
 }
 
+/* The stream of a mark; NULL where it has none. */
+QF_INLINE u32 *stream_of_mark(u32 mark)
+{
+	struct qf_net_mark *table = selector_marks.table[selector_marks.active & 1];
+	u32 at = mark * QF_NET_MARK_FACTOR >> QF_NET_MARK_SHIFT;
+
+	for (int probe = 0; probe < QF_NET_STREAMS; probe++, at++) {
+		struct qf_net_mark *found = &table[at & (QF_NET_MARKS - 1)];
+
+		if (found->mark == mark)
+			return &found->stream;
+		if (found->mark == NO_MARK)
+			return NULL;
+	}
+	return NULL;
+}
+
 /* The number of the packet's stream, or QF_NET_STREAMS. */
 QF_INLINE u32 stream_of(u32 mark, u64 cgroup, struct reader *from)
 {
@@ -119,7 +135,7 @@ QF_INLINE u32 stream_of(u32 mark, u64 cgroup, struct reader *from)
 	if (kinds & QF_NET_FLOW)
 		found = stream_of_flow(from);
 	if (!found && kinds & QF_NET_MARK && mark != NO_MARK)
-		found = bpf_map_lookup_elem(&marks, &mark);
+		found = stream_of_mark(mark);
 	if (!found && kinds & QF_NET_CGROUP && cgroup)
 		found = bpf_map_lookup_elem(&cgroups, &cgroup);
 	return found && *found < QF_NET_STREAMS ? *found : QF_NET_STREAMS;

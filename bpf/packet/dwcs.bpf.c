@@ -57,12 +57,29 @@ QF_INLINE u32 classify(struct sk_buff *skb)
 	return kinds ? stream_of(skb->mark, kinds & QF_NET_CGROUP ? cgroup_of(skb) : 0, &reader) : NONE;
 }
 
+/*
+ * The time for a decision. A packet that comes into an empty queue is asked for at once: the clock is not read twice.
+ * Where it is asked for later (the device was busy), the next decision has the time as it is.
+ */
+u64 time_of_first;
+
+QF_INLINE u64 time_now(void)
+{
+	u64 now = time_of_first;
+
+	time_of_first = 0;
+	return now ? now : bpf_ktime_get_ns();
+}
+
 SEC("struct_ops/qf_enqueue")
 int BPF_PROG(qf_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
 {
 	u32 len = packet_len(skb), stream = classify(skb);
 	struct cell *cell;
-	int place = put(stream, len, stream == NONE ? 0 : bpf_ktime_get_ns());
+	int place;
+
+	time_of_first = bpf_ktime_get_ns();
+	place = put(stream, len, time_of_first);
 
 	if (place < 0)
 		goto drop;
@@ -72,7 +89,8 @@ int BPF_PROG(qf_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_b
 	skb = bpf_kptr_xchg(&cell->skb, skb);
 	if (skb)
 		bpf_qdisc_skb_drop(skb, to_free); /* cannot be: the place was free */
-	sch->q.qlen++;
+	if (sch->q.qlen++)
+		time_of_first = 0;
 	sch->qstats.backlog += len;
 	return NET_XMIT_SUCCESS;
 drop:
@@ -103,30 +121,41 @@ QF_INLINE void come_back(struct Qdisc *sch, u64 at)
 	bpf_qdisc_watchdog_schedule(sch, at, WATCHDOG_SLACK);
 }
 
+/* Steps on after the first, which changed something or dropped a packet. */
+QF_INLINE u32 step_on(struct Qdisc *sch, struct next *next, u32 verdict, u64 now)
+{
+	struct sk_buff *skb;
+	int i;
+
+	bpf_for(i, 0, STEPS_MAX) {
+		if (verdict == DROP) {
+			skb = taken_from(sch, next);
+			if (skb) {
+				bpf_kfree_skb(skb);
+				sch->qstats.drops++;
+			}
+		} else if (verdict != AGAIN) {
+			break;
+		}
+		verdict = step(next, now);
+	}
+	return verdict;
+}
+
 SEC("struct_ops/qf_dequeue")
 struct sk_buff *BPF_PROG(qf_dequeue, struct Qdisc *sch)
 {
 	struct sk_buff *skb;
 	struct next next = {};
+	u32 verdict;
 	u64 now;
-	u32 verdict = AGAIN;
-	int i;
 
 	if (!sch->q.qlen)
 		return NULL;
-	now = bpf_ktime_get_ns();
-	bpf_for(i, 0, STEPS_MAX) {
-		verdict = step(&next, now);
-		if (verdict == AGAIN)
-			continue;
-		if (verdict != DROP)
-			break;
-		skb = taken_from(sch, &next);
-		if (skb) {
-			bpf_kfree_skb(skb);
-			sch->qstats.drops++;
-		}
-	}
+	now = time_now();
+	verdict = step(&next, now);
+	if (unlikely(verdict == AGAIN || verdict == DROP))
+		verdict = step_on(sch, &next, verdict, now);
 	if (verdict == SEND) {
 		skb = taken_from(sch, &next);
 		if (skb)

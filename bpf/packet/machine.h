@@ -68,7 +68,13 @@ struct stream {
 };
 
 /* What is to be done next. */
-enum verdict { SEND, DROP, WAIT, IDLE, AGAIN };
+enum verdict {
+	SEND = QF_NET_VERDICT_SEND,
+	DROP = QF_NET_VERDICT_DROP,
+	WAIT = QF_NET_VERDICT_WAIT,
+	IDLE = QF_NET_VERDICT_IDLE,
+	AGAIN,
+};
 
 struct next {
 	u32 verdict;

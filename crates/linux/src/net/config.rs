@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use qfabric_types::api::net::StreamSpec;
 use qfabric_types::{Nanos, Share};
 
+use super::error::NetError;
 use crate::abi::{
     QF_NET_BEST_DEPTH, QF_NET_IN_USE, QF_NET_STREAMS, QF_NET_WORK_CONSERVING, qf_net_config, qf_net_stream_config,
 };
-use crate::bpf::Mapping;
+use crate::bpf::{Mapping, Object, ObjectError};
 
+const SECTION: &str = ".data.config";
 /// Lost sending time that a paced queue may make up for: a timer that is late must not lower the rate.
 const CATCH_UP: Nanos = Nanos::from_micros(200);
 
@@ -57,7 +59,14 @@ fn owed(share: Share) -> u64 {
 }
 
 impl Config {
-    pub fn new(memory: Mapping, link: &Link) -> Config {
+    /// That of a loaded object, for a link.
+    pub fn of(object: &Object, link: &Link) -> Result<Config, NetError> {
+        let failed = |error| ObjectError::Kernel { object: "the queue".to_owned(), name: SECTION.to_owned(), error };
+        let memory = object.table(SECTION)?.map(size_of::<qf_net_config>()).map_err(failed)?;
+        Ok(Config::new(memory, link))
+    }
+
+    fn new(memory: Mapping, link: &Link) -> Config {
         let config = Config { memory, incarnations: 0 };
         config.set(word!(byte_time), if link.paced { byte_time(link.rate_bps) } else { 0 });
         config.set(word!(catch_up), CATCH_UP.get());

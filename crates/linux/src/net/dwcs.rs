@@ -1,17 +1,16 @@
 //! The queueing discipline in BPF: loaded for one interface, put at its root, told of streams.
 
 use std::io;
-use std::mem::offset_of;
 
-use qfabric_types::api::net::{BestEffortCounters, Selector, StreamCounters, StreamSpec};
+use qfabric_types::api::net::{Selector, StreamSpec};
 
 use super::config::{Config, Link};
 use super::error::NetError;
 use super::former::{self, DWCS_KIND, HANDLE};
 use super::keys::Key;
 use super::selectors::Selectors;
-use crate::abi::{qf_net_config, qf_net_counters, qf_net_stats};
-use crate::bpf::{Attached, Btf, Mapping, Object, ObjectError, OpenObject, objects};
+use super::stats::Stats;
+use crate::bpf::{Attached, Btf, Object, ObjectError, OpenObject, objects};
 
 /// Names that a second attachment of the same interface number (in another network namespace) may need.
 const NAMES_TRIED: u32 = 16;
@@ -20,7 +19,7 @@ const NAMES_TRIED: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Dwcs {
     config: Config,
-    stats: Mapping,
+    stats: Stats,
     selectors: Selectors,
     /// The kernel keeps the programs as long as the queue is attached; these are what the name stands for.
     _attached: Attached,
@@ -69,12 +68,7 @@ impl Dwcs {
     fn load_as(kind: &str, link: &Link) -> Result<Dwcs, NetError> {
         let open = OpenObject::open("the packet scheduler", objects::PACKET_DWCS)?;
         let mut object = open.operations_named("qf_dwcs", kind)?.load()?;
-        let mapped = |name: &'static str, bytes: usize| -> Result<Mapping, NetError> {
-            let failed = |error| ObjectError::Kernel { object: kind.to_owned(), name: name.to_owned(), error };
-            Ok(object.table(name)?.map(bytes).map_err(failed)?)
-        };
-        let config = Config::new(mapped(".data.config", size_of::<qf_net_config>())?, link);
-        let stats = mapped(".data.stats", size_of::<qf_net_stats>())?;
+        let (config, stats) = (Config::of(&object, link)?, Stats::of(&object)?);
         let selectors = Selectors::of(&object)?;
         let attached = object.attach("qf_dwcs")?;
         Ok(Dwcs { config, stats, selectors, _attached: attached, _object: object })
@@ -97,7 +91,7 @@ impl Dwcs {
     }
 
     /// Ends a stream: new packets are best effort; those that wait go as they would have.
-    pub fn end(&self, key: &Key) -> io::Result<()> {
+    pub fn end(&mut self, key: &Key) -> io::Result<()> {
         self.selectors.remove(key)
     }
 
@@ -106,56 +100,9 @@ impl Dwcs {
         self.selectors.use_kinds(selectors);
     }
 
-    fn word(&self, at: usize) -> u64 {
-        self.stats.words(0)[at / 8].load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// What became of a stream's packets.
-    pub fn counters(&self, slot: u32) -> StreamCounters {
-        let base = offset_of!(qf_net_stats, stream) + slot as usize * size_of::<qf_net_counters>();
-        macro_rules! counter {
-            ($field:ident) => {
-                self.word(base + offset_of!(qf_net_counters, $field))
-            };
-        }
-        StreamCounters {
-            packets: counter!(packets),
-            sent: counter!(sent),
-            sent_bytes: counter!(sent_bytes),
-            sent_late: counter!(sent_late),
-            sent_extra: counter!(sent_extra),
-            late: counter!(late),
-            overflow: counter!(overflow),
-            oversize: counter!(oversize),
-            served: counter!(served),
-            missed: counter!(missed),
-            violations: counter!(violations),
-            delay_sum_ns: counter!(delay_sum),
-            delay_max_ns: counter!(delay_max),
-            waiting: counter!(waiting),
-        }
-    }
-
-    /// What became of packets of no stream.
-    pub fn best_effort(&self) -> BestEffortCounters {
-        macro_rules! counter {
-            ($field:ident) => {
-                self.word(offset_of!(qf_net_stats, $field))
-            };
-        }
-        BestEffortCounters {
-            packets: counter!(best_packets),
-            sent: counter!(best_sent),
-            sent_bytes: counter!(best_sent_bytes),
-            owed: counter!(best_owed),
-            overflow: counter!(best_overflow),
-            waiting: counter!(best_waiting),
-        }
-    }
-
-    /// Times that held packets were let go.
-    pub fn bursts(&self) -> u64 {
-        self.word(offset_of!(qf_net_stats, bursts))
+    /// What it counted.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
     }
 }
 

@@ -136,7 +136,7 @@ impl Htb {
     }
 
     /// Ends a stream; what waits in its class is dropped with it.
-    pub fn end(&self, slot: u32, key: &Key) -> io::Result<()> {
+    pub fn end(&mut self, slot: u32, key: &Key) -> io::Result<()> {
         self.selectors.remove(key)?;
         let object = Object { ifindex: self.ifindex, handle: FIRST_STREAM + slot, ..Object::default() };
         netlink::act(Message::new(RTM_DELTCLASS, 0, object))

@@ -8,13 +8,13 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | the discipline in BPF (`bpf/packet/dwcs.bpf.c`), its configuration | `dwcs.rs`, `config.rs` |
+//! | the discipline in BPF (`bpf/packet/dwcs.bpf.c`), its configuration and counts | `dwcs.rs`, `config.rs`, `stats.rs` |
 //! | classes on older kernels (`bpf/packet/htb.bpf.c`) | `htb.rs` |
 //! | whose packet | `keys.rs`, `selectors.rs` |
 //! | what was there, on disk | `former.rs`, `book.rs` |
 //! | asking the kernel | `netlink.rs` |
 //! | refusals | `error.rs` |
-//! | links and packets of tests | [`testing`] |
+//! | links and packets of tests; the queue without packets | [`testing`], [`trial`] |
 //!
 //! Admission is not decided here: `linux` carries out. Decisions: docs/design/0014-packets.md.
 
@@ -27,7 +27,9 @@ mod htb;
 mod keys;
 mod netlink;
 mod selectors;
+mod stats;
 pub mod testing;
+pub mod trial;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -216,7 +218,7 @@ impl Attachment {
     /// Ends a stream: its packets are best effort from now on.
     pub fn end(&mut self, id: StreamId) -> Result<(), NetError> {
         let key = self.stream(id)?.key;
-        let ended = match &self.carrier {
+        let ended = match &mut self.carrier {
             Carrier::Dwcs(dwcs) => dwcs.end(&key),
             Carrier::Htb(htb) => htb.end(id, &key),
         };
@@ -261,7 +263,7 @@ impl Attachment {
     /// What became of a stream's packets.
     pub fn counters(&self, id: StreamId) -> StreamCounters {
         match &self.carrier {
-            Carrier::Dwcs(dwcs) => dwcs.counters(id),
+            Carrier::Dwcs(dwcs) => dwcs.stats().stream(id),
             Carrier::Htb(htb) => htb.counters().unwrap_or_default().stream(id),
         }
     }
@@ -269,7 +271,7 @@ impl Attachment {
     /// What became of packets of no stream.
     pub fn best_effort_counters(&self) -> BestEffortCounters {
         match &self.carrier {
-            Carrier::Dwcs(dwcs) => dwcs.best_effort(),
+            Carrier::Dwcs(dwcs) => dwcs.stats().best_effort(),
             Carrier::Htb(htb) => htb.counters().unwrap_or_default().best_effort(),
         }
     }
@@ -277,7 +279,7 @@ impl Attachment {
     /// The interface as it stands.
     pub fn info(&self) -> InterfaceInfo {
         let (mechanism, bursts) = match &self.carrier {
-            Carrier::Dwcs(dwcs) => (NetMechanism::Dwcs, dwcs.bursts()),
+            Carrier::Dwcs(dwcs) => (NetMechanism::Dwcs, dwcs.stats().bursts()),
             Carrier::Htb(_) => (NetMechanism::Htb, 0),
         };
         let streams: Vec<_> = self.streams.iter().map(|(id, stream)| self.stream_info(*id, &stream.spec)).collect();

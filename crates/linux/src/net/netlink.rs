@@ -76,6 +76,16 @@ impl Message {
         message
     }
 
+    /// A new IPv4 address of an interface (`struct ifaddrmsg`), in a network of so many bits.
+    pub fn address(ifindex: u32, bits: u8) -> Message {
+        const RTM_NEWADDR: u16 = 20;
+        let mut message = Message::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, Object::default());
+        message.bytes.truncate(HEADER);
+        message.bytes.extend([libc::AF_INET as u8, bits, 0, 0]);
+        message.bytes.extend(ifindex.to_ne_bytes());
+        message
+    }
+
     /// Adds an attribute.
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
         push(&mut self.bytes, kind, value);

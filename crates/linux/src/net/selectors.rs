@@ -1,5 +1,6 @@
 //! The maps by which programs in the kernel tell whose packet it is (`bpf/packet/classify.h`).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -7,7 +8,10 @@ use qfabric_types::api::net::{Flow, Selector};
 
 use super::error::NetError;
 use super::keys::{self, Key};
-use crate::abi::{QF_NET_CGROUP, QF_NET_FLOW, QF_NET_MARK, qf_net_flow};
+use crate::abi::{
+    QF_NET_CGROUP, QF_NET_FLOW, QF_NET_MARK, QF_NET_MARK_FACTOR, QF_NET_MARK_SHIFT, QF_NET_MARKS, qf_net_flow,
+    qf_net_mark, qf_net_marks,
+};
 use crate::bpf::{Mapping, Object, ObjectError, Plain, Table};
 
 // SAFETY: integers only, no holes (the header's size assertions).
@@ -17,7 +21,7 @@ unsafe impl Plain for qf_net_flow {}
 /// Whose packets belong to which stream.
 #[derive(Debug)]
 pub(super) struct Selectors {
-    marks: Table,
+    marks: Marks,
     cgroups: Table,
     flows: Table,
     kinds: Mapping,
@@ -26,26 +30,31 @@ pub(super) struct Selectors {
 impl Selectors {
     /// Those of a loaded object.
     pub fn of(object: &Object) -> Result<Selectors, NetError> {
-        let name = ".data.kinds";
-        let failed = |error| ObjectError::Kernel { object: "selectors".to_owned(), name: name.to_owned(), error };
-        let kinds = object.table(name)?.map(size_of::<u64>()).map_err(failed)?;
-        let (marks, cgroups, flows) = (object.table("marks")?, object.table("cgroups")?, object.table("flows")?);
+        let kinds = mapped(object, ".data.kinds", size_of::<u64>())?;
+        let marks = Marks { memory: mapped(object, ".data.marks", size_of::<qf_net_marks>())?, known: BTreeMap::new() };
+        let (cgroups, flows) = (object.table("cgroups")?, object.table("flows")?);
         Ok(Selectors { marks, cgroups, flows, kinds })
     }
 
     /// From now on these packets are the stream's.
-    pub fn add(&self, key: &Key, slot: u32) -> io::Result<()> {
+    pub fn add(&mut self, key: &Key, slot: u32) -> io::Result<()> {
         match key {
-            Key::Mark(mark) => self.marks.set(mark, &slot),
+            Key::Mark(mark) => {
+                self.marks.set(*mark, Some(slot));
+                Ok(())
+            }
             Key::Cgroup(id) => self.cgroups.set(id, &slot),
             Key::Flow(flow) => self.flows.set(&packed(flow), &slot),
         }
     }
 
     /// From now on these packets are best effort.
-    pub fn remove(&self, key: &Key) -> io::Result<()> {
+    pub fn remove(&mut self, key: &Key) -> io::Result<()> {
         let removed = match key {
-            Key::Mark(mark) => self.marks.remove(mark),
+            Key::Mark(mark) => {
+                self.marks.set(*mark, None);
+                Ok(())
+            }
             Key::Cgroup(id) => self.cgroups.remove(id),
             Key::Flow(flow) => self.flows.remove(&packed(flow)),
         };
@@ -57,6 +66,50 @@ impl Selectors {
         let kinds = selectors.fold(0, |kinds, selector| kinds | u64::from(kind(selector)));
         self.kinds.words(0)[0].store(kinds, Ordering::Relaxed);
     }
+}
+
+fn mapped(object: &Object, name: &str, bytes: usize) -> Result<Mapping, NetError> {
+    let failed = |error| ObjectError::Kernel { object: "selectors".to_owned(), name: name.to_owned(), error };
+    Ok(object.table(name)?.map(bytes).map_err(failed)?)
+}
+
+/// The open table of marks (`qf_net_marks`): written anew beside the one in use, then switched to.
+#[derive(Debug)]
+struct Marks {
+    memory: Mapping,
+    known: BTreeMap<u32, u32>,
+}
+
+impl Marks {
+    fn set(&mut self, mark: u32, slot: Option<u32>) {
+        match slot {
+            Some(slot) => self.known.insert(mark, slot),
+            None => self.known.remove(&mark),
+        };
+        let words = self.memory.words(0);
+        let active = words[0].load(Ordering::Relaxed);
+        let first = 1 + if active & 1 == 0 { MARKS } else { 0 };
+        for (word, value) in words[first..first + MARKS].iter().zip(table(&self.known)) {
+            word.store(value, Ordering::Relaxed);
+        }
+        words[0].store(active + 1, Ordering::Release);
+    }
+}
+
+const MARKS: usize = QF_NET_MARKS as usize;
+
+/// Each mark with its stream in one word: at its hash, or at the next free place.
+fn table(known: &BTreeMap<u32, u32>) -> [u64; MARKS] {
+    let mut table = [0; MARKS];
+    for (mark, slot) in known {
+        let first = (mark.wrapping_mul(QF_NET_MARK_FACTOR) >> QF_NET_MARK_SHIFT) as usize;
+        let free = (first..).map(|at| at % MARKS).find(|at| table[*at] == 0).expect("a quarter is full at most");
+        let record = qf_net_mark { mark: *mark, stream: *slot };
+        table[free] = u64::from_ne_bytes(
+            [record.mark.to_ne_bytes(), record.stream.to_ne_bytes()].concat().try_into().expect("eight"),
+        );
+    }
+    table
 }
 
 fn kind(selector: &Selector) -> u32 {
@@ -78,6 +131,13 @@ fn packed(flow: &Flow) -> qf_net_flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_of_one_hash_follow_each_other() {
+        let known: BTreeMap<u32, u32> = (1..=64).map(|n| (n * 256, n)).collect();
+        let table = table(&known);
+        assert_eq!(table.iter().filter(|word| **word != 0).count(), 64);
+    }
 
     #[test]
     fn flows_have_the_order_of_the_wire() {

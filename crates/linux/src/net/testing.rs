@@ -57,6 +57,14 @@ impl Interface {
         Ok(made)
     }
 
+    /// Gives it an IPv4 address of a network of 24 bits.
+    pub fn address(&self, address: std::net::Ipv4Addr) -> io::Result<()> {
+        const IFA_ADDRESS: u16 = 1;
+        const IFA_LOCAL: u16 = 2;
+        let message = Message::address(self.ifindex, 24).attribute(IFA_LOCAL, &address.octets());
+        netlink::act(message.attribute(IFA_ADDRESS, &address.octets()))
+    }
+
     /// What is at its root: kind, handle and options.
     pub fn root(&self) -> io::Result<(String, u32, Vec<u8>)> {
         let all = netlink::list(Message::new(RTM_GETQDISC, 0, Object { ifindex: self.ifindex, ..Object::default() }))?;
@@ -81,6 +89,15 @@ impl Drop for Interface {
 
 fn up(ifindex: u32) -> io::Result<()> {
     netlink::act(Message::interface(RTM_NEWLINK, 0, ifindex, true))
+}
+
+/// Marks what a socket sends.
+#[allow(unsafe_code, reason = "an option that no safe library offers")]
+pub fn mark(socket: &impl AsRawFd, mark: u32) -> io::Result<()> {
+    // SAFETY: the value is live, and of the size that is said.
+    let rc =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, (&raw const mark).cast(), 4) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A socket for whole frames at an interface.

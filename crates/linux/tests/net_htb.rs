@@ -1,0 +1,89 @@
+//! The way of older kernels, on real interfaces: classes of a hierarchical token bucket with our classifier. Runs
+//! wherever there are HTB, BPF classifiers and veth.
+
+mod net_common;
+
+use std::time::Duration;
+
+use net_common::{Folder, Pair, Sender, root, settle, spec};
+use qfabric_linux::net::{Attachment, NetError};
+use qfabric_types::Nanos;
+use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange};
+
+fn request(rate_bps: u64) -> AttachRequest {
+    AttachRequest { mechanism: Some(NetMechanism::Htb), rate_bps: Some(rate_bps), ..AttachRequest::default() }
+}
+
+#[test]
+fn streams_have_classes_of_their_own_and_what_was_there_comes_back() {
+    let Some(_live) = root() else { return };
+    let (pair, mut book) = (Pair::new("htb"), Folder::book());
+    let before = pair.root();
+    let mut attachment = Attachment::attach(pair.near(), &request(100_000_000), &mut book).unwrap();
+    assert_eq!(pair.root(), "htb");
+    let marked = attachment.begin(&spec(300, 10, 4)).unwrap();
+    let sender = Sender::to(&pair, 0);
+    let mut by_flow = spec(9, 10, 4);
+    by_flow.selector = Selector::Flow(sender.flow());
+    let flow = attachment.begin(&by_flow).unwrap();
+    (0..3).for_each(|_| Sender::to(&pair, 300).send(300));
+    (0..2).for_each(|_| sender.send(300));
+    Sender::to(&pair, 77).send(300);
+    assert_eq!(pair.received_within(Duration::from_secs(1), 6).len(), 6);
+    assert_eq!((attachment.counters(marked).sent, attachment.counters(flow).sent), (3, 2));
+    assert!(attachment.best_effort_counters().sent >= 1);
+    attachment.end(marked).unwrap();
+    Sender::to(&pair, 300).send(300);
+    settle();
+    assert_eq!(attachment.counters(flow).sent, 2, "what was a stream's is best effort now");
+    attachment.detach(&mut book).unwrap();
+    assert_eq!(pair.root(), before);
+}
+
+#[test]
+fn a_class_keeps_to_its_rate_and_a_change_of_it_holds_at_once() {
+    let Some(_live) = root() else { return };
+    let (pair, mut book) = (Pair::new("rate"), Folder::book());
+    let mut attachment = Attachment::attach(pair.near(), &request(100_000_000), &mut book).unwrap();
+    // 1,514 bytes every 20 ms are 15 packets of 1,042 bytes in 200 ms, after the first ones.
+    let id = attachment.begin(&spec(5, 20, 1)).unwrap();
+    let sender = Sender::to(&pair, 5);
+    (0..100).for_each(|_| sender.send(1_000));
+    let slow = pair.received_within(Duration::from_millis(200), usize::MAX).len();
+    assert!((8..40).contains(&slow), "{slow} packets in 200 ms");
+    let period = Some(Nanos::from_millis(1));
+    let faster = attachment.spec(id).unwrap().changed(&StreamChange { period, ..StreamChange::default() });
+    attachment.change(id, &faster).unwrap();
+    let fast = pair.received_within(Duration::from_millis(400), usize::MAX).len();
+    assert!(fast > 2 * slow && fast + slow >= 90, "{fast} packets after {slow}");
+}
+
+#[test]
+fn without_the_feature_the_kernel_gets_classes_and_the_user_a_reason() {
+    let Some(_live) = root() else { return };
+    if qfabric_linux::net::supported().is_ok() {
+        return;
+    }
+    let (pair, mut book) = (Pair::new("auto"), Folder::book());
+    let asked = AttachRequest { rate_bps: Some(10_000_000), ..AttachRequest::default() };
+    let attachment = Attachment::attach(pair.near(), &asked, &mut book).unwrap();
+    let info = attachment.info();
+    assert_eq!(info.mechanism, NetMechanism::Htb);
+    assert!(info.instead.unwrap().contains("6.16"));
+    attachment.detach(&mut book).unwrap();
+    let dwcs = AttachRequest { mechanism: Some(NetMechanism::Dwcs), ..asked };
+    let refusal = Attachment::attach(pair.near(), &dwcs, &mut book).unwrap_err();
+    assert!(matches!(refusal, NetError::NoDwcs { .. }) && pair.root() == "noqueue", "{refusal}");
+}
+
+#[test]
+fn an_interface_that_is_not_there_or_does_not_say_its_rate_is_refused() {
+    let Some(_live) = root() else { return };
+    let mut book = Folder::book();
+    let none = Attachment::attach("qf-none", &request(1_000_000), &mut book).unwrap_err();
+    assert!(none.to_string().contains("qf-none") && none.to_string().contains("lo"), "{none}");
+    let silent = Attachment::attach("lo", &AttachRequest::default(), &mut book).unwrap_err();
+    assert!(matches!(silent, NetError::NoRate { .. }) && silent.to_string().contains("--rate"), "{silent}");
+    let slow = Attachment::attach("lo", &request(10), &mut book).unwrap_err();
+    assert!(slow.to_string().contains("from 1000"), "{slow}");
+}
