@@ -65,7 +65,8 @@ pub use session::Session;
 pub use qfabric_types::api::{Application, ApplicationRequest, Covers, HostStatus, Problem};
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
-    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Share, Usage,
+    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Share,
+    Usage, Window,
 };
 
 /// The guide's programs compile.

@@ -249,6 +249,10 @@ typedef struct ecalls {
    * An event at which a handler faults passes, instead of being blocked.
    */
   bool pass_faults;
+  /**
+   * Every event favours the server of who is told, under the mechanism `ext`; elsewhere it is counted only.
+   */
+  bool favour;
 } ecalls;
 
 /**
@@ -342,6 +346,28 @@ enum qf_status qf_set_target(struct qf_session *task, double early, double late)
  * Priority level under overload, 0 (last) to 9 (first), and weight inside it, 1 to 10000.
  */
 enum qf_status qf_set_priority(struct qf_session *task, uint8_t priority, uint32_t weight);
+
+/**
+ * C: this much CPU time in every period, without feedback; 0: as feedback finds out (the default). At most `x` of
+ * every `y` periods may pass without it (0 and 1: none). Needs the mechanism ext. Call it after qf_set_task_period.
+ */
+enum qf_status qf_set_service(struct qf_session *task,
+                              uint64_t service_ns,
+                              uint32_t x,
+                              uint32_t y);
+
+/**
+ * Whether pending events and the task's wake-ups favour it, and whether it gets CPU time beyond its service before
+ * best effort does. Needs the mechanism ext.
+ */
+enum qf_status qf_set_favour(struct qf_session *task,
+                             bool events,
+                             bool work_conserving);
+
+/**
+ * Where budgets are decided: "user" (the daemon) or "kernel". The latter needs the mechanism ext.
+ */
+enum qf_status qf_set_control_place(struct qf_session *task, const char *place);
 
 /**
  * Whether jobs whose deadline has passed while an earlier one ran late are left out (true), or run back to

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::str::FromStr;
 
-use qfabric_client::{Class, Contract, Late, Nanos, Share};
+use qfabric_client::{Class, Contract, Late, Nanos, Share, Window};
 
 use crate::session::qf_session;
 use crate::status::{Failure, Outcome, QF_STATE, borrow, qf_status, settle, text};
@@ -166,6 +166,56 @@ pub unsafe extern "C" fn qf_set_priority(task: *mut qf_session, priority: u8, we
     unsafe {
         set(task, |task| {
             (task.contract.priority, task.contract.weight) = (priority, weight);
+            Ok(())
+        })
+    }
+}
+
+/// C: this much CPU time in every period, without feedback; 0: as feedback finds out (the default). At most `x` of
+/// every `y` periods may pass without it (0 and 1: none). Needs the mechanism ext. Call it after qf_set_task_period.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_service(task: *mut qf_session, service_ns: u64, x: u32, y: u32) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            let window = Window::new(x.into(), y.into()).map_err(|why| Failure::invalid(why.to_string()))?;
+            task.contract.window = (window != Window::NONE).then_some(window);
+            task.contract.service = (service_ns > 0).then(|| Nanos::new(service_ns));
+            task.contract = task.contract.clone().settled();
+            Ok(())
+        })
+    }
+}
+
+/// Whether pending events and the task's wake-ups favour it, and whether it gets CPU time beyond its service before
+/// best effort does. Needs the mechanism ext.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_favour(task: *mut qf_session, events: bool, work_conserving: bool) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            (task.contract.favour_events, task.contract.work_conserving) = (events, work_conserving);
+            Ok(())
+        })
+    }
+}
+
+/// Where budgets are decided: "user" (the daemon) or "kernel". The latter needs the mechanism ext.
+///
+/// # Safety
+/// `task` is a live handle, `place` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_control_place(task: *mut qf_session, place: *const c_char) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            task.contract.controller = named(text("where budgets are decided", place)?)?;
             Ok(())
         })
     }
