@@ -2,6 +2,7 @@
 
 mod ecode;
 mod guard;
+mod guide_dwcs;
 mod harness;
 mod live;
 mod pages;

@@ -153,8 +153,8 @@ fn without_a_guarantee_admit_refuses_and_names_task_numbers_and_remedy() {
     let unequal =
         r#"[{"id":"hog","period":1,"service":1,"window":[1,5]},{"id":"film","period":4,"service":1,"window":[1,5]}]"#;
     sim(unequal, "[]", "--admit").expect(3, &["= 1.0000 CPU", "task hog would violate", "or bring ΣC/T down"]);
-    sim(&pair([4, 2], false), "[]", "--admit --capacity 0.7")
-        .expect(3, &["ΣC/T = 0.7500 CPU, 0.7 CPU may be promised"]);
+    sim(&pair([4, 2], false), "[]", "--admit --capacity 0.45")
+        .expect(3, &["ΣC/T = 0.7500 CPU, 0.45 CPU may be promised"]);
     sim(&pair([4, 2], false), "[]", "--admit --task-server").expect(0, &["guaranteed"]);
 }
 
