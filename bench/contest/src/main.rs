@@ -1,15 +1,17 @@
 //! `qfabric-contest`: the contest at a terminal, in a VM or on any host.
 #![forbid(unsafe_code)]
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
-use qfabric_contest::experiment::{Experiment, Plan};
+use qfabric_contest::experiment::{Alignment, Experiment, Plan};
 use qfabric_contest::regime::Competitor;
-use qfabric_contest::row::Row;
+use qfabric_contest::row::{self, Row};
 use qfabric_contest::work::Work;
-use qfabric_contest::{actor, report};
+use qfabric_contest::{actor, claims, report};
 use qfabric_types::Nanos;
 
 /// Schedulers side by side, on the same workload.
@@ -24,12 +26,14 @@ struct Cli {
 enum Command {
     /// Run experiments; rows to standard output.
     Run(RunOptions),
+    /// Show results of earlier runs: a table and figures, and whether what was promised holds.
+    Report(ReportOptions),
     /// A program that takes part (started by `run`).
     #[command(hide = true)]
     Child,
 }
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 struct RunOptions {
     /// Which experiments.
     #[arg(required = true)]
@@ -46,13 +50,33 @@ struct RunOptions {
     /// Who takes part [default: all that this host has].
     #[arg(long, value_delimiter = ',')]
     competitors: Vec<Competitor>,
+    /// Where the periods of players' servers begin [default: as the experiment says].
+    #[arg(long)]
+    alignment: Option<Alignment>,
+    /// Fail where a promise does not hold.
+    #[arg(long)]
+    check: bool,
     /// One JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
 }
 
+#[derive(clap::Args)]
+struct ReportOptions {
+    /// Rows as `run --json` printed them; a VM's console will do.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Where figures are written (SVG).
+    #[arg(long)]
+    figures: Option<PathBuf>,
+    /// Fail where a promise does not hold.
+    #[arg(long)]
+    check: bool,
+}
+
 fn main() -> Result<()> {
     match Cli::parse().command {
+        Command::Report(options) => show(&options),
         Command::Run(options) => run(options),
         Command::Child => actor::child(),
     }
@@ -60,15 +84,48 @@ fn main() -> Result<()> {
 
 fn run(options: RunOptions) -> Result<()> {
     let work = Work::calibrate();
-    let competitors = if options.competitors.is_empty() { present() } else { options.competitors };
+    let competitors = if options.competitors.is_empty() { present() } else { options.competitors.clone() };
     let span = Nanos::from_millis(1_000 * options.seconds);
-    let plan = Plan { sizes: options.sizes, span, rounds: options.rounds, competitors };
-    for experiment in options.experiments {
+    let RunOptions { experiments, sizes, rounds, alignment, json, .. } = options.clone();
+    let plan = Plan { sizes, span, rounds, competitors, alignment };
+    let mut all = Vec::new();
+    for experiment in experiments {
         let mut rows = Vec::new();
-        experiment.run(&plan, work, |row| tell(&mut rows, row, options.json))?;
-        if !options.json {
+        experiment.run(&plan, work, |row| tell(&mut rows, row, json))?;
+        if !json {
             println!("{}\n{}", experiment.title(), report::table(&rows));
         }
+        all.append(&mut rows);
+    }
+    check(&all, options.check)
+}
+
+fn show(options: &ReportOptions) -> Result<()> {
+    let mut rows = Vec::new();
+    for file in &options.files {
+        let text = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        rows.extend(row::read(BufReader::new(text))?);
+    }
+    if let Some(host) = rows.first().map(|row| &row.host) {
+        println!("Linux {}, {} × {}\n", host.kernel, host.cpus, host.cpu);
+    }
+    for experiment in Experiment::value_variants() {
+        let of: Vec<_> = rows.iter().filter(|row| row.experiment == experiment.name()).cloned().collect();
+        if !of.is_empty() {
+            println!("{}\n{}\n", experiment.title(), report::table(&of));
+        }
+    }
+    for file in options.figures.iter().flat_map(|folder| report::plots::write(&rows, folder)).flatten() {
+        println!("{}", file.display());
+    }
+    check(&rows, options.check)
+}
+
+fn check(rows: &[Row], must: bool) -> Result<()> {
+    let broken = claims::broken(rows);
+    broken.iter().for_each(|claim| eprintln!("not as promised: {claim}"));
+    if must && !broken.is_empty() {
+        bail!("{} of the promises do not hold", broken.len());
     }
     Ok(())
 }

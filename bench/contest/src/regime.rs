@@ -90,8 +90,8 @@ pub struct Claim {
     pub budget: Nanos,
     /// x/y.
     pub window: Window,
-    /// When its first period begins.
-    pub first: Instant,
+    /// When its first period begins; `None`: with its first demand.
+    pub first: Option<Instant>,
     /// Gets time beyond its service.
     pub work_conserving: bool,
 }
@@ -129,7 +129,7 @@ impl Regime {
             cpu: Some(CPU),
             window: claim.window,
             work_conserving: claim.work_conserving,
-            phase: Some(claim.first),
+            phase: claim.first,
             wake_events: self.competitor == Competitor::ExtEvents,
             ..ServerSpec::new(claim.period, claim.budget)
         };

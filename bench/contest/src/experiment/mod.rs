@@ -11,7 +11,7 @@ use crate::regime::Competitor;
 use crate::row::Row;
 use crate::work::Work;
 
-pub use run::{Scene, Subject, run};
+pub use run::{Alignment, Scene, Subject, run};
 
 /// Which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -25,6 +25,8 @@ pub enum Experiment {
     Delay,
     /// Achieved frame rates of 1 to 20 players, up to 95 % load (Figure 19).
     Rate,
+    /// Players while processes are started as fast as possible.
+    Storm,
     /// Streams of packets over a flooded link.
     Packets,
     /// One stream with CPU time and packets reserved on one clock.
@@ -42,6 +44,8 @@ pub struct Plan {
     pub rounds: u32,
     /// Who takes part.
     pub competitors: Vec<Competitor>,
+    /// Where the players' servers begin their periods, if not as the experiment says.
+    pub alignment: Option<Alignment>,
 }
 
 impl Experiment {
@@ -52,6 +56,7 @@ impl Experiment {
             Experiment::Overload => "overload",
             Experiment::Delay => "delay",
             Experiment::Rate => "rate",
+            Experiment::Storm => "storm",
             Experiment::Packets => "packets",
             Experiment::Both => "both",
         }
@@ -64,6 +69,7 @@ impl Experiment {
             Experiment::Overload => "more than fits, admitted for its windows, among hogs",
             Experiment::Delay => "run-queue delay of players beside an endless real-time loop",
             Experiment::Rate => "achieved frame rate of players among hogs",
+            Experiment::Storm => "achieved frame rate of players in a fork storm",
             Experiment::Packets => "streams of packets against a flood (delay: from the frame's period to its arrival)",
             Experiment::Both => "a stream's computation among hogs and its packets against a flood (delay: end to end)",
         }
@@ -76,6 +82,7 @@ impl Experiment {
             Experiment::Overload => vec![5],
             Experiment::Delay => vec![1, 2, 4, 6, 8],
             Experiment::Rate => vec![1, 5, 10, 15, 20],
+            Experiment::Storm => vec![10],
             Experiment::Packets => vec![1, 3, 6],
             Experiment::Both => vec![1],
         }
@@ -91,11 +98,11 @@ impl Experiment {
         }
     }
 
-    fn one(self, n: usize, competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
+    fn one(self, n: usize, competitor: Competitor, plan: &Plan, work: Work) -> Result<Row> {
         match self {
-            Experiment::Packets => packets::packets(n, competitor, span, work),
-            Experiment::Both => packets::both(competitor, span, work),
-            _ => run(self.name(), &self.scene(n), competitor, span, work),
+            Experiment::Packets => packets::packets(n, competitor, plan.span, work),
+            Experiment::Both => packets::both(competitor, plan.span, work),
+            _ => run(self.name(), &aligned(self.scene(n), plan.alignment), competitor, plan.span, work),
         }
     }
 
@@ -104,6 +111,7 @@ impl Experiment {
             Experiment::Windows => windows(n),
             Experiment::Overload => overload(n),
             Experiment::Delay => delay(n),
+            Experiment::Storm => storm(n),
             Experiment::Rate | Experiment::Packets | Experiment::Both => rate(n),
         }
     }
@@ -114,7 +122,7 @@ impl Experiment {
         for round in 0..plan.rounds {
             for &n in &sizes {
                 for &competitor in self.competitors().iter().filter(|c| plan.competitors.contains(c)) {
-                    let row = self.one(n, competitor, plan.span, work)?;
+                    let row = self.one(n, competitor, plan, work)?;
                     tell(&Row { x: n as f64, round, ..row })?;
                 }
             }
@@ -123,13 +131,20 @@ impl Experiment {
     }
 }
 
+fn aligned(mut scene: Scene, alignment: Option<Alignment>) -> Scene {
+    for subject in &mut scene.subjects {
+        subject.alignment = alignment.unwrap_or(subject.alignment);
+    }
+    scene
+}
+
 const MS: u64 = 1_000_000;
 
 /// n equal tasks of T = 20 ms that need 90 % of the CPU together, and may miss one period in five.
 fn windows(n: usize) -> Scene {
     let budget = Nanos::new(18 * MS / n as u64);
     let subjects = vec![periodic(budget, fifth()); n];
-    Scene { setting: format!("{n} tasks, 4 hogs"), subjects, hogs: 4, endless_loop: None }
+    Scene { setting: format!("{n} tasks, 4 hogs"), subjects, hogs: 4, forks: 0, endless_loop: None }
 }
 
 /// n tasks of which four fit into a period: 112 % of the CPU for five, 75 % with their windows of 1/3. All services
@@ -137,12 +152,12 @@ fn windows(n: usize) -> Scene {
 fn overload(n: usize) -> Scene {
     let task =
         Subject { abandon: true, ..periodic(Nanos::new(4_500_000), Window::new(1, 3).expect("1/3 is a window")) };
-    Scene { setting: format!("{n} tasks of 22.5 %"), subjects: vec![task; n], hogs: 2, endless_loop: None }
+    Scene { setting: format!("{n} tasks of 22.5 %"), subjects: vec![task; n], hogs: 2, forks: 0, endless_loop: None }
 }
 
 fn periodic(budget: Nanos, window: Window) -> Subject {
     let period = Nanos::from_millis(20);
-    Subject { period, budget, phase: Nanos::ZERO, window, frames: false, abandon: false, in_phase: true }
+    Subject { period, budget, phase: Nanos::ZERO, window, frames: false, abandon: false, alignment: Alignment::Own }
 }
 
 /// n players of 10 frames a second, 6 ms each, spread over the period; a loop that never ends beside them.
@@ -152,6 +167,7 @@ fn delay(n: usize) -> Scene {
         setting: format!("{n} players, 1 loop"),
         subjects: players(n, Nanos::from_millis(6)),
         hogs: 0,
+        forks: 0,
         endless_loop,
     }
 }
@@ -159,14 +175,25 @@ fn delay(n: usize) -> Scene {
 /// n players of 10 frames a second: 20 of them need 95 % of the CPU.
 fn rate(n: usize) -> Scene {
     let subjects = players(n, Nanos::new(4_750_000));
-    Scene { setting: format!("{n} players, 8 hogs"), subjects, hogs: 8, endless_loop: None }
+    Scene { setting: format!("{n} players, 8 hogs"), subjects, hogs: 8, forks: 0, endless_loop: None }
+}
+
+/// n of the same players; 16 tasks that start processes without end.
+fn storm(n: usize) -> Scene {
+    Scene { setting: format!("{n} players, 16 forking tasks"), hogs: 0, forks: 16, ..rate(n) }
 }
 
 fn players(n: usize, budget: Nanos) -> Vec<Subject> {
     let period = Nanos::from_millis(100);
     // Viewers begin whenever they like: display times are spread over the period.
     let phase = |i: usize| Nanos::new((i as u64 * 37 % 100) * MS);
-    let player = |i| Subject { phase: phase(i), frames: true, in_phase: false, period, ..periodic(budget, fifth()) };
+    let player = |i| Subject {
+        phase: phase(i),
+        frames: true,
+        alignment: Alignment::Demand,
+        period,
+        ..periodic(budget, fifth())
+    };
     (0..n).map(player).collect()
 }
 

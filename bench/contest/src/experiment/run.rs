@@ -31,8 +31,19 @@ pub struct Subject {
     pub frames: bool,
     /// Whether it gives late work up.
     pub abandon: bool,
-    /// Whether its server's periods begin with its jobs; otherwise with the common start, as those of all others.
-    pub in_phase: bool,
+    /// Where its server's periods begin.
+    pub alignment: Alignment,
+}
+
+/// Where the periods of a server begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Alignment {
+    /// With the common start: those of all tasks lie on one grid, wherever their jobs begin.
+    Grid,
+    /// With the task's own first job.
+    Own,
+    /// With each demand that comes after a deadline (CBS): nobody is told when jobs begin.
+    Demand,
 }
 
 /// Who is on the stage.
@@ -44,6 +55,8 @@ pub struct Scene {
     pub subjects: Vec<Subject>,
     /// Ordinary tasks that never sleep.
     pub hogs: usize,
+    /// Ordinary tasks that start processes as fast as they can.
+    pub forks: usize,
     /// A task under the competitor's scheduler that never ends a job: its (budget, period).
     pub endless_loop: Option<(Nanos, Nanos)>,
 }
@@ -62,7 +75,11 @@ impl Subject {
 
     fn claim(&self, start: Instant) -> Claim {
         let Subject { period, budget, window, .. } = *self;
-        let first = if self.in_phase { start + self.phase } else { start };
+        let first = match self.alignment {
+            Alignment::Grid => Some(start),
+            Alignment::Own => Some(start + self.phase),
+            Alignment::Demand => None,
+        };
         Claim { period, budget, window, first, work_conserving: false }
     }
 }
@@ -94,7 +111,8 @@ impl Cast {
     fn assemble(scene: &Scene, span: Nanos, work: Work) -> Result<Cast> {
         let spawn = |role: Role| Actor::spawn(&role, work);
         let subjects = scene.subjects.iter().map(|s| spawn(s.role(span))).collect::<Result<Vec<_>>>()?;
-        let hogs = (0..scene.hogs).map(|_| spawn(Role::Hog)).collect::<Result<_>>()?;
+        let storm = std::iter::repeat_n(Role::Forks, scene.forks);
+        let hogs = std::iter::repeat_n(Role::Hog, scene.hogs).chain(storm).map(spawn).collect::<Result<_>>()?;
         let endless = scene.endless_loop.map(|_| spawn(Role::Hog)).transpose()?;
         let streams = streams(scene, &subjects);
         let server =
@@ -110,7 +128,7 @@ impl Cast {
             regime.place(actor.thread(), subject.claim(start))?;
         }
         if let (Some(actor), Some((budget, period))) = (&self.endless, scene.endless_loop) {
-            let claim = Claim { period, budget, window: Window::NONE, first: start, work_conserving: true };
+            let claim = Claim { period, budget, window: Window::NONE, first: Some(start), work_conserving: true };
             regime.place(actor.thread(), claim)?;
         }
         Ok(())

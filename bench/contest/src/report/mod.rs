@@ -1,4 +1,6 @@
-//! Tables of rows for people.
+//! Tables and figures of rows, for people.
+
+pub mod plots;
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -31,8 +33,8 @@ pub fn table(rows: &[Row]) -> Table {
 
 fn cells(row: &Row) -> Vec<String> {
     let mut cells = vec![row.setting.clone(), row.competitor.name().to_owned()];
-    if let Some(refused) = &row.refused {
-        cells.push(format!("refused: {refused}"));
+    if row.refused.is_some() {
+        cells.push("refused".to_owned());
         return cells;
     }
     let in_time = row.mean(|t| t.rate_in_time) / row.mean(|t| t.wanted).max(f64::MIN_POSITIVE);
