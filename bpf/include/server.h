@@ -68,6 +68,14 @@ QF_SUBPROGRAM int qf_enter(struct qf_machine *m, __u32 slot)
 	return qf_place(m, slot);
 }
 
+/* Whether there is such a slot. On a copy: a compiler that knows the slot to be in range drops the mask by which the
+ * verifier of Linux 6.19 sees it. */
+QF_INLINE bool qf_is_slot(__u32 slot)
+{
+	qf_opaque(slot);
+	return slot && slot < QF_SLOTS;
+}
+
 /* Takes a server from this CPU, without its events; qf_enter() gives it to another one. */
 QF_SUBPROGRAM int qf_leave(struct qf_machine *m, __u32 slot)
 {
@@ -95,7 +103,7 @@ QF_SUBPROGRAM int qf_add(struct qf_machine *m, __u32 slot, const struct qf_confi
 
 	if (error)
 		return error;
-	if (slot == 0 || slot >= QF_SLOTS)
+	if (!qf_is_slot(slot))
 		return -ENOENT;
 	if (qf_is(qf_server(slot), QF_IS_ACTIVE))
 		return -EBUSY;
@@ -108,7 +116,7 @@ QF_SUBPROGRAM int qf_add(struct qf_machine *m, __u32 slot, const struct qf_confi
 /* Whether this CPU has that server. */
 QF_INLINE bool qf_has(const struct qf_machine *m, __u32 slot)
 {
-	return slot && slot < QF_SLOTS && qf_is(qf_server(slot), QF_IS_ACTIVE) && qf_server(slot)->cpu == m->cpu;
+	return qf_is_slot(slot) && qf_is(qf_server(slot), QF_IS_ACTIVE) && qf_server(slot)->cpu == m->cpu;
 }
 
 QF_SUBPROGRAM int qf_remove(struct qf_machine *m, __u32 slot)
