@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{completions, daemon, demo, doctor, ecode, guard, probe, restore, run, services, sim, status, top};
+use crate::{completions, daemon, demo, doctor, ecode, guard, net, probe, restore, run, services, sim, status, top};
 
 /// What every page of help ends with.
 const EXIT_CODES: &str = "\
@@ -38,6 +38,7 @@ pub enum Command {
     Services(services::Args),
     Ecode(ecode::Args),
     Guard(guard::Args),
+    Net(net::Args),
     Generate(completions::Args),
 }
 
@@ -57,6 +58,7 @@ impl Command {
             Command::Services(args) => services::run(args),
             Command::Ecode(args) => ecode::run(args),
             Command::Guard(args) => guard::run(args),
+            Command::Net(args) => net::run(args),
             Command::Generate(args) => completions::run(args),
         }
     }

@@ -14,6 +14,7 @@ mod doctor;
 mod ecode;
 mod exit;
 mod guard;
+mod net;
 mod output;
 mod probe;
 mod profiles;

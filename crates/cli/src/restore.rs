@@ -33,6 +33,9 @@ pub fn run(args: Args) -> Outcome {
     let mut restored = Restored::default();
     for directory in directories {
         add(&mut restored, journal::restore(&directory).map_err(Failure::fault)?);
+        let networks = qfabric_linux::net::restore(&directory).map_err(Failure::fault)?;
+        restored.settings += networks.interfaces;
+        restored.failed.extend(networks.failed);
     }
     if args.json {
         output::print_json(&restored)?;

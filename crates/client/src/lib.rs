@@ -49,6 +49,7 @@ mod http;
 mod jobs;
 mod lease;
 mod link;
+mod net;
 mod plugin;
 mod services;
 mod session;

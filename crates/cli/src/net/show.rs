@@ -1,0 +1,185 @@
+//! `qfabric net show` and `qfabric net stream ls`.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use qfabric_types::Nanos;
+use qfabric_types::api::net::{InterfaceInfo, StreamCounters, StreamInfo};
+
+use super::Daemon;
+use super::rate::Rate;
+use crate::connect;
+use crate::exit::{Done, Outcome};
+use crate::output;
+
+/// Shows interfaces under packet scheduling, their streams, and what became of their packets.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples: qfabric net show
+          qfabric net stream ls eth0
+          qfabric net show eth0 --json")]
+pub struct Args {
+    /// Only this interface
+    interface: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let client = args.daemon.client()?;
+    let all = match &args.interface {
+        Some(interface) => vec![client.interface(interface).map_err(connect::failure)?],
+        None => client.interfaces().map_err(connect::failure)?,
+    };
+    if args.json {
+        output::print_json(&all)?
+    } else {
+        output::print(&text(&all))?
+    }
+    Ok(Done(0))
+}
+
+fn text(all: &[InterfaceInfo]) -> String {
+    match all {
+        [] => "no interface is under packet scheduling; attach one: qfabric net attach eth0\n".to_owned(),
+        all => all.iter().map(interface).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+/// One interface, with its streams.
+pub fn interface(info: &InterfaceInfo) -> String {
+    let best = &info.best_effort_counters;
+    let mut text = format!(
+        "{}: {} at {}{}, {:.1} % promised; before: {}\n",
+        info.interface,
+        info.mechanism,
+        Rate(info.rate_bps),
+        if info.paced { " (paced)" } else { "" },
+        info.utilization * 100.0,
+        info.former,
+    );
+    if let Some(why) = &info.instead {
+        text += &format!("  not dwcs: {why}\n");
+    }
+    if let Some(hold) = info.hold {
+        text += &format!("  held back until {hold} before the first deadline: {} bursts\n", info.bursts);
+    }
+    text += &format!(
+        "  best effort, sure of {}: {} sent ({} before ready streams), {} dropped, {} waiting\n",
+        info.best_effort, best.sent, best.owed, best.overflow, best.waiting
+    );
+    if !info.streams.is_empty() {
+        text += &format!("\n{}\n", table(&info.streams));
+    }
+    text
+}
+
+fn table(streams: &[StreamInfo]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "stream",
+        "packets of",
+        "T",
+        "Θ",
+        "C",
+        "window",
+        "link",
+        "sent",
+        "late",
+        "dropped",
+        "missed",
+        "violations",
+        "delay mean",
+        "max",
+    ]);
+    for stream in streams {
+        table.add_row(row(stream));
+    }
+    table
+}
+
+fn row(stream: &StreamInfo) -> [String; 14] {
+    let (spec, counters) = (&stream.spec, &stream.counters);
+    [
+        stream.id.to_string(),
+        spec.selector.to_string(),
+        spec.period.to_string(),
+        spec.phase.to_string(),
+        format!("{} B", spec.size),
+        spec.window.to_string(),
+        format!("{:.1} %", stream.utilization * 100.0),
+        counters.sent.to_string(),
+        counters.sent_late.to_string(),
+        (counters.late + counters.overflow).to_string(),
+        counters.missed.to_string(),
+        counters.violations.to_string(),
+        mean(counters).to_string(),
+        Nanos::new(counters.delay_max_ns).to_string(),
+    ]
+}
+
+fn mean(counters: &StreamCounters) -> Nanos {
+    Nanos::new(counters.delay_sum_ns / counters.sent.max(1))
+}
+
+/// A stream that was admitted or changed.
+pub fn admitted(interface: &str, stream: &StreamInfo) -> String {
+    let spec = &stream.spec;
+    let mut text = format!(
+        "stream {} of {interface}: {}, {} B in every {}, window {}, at most {} late for the wire; {:.1} % of the link\n",
+        stream.id,
+        spec.selector,
+        spec.size,
+        spec.period,
+        spec.window,
+        spec.phase + spec.period,
+        stream.utilization * 100.0
+    );
+    if let Some(subscription) = stream.follows {
+        text += &format!("  follows the attributes of subscription {subscription}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::api::net::{NetMechanism, Selector, StreamSpec};
+    use qfabric_types::{Share, Window};
+
+    fn info() -> InterfaceInfo {
+        let mut spec = StreamSpec::new(Selector::Mark(7), Nanos::from_millis(40));
+        spec.window = Window::new(1, 10).unwrap();
+        let counters = StreamCounters { sent: 4, delay_sum_ns: 8_000_000, violations: 2, ..Default::default() };
+        InterfaceInfo {
+            interface: "eth0".into(),
+            mechanism: NetMechanism::Dwcs,
+            instead: None,
+            rate_bps: 20_000_000,
+            paced: true,
+            best_effort: Share::from_ppm(50_000),
+            hold: None,
+            former: "fq_codel".into(),
+            utilization: 0.25,
+            streams: vec![StreamInfo { id: 0, spec, utilization: 0.25, follows: None, counters }],
+            best_effort_counters: Default::default(),
+            bursts: 0,
+        }
+    }
+
+    #[test]
+    fn an_interface_is_shown_with_its_streams_and_their_units() {
+        let text = text(&[info()]);
+        for part in ["eth0: dwcs at 20Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40ms", "2ms"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_attached_says_how_to_attach() {
+        assert!(super::text(&[]).contains("qfabric net attach"));
+    }
+}

@@ -1,0 +1,202 @@
+//! `qfabric net stream`: streams begun, changed, ended, listed.
+
+use clap::Subcommand;
+use qfabric_types::api::net::{Flow, Selector, StreamChange, StreamId, StreamSpec};
+use qfabric_types::{Instant, Nanos, Window};
+
+use super::{Daemon, show};
+use crate::connect;
+use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+
+/// Streams of packets with deadlines.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Add(AddArgs),
+    Change(ChangeArgs),
+    Rm(RmArgs),
+    Ls(show::Args),
+}
+
+/// Whose packets.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Chosen {
+    /// Those with this mark (SO_MARK)
+    #[arg(long, value_name = "N")]
+    mark: Option<u32>,
+    /// Those from sockets made in this cgroup, such as /user.slice/player.scope
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// Those of one flow: tcp or udp, from, to, such as udp,10.0.0.1:5000,10.0.0.2:6000
+    #[arg(long, value_name = "FLOW")]
+    flow: Option<Flow>,
+}
+
+/// What may be changed of a stream.
+#[derive(clap::Args, Debug)]
+struct Attributes {
+    /// Θ: a packet goes this long after its period began at the earliest, and a period later at the latest
+    #[arg(long, value_name = "TIME")]
+    phase: Option<Nanos>,
+    /// At most X of every Y periods may be lost
+    #[arg(long, value_name = "X/Y")]
+    window: Option<Window>,
+    /// C: bytes of one period with their headers [default: 1514, one packet]
+    #[arg(long, value_name = "BYTES")]
+    size: Option<u32>,
+    /// Send packets beyond C ahead of their period, and of best effort, when nothing else is ready
+    #[arg(long, value_name = "YES", num_args = 0..=1, default_missing_value = "true")]
+    work_conserving: Option<bool>,
+    /// Packets that may wait, at most 128
+    #[arg(long, value_name = "N")]
+    limit: Option<u32>,
+    /// When its first period began, in nanoseconds of CLOCK_MONOTONIC: periods are a grid from there on
+    /// [default: each begins with a packet]
+    #[arg(long, value_name = "NS")]
+    start: Option<u64>,
+    /// Follow the attributes period_ns, phase_ns, window_x, window_y and size_bytes of this subscription, which
+    /// handlers in E-code set; 0: no more
+    #[arg(long, value_name = "ID")]
+    follow: Option<u64>,
+}
+
+/// Begins a stream, if the link carries it beside the others.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples: qfabric net stream add eth0 --mark 7 --period 40ms --phase 15ms --window 1/10
+          qfabric net stream add eth0 --flow udp,10.0.0.1:5000,10.0.0.2:6000 --period 20ms --size 4000
+          qfabric net stream add --cgroup /user.slice/player.scope --period 10ms")]
+struct AddArgs {
+    /// The interface [default: the one that is attached]
+    interface: Option<String>,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// T: C bytes in each period
+    #[arg(long, value_name = "TIME")]
+    period: Nanos,
+    #[command(flatten)]
+    attributes: Attributes,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Changes a stream while packets pass; what is not named stays.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric net stream change eth0 0 --period 20ms --window 1/5")]
+struct ChangeArgs {
+    /// The interface
+    interface: String,
+    /// The stream's number
+    id: StreamId,
+    /// T: C bytes in each period
+    #[arg(long, value_name = "TIME")]
+    period: Option<Nanos>,
+    #[command(flatten)]
+    attributes: Attributes,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Ends a stream: its packets are best effort from now on.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric net stream rm eth0 0")]
+struct RmArgs {
+    /// The interface
+    interface: String,
+    /// The stream's number
+    id: StreamId,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    match args.command {
+        Command::Add(args) => add(args),
+        Command::Change(args) => change(args),
+        Command::Rm(args) => rm(args),
+        Command::Ls(args) => show::run(args),
+    }
+}
+
+impl Chosen {
+    fn selector(self) -> Selector {
+        match (self.mark, self.cgroup, self.flow) {
+            (Some(mark), ..) => Selector::Mark(mark),
+            (_, Some(path), _) => Selector::Cgroup(path),
+            (_, _, Some(flow)) => Selector::Flow(flow),
+            _ => unreachable!("clap requires one of the group"),
+        }
+    }
+}
+
+impl Attributes {
+    fn change(self, period: Option<Nanos>) -> StreamChange {
+        let Attributes { phase, window, size, work_conserving, limit, start, follow } = self;
+        StreamChange { period, phase, window, size, work_conserving, limit, start: start.map(Instant::new), follow }
+    }
+}
+
+fn add(args: AddArgs) -> Outcome {
+    let client = args.daemon.client()?;
+    let interface = match args.interface {
+        Some(interface) => interface,
+        None => only(&client)?,
+    };
+    let change = args.attributes.change(None);
+    let spec = StreamSpec::new(args.chosen.selector(), args.period).changed(&change);
+    let mut info = client.begin_stream(&interface, &spec).map_err(connect::failure)?;
+    if change.follow.is_some() {
+        let follow = StreamChange { follow: change.follow, ..StreamChange::default() };
+        info = client.change_stream(&interface, info.id, &follow).map_err(connect::failure)?;
+    }
+    if args.json {
+        output::print_json(&info)?
+    } else {
+        output::print(&show::admitted(&interface, &info))?
+    }
+    Ok(Done(0))
+}
+
+/// The only interface that is attached.
+fn only(client: &qfabric_client::Client) -> Result<String, Failure> {
+    let attached = client.interfaces().map_err(connect::failure)?;
+    match &attached[..] {
+        [one] => Ok(one.interface.clone()),
+        [] => Err(Failure::usage("no interface is under packet scheduling; attach one first: qfabric net attach eth0")),
+        several => {
+            let names: Vec<_> = several.iter().map(|info| info.interface.as_str()).collect();
+            Err(Failure::usage(format!("several interfaces are attached; name one of {}", names.join(", "))))
+        }
+    }
+}
+
+fn change(args: ChangeArgs) -> Outcome {
+    let change = args.attributes.change(args.period);
+    let info = args.daemon.client()?.change_stream(&args.interface, args.id, &change).map_err(connect::failure)?;
+    if args.json {
+        output::print_json(&info)?
+    } else {
+        output::print(&show::admitted(&args.interface, &info))?
+    }
+    Ok(Done(0))
+}
+
+fn rm(args: RmArgs) -> Outcome {
+    args.daemon.client()?.end_stream(&args.interface, args.id).map_err(connect::failure)?;
+    output::print(&format!("stream {} of {} has ended; its packets are best effort\n", args.id, args.interface))?;
+    Ok(Done(0))
+}

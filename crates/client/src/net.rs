@@ -1,0 +1,70 @@
+//! The calls to a daemon about packet scheduling.
+
+use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
+
+use crate::client::Client;
+use crate::error::ClientError;
+
+impl Client {
+    /// Puts an interface under packet scheduling.
+    pub fn attach(&self, interface: &str, request: &AttachRequest) -> Result<InterfaceInfo, ClientError> {
+        self.call("PUT", &path(interface)?, Some(request))
+    }
+
+    /// Puts back how an interface queued before.
+    pub fn detach(&self, interface: &str) -> Result<(), ClientError> {
+        self.exchange("DELETE", &path(interface)?, None).map(drop)
+    }
+
+    /// The interfaces under packet scheduling, with their streams.
+    pub fn interfaces(&self) -> Result<Vec<InterfaceInfo>, ClientError> {
+        self.get("/v1/net")
+    }
+
+    /// One of them.
+    pub fn interface(&self, interface: &str) -> Result<InterfaceInfo, ClientError> {
+        self.get(&path(interface)?)
+    }
+
+    /// Begins a stream.
+    pub fn begin_stream(&self, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, ClientError> {
+        self.call("POST", &format!("{}/streams", path(interface)?), Some(spec))
+    }
+
+    /// Changes a stream while packets pass.
+    pub fn change_stream(
+        &self,
+        interface: &str,
+        id: StreamId,
+        change: &StreamChange,
+    ) -> Result<StreamInfo, ClientError> {
+        self.call("PATCH", &format!("{}/streams/{id}", path(interface)?), Some(change))
+    }
+
+    /// Ends a stream.
+    pub fn end_stream(&self, interface: &str, id: StreamId) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("{}/streams/{id}", path(interface)?), None).map(drop)
+    }
+}
+
+/// Interfaces' names are short and have nothing that a path would need to hide.
+fn path(interface: &str) -> Result<String, ClientError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-@:".contains(c);
+    match !interface.is_empty() && interface.len() < 16 && interface.chars().all(fits) {
+        true => Ok(format!("/v1/net/{interface}")),
+        false => Err(ClientError::Value(format!("{interface:?} is not the name of an interface; see ip link"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_none_is_refused_before_it_is_asked_for() {
+        assert_eq!(path("eth0.7").unwrap(), "/v1/net/eth0.7");
+        for name in ["", "eth0/..", "a name", "much-too-long-for-one"] {
+            assert!(path(name).is_err(), "{name}");
+        }
+    }
+}
