@@ -81,7 +81,7 @@ fn boot() -> String {
 }
 
 fn namespace() -> u64 {
-    fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino())
+    fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino())
 }
 
 /// What putting back came to.

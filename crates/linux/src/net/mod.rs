@@ -132,9 +132,9 @@ fn link(interface: &str, request: &AttachRequest) -> Result<Link, NetError> {
 
 /// The number of an interface of this network namespace.
 pub fn index(interface: &str) -> Result<u32, NetError> {
-    let number = (!interface.contains('/')).then(|| fs::read_to_string(format!("/sys/class/net/{interface}/ifindex")));
-    let number = number.and_then(|text| text.ok()?.trim().parse().ok());
-    number.ok_or_else(|| {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    socket.and_then(|socket| netdevice::name_to_index(socket, interface)).map_err(|_| {
         let there = crate::interfaces::present().unwrap_or_default().into_iter().map(|found| found.name);
         NetError::NoInterface { name: interface.to_owned(), there: there.collect::<Vec<_>>().join(", ") }
     })

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use qfabric_linux::net::testing::{Frames, HEADERS, Interface, frame};
+use qfabric_linux::net::testing::{Frames, HEADERS, Interface, frame, own_network};
 use qfabric_linux::net::{self, Book};
 use qfabric_linux::testing::live_lock;
 use qfabric_types::Nanos;
@@ -20,10 +20,13 @@ pub fn dwcs() -> Option<fs::File> {
     }
 }
 
-/// One test of real queues at a time, on a kernel that need not know BPF queues.
+/// One test of real queues at a time, each in a network of its own, on a kernel that need not know BPF queues.
 pub fn root() -> Option<fs::File> {
     match rustix::process::geteuid().is_root() {
-        true => Some(live_lock()),
+        true => {
+            own_network().expect("root may have a network of its own");
+            Some(live_lock())
+        }
         false => skip("this test needs root"),
     }
 }
