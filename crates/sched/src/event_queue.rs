@@ -184,6 +184,20 @@ mod tests {
         assert_eq!((queue.refused(), queue.len(), queue.next_deadline()), (1, 1, Some(at(5))));
     }
 
+    #[test]
+    fn the_first_that_fits_is_found_and_removed_behind_others_that_do_not() {
+        let mut queue = EventQueue::new(8);
+        for (deadline, event) in [(at(9), 'a'), (at(5), 'b'), (at(7), 'c'), (at(2), 'd')] {
+            queue.push(deadline, event).unwrap();
+        }
+        let mut late = Vec::new();
+        queue.drop_late(at(3), |event| late.push(event));
+        assert_eq!((late, queue.first(), queue.late()), (vec!['d'], Some(&'b'), 1));
+        assert_eq!(queue.first_where(|event| *event != 'b'), Some(&'c'));
+        queue.remove_where(|event| *event == 'c');
+        assert_eq!((queue.first_where(|event| *event != 'b'), queue.len()), (Some(&'a'), 2));
+    }
+
     #[derive(Clone, Debug)]
     enum Act {
         Push(Option<u8>),
