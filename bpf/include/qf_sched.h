@@ -116,7 +116,8 @@ struct qf_sched_cpu {
 	__u64 kicks;
 	__u64 timers;
 	__u32 online;
-	__u32 zero;
+	/* Timers that the kernel did not start, or that came so late that the tick helped. */
+	__u32 late;
 };
 QF_ASSERT_SIZE(qf_sched_cpu, 40);
 

@@ -23,6 +23,10 @@ struct qf_cpu {
 	u64 since_ns;
 	u64 armed_ns;
 	struct qf_decision decision;
+	/* What the decision stands on has changed, and the CPU was told: but a kick that comes in the midst of choosing
+	 * the next thread is forgotten by the kernel. */
+	u32 stale;
+	u32 zero;
 	struct qf_machine machine;
 };
 
@@ -92,6 +96,8 @@ QF_GLOBAL int qf_reconsider(s32 cpu)
 	qf_settle(c, now);
 	qf_peek(&c->machine, now, waits, &next);
 	same = qf_same(&c->decision, &next) && next.until_ns >= c->decision.until_ns;
+	if (!same)
+		c->stale = 1;
 	bpf_spin_unlock(&c->lock);
 	if (!same)
 		qf_kick(cpu);
@@ -104,7 +110,8 @@ QF_INLINE void qf_arm(struct qf_cpu *c, u64 until)
 	if (until == QF_NEVER || until == c->armed_ns)
 		return;
 	c->armed_ns = until;
-	bpf_timer_start(&c->timer, until, BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN);
+	if (bpf_timer_start(&c->timer, until, BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN))
+		counts[qf_cpu_index((s32)c->cpu)].late++;
 }
 
 static int qf_timer(void *map, u32 *key, struct qf_cpu *c)
@@ -174,6 +181,7 @@ QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 	bpf_spin_lock(&c->lock);
 	qf_settle(c, now);
 	c->since_ns = 0;
+	c->stale = 0;
 	qf_pick(&c->machine, now, waits, &next);
 	c->decision = next;
 	bpf_spin_unlock(&c->lock);

@@ -50,6 +50,13 @@ QF_INLINE void qf_decision_lost(struct qf_cpu *c, u32 slot)
 	bpf_spin_unlock(&c->lock);
 }
 
+/* Whether a thread has its place among best effort of this CPU: without a server, with a soft one whose budget is used,
+ * or because it cannot leave. */
+QF_INLINE bool qf_is_fair_here(struct task_struct *p, u32 slot, s32 cpu, u64 now)
+{
+	return !slot || qf_queue_of(p, slot, now) == QF_DSQ_CPU(cpu);
+}
+
 /* What the decision before did to its server: throttled, or best effort from now on. */
 QF_INLINE void qf_budget_over(const struct qf_decision *was, s32 cpu, u32 mine, u64 now)
 {
@@ -76,10 +83,12 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 mine = prev ? qf_counted_slot(qf_thread(prev)) : 0;
-	bool fair = prev && (!mine || qf_server(mine)->config.mode == QF_MODE_SOFT);
+	bool fair;
 	struct qf_decision was = c->decision;
 	u32 slot;
 
+	qf_pause(cpu, now);
+	fair = prev && qf_is_fair_here(prev, mine, cpu, now);
 	if (prev)
 		qf_fair_stopping(prev, cpu, now);
 	if (raised.dirty[qf_cpu_index(cpu)])
@@ -95,12 +104,12 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 	qf_arm(c, c->decision.until_ns);
 }
 
-/* Whether a thread of `slot` runs as the decision in force says. */
-QF_INLINE bool qf_as_decided(const struct qf_cpu *c, u32 slot)
+/* Whether a thread runs as the decision in force says. */
+QF_INLINE bool qf_as_decided(const struct qf_cpu *c, struct task_struct *p, u32 slot, s32 cpu, u64 now)
 {
 	if (c->decision.kind == QF_KIND_REGULAR || c->decision.kind == QF_KIND_EXTRA)
 		return c->decision.slot == slot;
-	return !slot || qf_server(slot)->config.mode == QF_MODE_SOFT;
+	return qf_is_fair_here(p, slot, cpu, now);
 }
 
 QF_INLINE void qf_delay(struct qf_thread *t, u32 slot, u64 now)
@@ -126,7 +135,13 @@ QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 
 	if (t && slot && t->woken_ns)
 		qf_delay(t, slot, now);
-	if (!qf_as_decided(c, slot)) {
+	if (c->stale)
+		qf_kick(cpu);
+	if (qf_is_softirq(p)) {
+		qf_fair_running(p, cpu, now);
+		return;
+	}
+	if (!qf_as_decided(c, p, slot, cpu, now)) {
 		qf_fair_running(p, cpu, now);
 		qf_kick(cpu);
 		return;

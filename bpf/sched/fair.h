@@ -22,10 +22,27 @@ QF_INLINE u64 qf_weighted(u64 ns, u64 weight)
 	return ns * 100 / (weight ? weight : 1);
 }
 
+/* Whether a thread cannot leave its CPU now. A program runs with migration disabled for the current thread, on some
+ * kernels: where that is the thread in question, one level of it is the program's own. */
+QF_INLINE bool qf_is_pinned(const struct task_struct *p)
+{
+	if (p->migration_disabled == 1)
+		return bpf_get_current_task_btf() != p;
+	return p->migration_disabled;
+}
+
+/* ksoftirqd/N: it goes on with interrupts' work, of which our own timers are a part. Were it to wait for its turn, no
+ * budget would end in time. */
+QF_INLINE bool qf_is_softirq(const struct task_struct *p)
+{
+	return p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1 && p->comm[0] == 'k' && p->comm[1] == 's' &&
+	       p->comm[2] == 'o' && p->comm[3] == 'f';
+}
+
 /* Whether the shared queue is right for it. */
 QF_INLINE bool qf_goes_anywhere(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed >= nr_cpus && !p->migration_disabled;
+	return p->nr_cpus_allowed >= nr_cpus && !qf_is_pinned(p);
 }
 
 /* What it has used up to now of its turn. */

@@ -31,7 +31,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int flags;
-	struct task_struct *real_parent;
+	char comm[16];
 } QF_KERNEL;
 
 struct scx_init_task_args {
@@ -103,6 +103,7 @@ struct sched_ext_ops {
 #define SCX_TASK_QUEUED 0x1U
 #define SCX_KICK_IDLE 0x1ULL
 #define SCX_KICK_PREEMPT 0x2ULL
+#define SCX_DSQ_LOCAL 0x8000000000000002ULL
 #define SCX_DSQ_LOCAL_ON 0xc000000000000000ULL
 #define SCX_OPS_KEEP_BUILTIN_IDLE 0x1ULL
 #define SCX_OPS_ENQ_LAST 0x2ULL

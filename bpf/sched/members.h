@@ -115,7 +115,7 @@ QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot, u64 now)
 
 	if (!slot)
 		return qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu);
-	if (!qf_fits(p, slot) || (p->migration_disabled && (u32)cpu != qf_slot(slot)->cpu))
+	if (!qf_fits(p, slot) || (qf_is_pinned(p) && (u32)cpu != qf_slot(slot)->cpu))
 		return QF_DSQ_CPU(cpu);
 	return qf_is_softened(slot, now) ? QF_DSQ_CPU(qf_slot(slot)->cpu) : slot;
 }
@@ -131,7 +131,7 @@ QF_INLINE s32 qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
 		return -1;
 	}
 	scx_bpf_dsq_insert___v2___kernel(p, queue, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
-	return enq_flags & SCX_ENQ_LAST ? -1 : (s32)qf_slot(slot)->cpu;
+	return enq_flags & SCX_ENQ_LAST && (u32)scx_bpf_task_cpu(p) == qf_slot(slot)->cpu ? -1 : (s32)qf_slot(slot)->cpu;
 }
 
 /* The budget of a soft server is used: all who wait in it go on as best effort of its CPU. */

@@ -10,8 +10,8 @@
  *   commands.h  what user space asks for
  *   this file   the operations, in the order of a thread's life, and their table
  *
- * Nothing is ever put straight into a CPU's local queue: each thread passes a decision of the machine, also after a
- * real-time thread has interrupted it. When something is not as it should be the kernel ends the scheduler, and all
+ * Nothing but ksoftirqd is ever put straight into a CPU's local queue: each thread passes a decision of the machine,
+ * also after a real-time thread has interrupted it. When something is not as it should be the kernel ends the scheduler, and all
  * threads are under its own again.
  */
 #include "commands.h"
@@ -28,7 +28,7 @@ s32 QF_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 	if (t && qf_valid(t->wanted) && qf_fits(p, qf_slot_of(t->wanted)))
 		return (s32)qf_slot(qf_slot_of(t->wanted))->cpu;
 	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	if (idle)
+	if (idle && !qf_is_softirq(p))
 		qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), SCX_ENQ_WAKEUP);
 	return cpu;
 }
@@ -44,7 +44,13 @@ void QF_OP(runnable, struct task_struct *p, u64 enq_flags)
 void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
 {
 	u32 slot = qf_counted_slot(qf_thread(p));
-	s32 cpu = slot ? qf_member_enqueue(p, slot, enq_flags) : qf_fair_enqueue(p, enq_flags);
+	s32 cpu;
+
+	if (qf_is_softirq(p)) {
+		scx_bpf_dsq_insert___v2___kernel(p, SCX_DSQ_LOCAL, options.slice_ns, SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
+		return;
+	}
+	cpu = slot ? qf_member_enqueue(p, slot, enq_flags) : qf_fair_enqueue(p, enq_flags);
 
 	if (cpu >= 0)
 		qf_reconsider(cpu);
@@ -77,8 +83,13 @@ void QF_OP(tick, struct task_struct *p)
 
 	if (!c)
 		return;
-	if (raised.dirty[qf_cpu_index(cpu)] || (c->armed_ns && c->armed_ns + QF_TIMER_LATE_NS < bpf_ktime_get_ns()))
+	if (c->armed_ns && c->armed_ns + QF_TIMER_LATE_NS < bpf_ktime_get_ns()) {
+		counts[qf_cpu_index(cpu)].late++;
+		c->armed_ns = 0;
 		qf_kick(cpu);
+	} else if (raised.dirty[qf_cpu_index(cpu)] || c->stale) {
+		qf_kick(cpu);
+	}
 }
 
 void QF_OP(stopping, struct task_struct *p, bool runnable)

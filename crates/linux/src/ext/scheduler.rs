@@ -164,6 +164,7 @@ impl Ext {
             decisions: counts.decisions,
             kicks: counts.kicks,
             timers: counts.timers,
+            late_timers: counts.late,
             best_effort: Nanos::new(counts.best_effort_ns),
             best_effort_missed: reserved.missed,
             booked: self.booked(cpu, None),

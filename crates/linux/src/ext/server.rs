@@ -144,6 +144,8 @@ pub struct CpuStatistics {
     pub kicks: u64,
     /// Times that its timer ended a decision.
     pub timers: u64,
+    /// Timers that were not started, or came so late that the tick helped.
+    pub late_timers: u32,
     /// CPU time of threads without a server, and of soft ones beyond their budget.
     pub best_effort: Nanos,
     /// Periods in which best effort wanted its guaranteed part and did not get all of it.
