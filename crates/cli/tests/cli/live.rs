@@ -250,3 +250,57 @@ fn a_wrong_configuration_is_refused_with_its_key() {
     std::fs::write(&file, "[limits]\ncapacity = 1\n").unwrap();
     check().expect(0, &[]);
 }
+
+/// Nothing is started, nothing is half done: the program never ran.
+#[test]
+fn windows_and_services_that_cannot_be_are_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    for (options, named) in [
+        ("--period 40ms --service 10ms --window 5/5", "5/5 lets every period be missed"),
+        ("--period 40ms --service 10ms --window 1/0", "1/0 counts over no period"),
+        ("--period 40ms --service 50ms", "service 50 ms is longer than the period 40 ms"),
+        ("--service 10ms", "--fps"),
+        ("--period 40ms --controller kernel --predictor hint:24", "ma:N and mma:N,S"),
+    ] {
+        let ran = folder.path().join("ran");
+        let script = format!("touch {}", ran.display());
+        let answer = Answer::of(&mut sh(folder.path(), &format!("run --mechanism ext {options}"), &script));
+        answer.expect(2, &[named]);
+        assert!(!ran.exists(), "{options}");
+    }
+}
+
+#[test]
+fn a_kernel_without_sched_ext_is_named_with_what_to_use_instead() {
+    let Err(why) = qfabric_linux::ext::Ext::supported() else { return };
+    let _lock = qfabric_linux::testing::live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let options = "run --mechanism ext --period 40ms --service 10ms --window 1/5";
+    let answer = Answer::of(&mut sh(folder.path(), options, "true"));
+    answer.expect(4, &["qfabric doctor"]);
+    if answer.err.contains("CAP_SYS_NICE") {
+        return;
+    }
+    assert!(answer.err.contains(&why.to_string()), "{answer:?} does not say {why}");
+    let directory = folder.path().to_str().unwrap();
+    Answer::of(qfabric(folder.path()).args(["daemon", "--mechanism", "ext", "--directory", directory]))
+        .expect(4, &[&why.to_string()]);
+}
+
+#[test]
+fn a_daemon_that_uses_deadline_refuses_a_window_by_name_and_top_tells_in_json() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "[mechanism]\nname = \"deadline\"\n");
+    let socket = folder.path().join("qfabric").join("qfabric.sock");
+    let windowed = format!("run --socket {} --period 40ms --service 10ms --window 1/5", socket.display());
+    Answer::of(&mut sh(folder.path(), &windowed, "true"))
+        .expect(4, &["deadline cannot give a window", "--mechanism ext"]);
+    let forced = format!("run --socket {} --mechanism ext --fps 25", socket.display());
+    Answer::of(&mut sh(folder.path(), &forced, "true")).expect(4, &["ext asked for, the daemon uses deadline"]);
+    let top = ["top", "--json", "--count", "2", "--every", "50ms", "--socket", socket.to_str().unwrap()];
+    let answer = Answer::of(qfabric(folder.path()).args(top));
+    answer.expect(0, &[]);
+    let looks: Vec<Value> = answer.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(looks.len() == 2 && looks.iter().all(|look| look["mechanism"] == "deadline"), "{answer:?}");
+}
