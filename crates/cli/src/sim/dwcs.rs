@@ -91,6 +91,7 @@ pub fn run(args: &Args) -> Outcome {
     let options = args.options()?;
     args.check_files()?;
     let set = read(&args.tasks, dwcs::tasks)?;
+    check_length(&set, args.ticks)?;
     let events = args.events.as_deref().map(|path| read(path, |text| dwcs::events(text, &set))).transpose()?;
     let events = events.unwrap_or_default();
     let promise = promise(args, &set, &options)?;
@@ -162,6 +163,18 @@ impl From<QueueName> for Network {
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, dwcs::Refused>) -> Result<T, Failure> {
     let text = super::read(path)?;
     parse(&text).map_err(|error| Failure::usage(error).context(path.display()))
+}
+
+/// A minute's work is enough: each end of a period is a step, however many there are in a tick.
+fn check_length(set: &TaskSet, ticks: u64) -> Result<(), Failure> {
+    const MOST: u64 = 1_000_000_000;
+    let ends: u64 = set.tasks().iter().map(|task| ticks / task.period()).sum();
+    if ends > MOST {
+        return Err(Failure::usage(format!(
+            "{ends} periods end within {ticks} ticks, at most {MOST} are simulated; take fewer ticks or tasks"
+        )));
+    }
+    Ok(())
 }
 
 /// What can be said of the windows beforehand. Without --admit more than fits is run all the same.

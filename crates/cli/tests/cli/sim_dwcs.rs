@@ -268,6 +268,14 @@ fn the_longest_times_do_not_overflow() {
 }
 
 #[test]
+fn more_periods_than_can_be_simulated_are_refused_at_once() {
+    let task = |k: u64| json!({"id": k.to_string(), "period": 1, "service": 1, "window": [254, 255]});
+    let many = Value::from((0..200).map(task).collect::<Vec<_>>()).to_string();
+    sim(&many, "[]", "--ticks 10000000").expect(2, &["2000000000 periods end within 10000000 ticks", "fewer ticks"]);
+    sim(&many, "[]", "--ticks 10").expect(0, &["200"]);
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     Answer::of(qfabric(folder.path()).args(["sim", "dwcs", "--tasks", "/nowhere.json"])).expect(2, &["/nowhere.json"]);

@@ -19,8 +19,8 @@ use super::order::Policy;
 use super::task::{MAX_TIME, Task, TaskIndex};
 use super::utilization::Utilization;
 
-/// Decisions after which a simulation is given up: some ten milliseconds.
-const MAX_DECISIONS: u64 = 1 << 18;
+/// Decisions, lost periods and looks at a task's state after which a simulation is given up: some ten milliseconds.
+const MAX_STEPS: u64 = 1 << 18;
 
 /// Why no window can be violated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,8 +78,8 @@ pub enum Why {
     Changing,
     /// The schedule did not repeat within the bound of the simulation.
     Unproven {
-        /// Decisions that were simulated; 0 where the periods have no common multiple in reach.
-        decisions: u64,
+        /// Steps of the simulation; 0 where the periods have no common multiple in reach.
+        steps: u64,
     },
 }
 
@@ -109,8 +109,8 @@ impl Refusal {
             Why::Violated { task, at } => format!("task {} would violate its window at time {at}", name(task)),
             Why::TooSlow { task } => format!("task {} cannot be served within its period", name(task)),
             Why::Changing => "the task server changes with the events, and nothing is proven".into(),
-            Why::Unproven { decisions } => {
-                format!("the schedule does not repeat within {decisions} decisions, and nothing is proven")
+            Why::Unproven { steps } => {
+                format!("the schedule does not repeat within {steps} steps, and nothing is proven")
             }
         }
     }
@@ -198,12 +198,15 @@ fn slowed(tasks: &[Task], capacity: Share) -> Result<Vec<Task>, Refusal> {
 /// Runs `machine` until its state at a multiple of all periods is one it had before.
 fn prove(mut machine: Machine, tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
     let refused = |why| Refusal::new(why, tasks, capacity);
-    let common = common_multiple(tasks).ok_or_else(|| refused(Why::Unproven { decisions: 0 }))?;
+    let common = common_multiple(tasks).ok_or_else(|| refused(Why::Unproven { steps: 0 }))?;
     let last_arrival = tasks.iter().map(Task::arrival).max().unwrap_or(0);
     let mut next = last_arrival.next_multiple_of(common).max(common);
     let mut seen = Seen::default();
-    for _ in 0..MAX_DECISIONS {
+    let mut steps = 0;
+    while steps + machine.lost() < MAX_STEPS {
+        steps += 1;
         if machine.now() == next {
+            steps += tasks.len() as u64;
             if let Some(cycle) = seen.again(next, machine.state(next)) {
                 return Ok(Guarantee::Simulated { utilization: Utilization::of_windows(tasks).as_f64(), cycle });
             }
@@ -215,7 +218,7 @@ fn prove(mut machine: Machine, tasks: &[Task], capacity: Share) -> Result<Guaran
         }
         machine.account(&decision, machine.horizon(&decision).min(next - machine.now()));
     }
-    Err(refused(Why::Unproven { decisions: MAX_DECISIONS }))
+    Err(refused(Why::Unproven { steps: MAX_STEPS }))
 }
 
 /// The hyper-period; `None` where there will be no two of them in the time a simulation has.
@@ -227,7 +230,7 @@ fn common_multiple(tasks: &[Task]) -> Option<u64> {
         a
     };
     let multiple = |all: u64, task: &Task| all.checked_mul(task.period / gcd(all, task.period));
-    tasks.iter().try_fold(1, multiple).filter(|&all| all <= MAX_TIME / MAX_DECISIONS)
+    tasks.iter().try_fold(1, multiple).filter(|&all| all <= MAX_TIME / MAX_STEPS)
 }
 
 /// Brent's way to find a repetition with one state in memory: the one at the last power of two.

@@ -72,7 +72,8 @@ pub struct Machine {
     pub(super) events: Events,
     /// What the task server of rule 5 may take; its slot is the last.
     server: Option<Rest>,
-    /// Of all tasks, the task server included.
+    /// Periods lost and windows violated, of all tasks, the task server included.
+    lost: u64,
     violations: u64,
 }
 
@@ -100,6 +101,7 @@ impl Machine {
             due: None,
             events: Events::default(),
             server: None,
+            lost: 0,
             violations: 0,
         };
         machine.build();
@@ -266,6 +268,11 @@ impl Machine {
         self.slots.iter().flat_map(of).collect()
     }
 
+    /// Periods lost so far.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// A task whose window has been violated.
     pub(super) fn first_violated(&self) -> Option<TaskIndex> {
         let violated = |slot: &&Slot| slot.statistics.violations > 0 && !self.is_server(slot.rank as usize);
@@ -293,6 +300,7 @@ impl Machine {
         }
         while let Some(rank) = self.overdue(now) {
             self.retune(rank);
+            self.lost += 1;
             self.violations += u64::from(self.slots[rank].lost());
             self.place(rank);
         }
