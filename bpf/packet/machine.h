@@ -129,13 +129,14 @@ QF_INLINE void order_stream(u32 i, u64 now)
 	struct stream *s = stream_at(i);
 	bool has_head = s->put != s->taken;
 	bool is_ready = has_head && s->deadline - s->period <= now;
+	u32 before;
 
-	if (tree_place(&ready, i, is_ready))
-		play_ready(i);
-	if (tree_place(&waiting, i, has_head && !is_ready))
-		play_waiting(i);
-	if (tree_place(&extra, i, has_head && !is_ready && (s->flags & QF_NET_WORK_CONSERVING)))
-		play_extra(i);
+	if (tree_place(&ready, i, is_ready, &before))
+		play_ready(i, before);
+	if (tree_place(&waiting, i, has_head && !is_ready, &before))
+		play_waiting(i, before);
+	if (tree_place(&extra, i, has_head && !is_ready && (s->flags & QF_NET_WORK_CONSERVING), &before))
+		play_extra(i, before);
 }
 
 QF_INLINE void begin_period(struct stream *s, u64 deadline)

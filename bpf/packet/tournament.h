@@ -2,6 +2,9 @@
 /*
  * Tournaments over the streams of an interface: the first by some order is at the root, a stream whose key changed
  * plays its way up again, in log2(streams) steps. A node holds its winner's number + 1; 0: nobody plays there.
+ *
+ * Who is alone is first without playing, which is what most packets of a link that keeps up meet. So nodes may name
+ * streams that have left: they count as empty, and whoever was alone plays first when a second one comes.
  */
 #ifndef QF_PACKET_TOURNAMENT_H
 #define QF_PACKET_TOURNAMENT_H
@@ -41,8 +44,15 @@ QF_INLINE bool begins_before(u32 a, u32 b)
 	return s->deadline - s->period < t->deadline - t->period;
 }
 
-QF_INLINE u32 winner(u32 a, u32 b, bool by_begin)
+QF_INLINE u32 if_member(const struct tree *tree, u32 node)
 {
+	return node && tree->members >> ((node - 1) & STREAM_MASK) & 1 ? node : 0;
+}
+
+QF_INLINE u32 winner(const struct tree *tree, u32 a, u32 b, bool by_begin)
+{
+	a = if_member(tree, a);
+	b = if_member(tree, b);
 	if (!a || !b)
 		return a | b;
 	return (by_begin ? begins_before(b - 1, a - 1) : precedes(b - 1, a - 1)) ? b : a;
@@ -56,39 +66,50 @@ QF_INLINE void play(struct tree *tree, u32 i, bool by_begin)
 		u32 left = tree->node[node & NODE_MASK & ~1], right = tree->node[(node | 1) & NODE_MASK];
 
 		node = (node >> 1) & NODE_MASK;
-		tree->node[node] = winner(left, right, by_begin);
+		tree->node[node] = winner(tree, left, right, by_begin);
 	}
 }
 
-/* Each verified once, called from many places. */
-__attribute__((noinline)) int play_ready(u32 i)
+/* Each verified once, called from many places. `before`: who was alone until now, or NONE. */
+__attribute__((noinline)) int play_ready(u32 i, u32 before)
 {
+	if (before != NONE)
+		play(&ready, before, false);
 	play(&ready, i, false);
 	return 0;
 }
 
-__attribute__((noinline)) int play_waiting(u32 i)
+__attribute__((noinline)) int play_waiting(u32 i, u32 before)
 {
+	if (before != NONE)
+		play(&waiting, before, true);
 	play(&waiting, i, true);
 	return 0;
 }
 
-__attribute__((noinline)) int play_extra(u32 i)
+__attribute__((noinline)) int play_extra(u32 i, u32 before)
 {
+	if (before != NONE)
+		play(&extra, before, false);
 	play(&extra, i, false);
 	return 0;
 }
 
-/* Answers whether there is anything to play for. */
-QF_INLINE bool tree_place(struct tree *tree, u32 i, bool is_member)
+/* Answers whether there is anything to play for, and who was alone before. */
+QF_INLINE bool tree_place(struct tree *tree, u32 i, bool is_member, u32 *before)
 {
-	u64 bit = 1ULL << (i & STREAM_MASK);
+	u64 bit = 1ULL << (i & STREAM_MASK), others = tree->members & ~bit;
 	bool was_member = tree->members & bit;
 
 	if (!is_member && !was_member)
 		return false;
-	tree->members = is_member ? tree->members | bit : tree->members & ~bit;
+	tree->members = is_member ? others | bit : others;
 	tree->node[(leaves + (i & STREAM_MASK)) & NODE_MASK] = is_member ? i + 1 : 0;
+	if (!others) {
+		tree->node[1] = is_member ? i + 1 : 0;
+		return false;
+	}
+	*before = !was_member && !(others & (others - 1)) ? (u32)tree->node[1] - 1 : NONE;
 	return true;
 }
 
