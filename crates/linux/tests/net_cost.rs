@@ -16,7 +16,7 @@ use qfabric_types::api::net::{AttachRequest, NetMechanism, StreamSpec};
 
 /// What enqueueing and dequeueing may cost against fq's. The aim is 1.5 (SPECIFICATION.md); this bound keeps what was
 /// reached: three entries into BPF and two looks at the clock are more than all of fq on its shortest path.
-const RATIO_MAX: f64 = 2.8;
+const RATIO_MAX: f64 = 2.6;
 const PACKETS: usize = 2_000;
 const ROUNDS: usize = 5;
 
