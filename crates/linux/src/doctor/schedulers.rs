@@ -10,7 +10,7 @@ use crate::ext::{Ext, ExtError};
 
 pub(super) fn examine(facts: &mut Facts) -> [Finding; 2] {
     let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
-    let rights = capability::held(CapabilitySet::BPF) && capability::held(CapabilitySet::SYS_ADMIN);
+    let rights = capability::held(CapabilitySet::BPF) && capability::held(CapabilitySet::PERFMON);
     let ext = ext(Ext::supported(), &types, rights);
     facts.ext = ext.state == State::Ok;
     if facts.ext && facts.mechanism.is_none() {
@@ -34,8 +34,8 @@ fn ext(supported: Result<(), ExtError>, types: &[u8], rights: bool) -> Finding {
                 "this kernel's type information lacks scx_bpf_create_dsq_impl: it was made by too old a pahole";
             Finding::new("ext", State::Missing, reason).fix(format!("use another build of this kernel, or {instead}"))
         }
-        Ok(()) if !rights => Finding::new("ext", State::Missing, "CAP_BPF and CAP_SYS_ADMIN are missing")
-            .fix(format!("run it as root, or {instead}")),
+        Ok(()) if !rights => Finding::new("ext", State::Missing, "CAP_BPF and CAP_PERFMON are missing")
+            .fix(format!("run it as root or by its systemd unit, or {instead}")),
         Ok(()) => Finding::ok("ext", "our scheduler can be loaded: windows, events, servers for whole programs"),
     }
 }
