@@ -184,7 +184,7 @@ struct qf_cpu_counts {
 };
 QF_ASSERT_SIZE(qf_cpu_counts, 80);
 
-/* Samples that a predictor in the kernel keeps: n of MA[n], n times S of MMA[n,S]. */
+/* Samples that a predictor in the kernel keeps: n of `MA[n]`, n times S of `MMA[n,S]`. */
 #define QF_CONTROL_SAMPLES 64
 
 /* Which point of Theorem 2's family (7) is taken. */

@@ -195,26 +195,12 @@ int scan(struct qf_test_run *c)
 	return 0;
 }
 
-struct qf_control alone SEC(".bss.alone");
-
 SEC("syscall")
 int control(struct qf_test_control *c)
 {
 	struct qf_control_config config = c->config;
-	int error = qf_control_check(&config);
 
-	if (c->slot)
-		return qf_control_set(c->slot, &config);
-	if (error)
-		return error;
-	if (c->reset) {
-		__builtin_memset(&alone, 0, sizeof(alone));
-		alone.config = config;
-	}
-	c->budget_ns = qf_control_job(&alone, c->cost_ns, c->late_periods, c->period_ns);
-	c->low_ns = alone.low_ns;
-	c->high_ns = alone.high_ns;
-	return 0;
+	return qf_control_set(c->slot, &config);
 }
 
 QF_LICENSE;

@@ -1,13 +1,13 @@
 //! The controller of [`TaskController`](crate::TaskController) in whole nanoseconds: what a server carries in the kernel.
 //!
 //! The twin of `bpf/include/aquosa.h`, bit for bit, and so its description in a language that tests can hold against
-//! the real-valued law. MA[n] and MMA[n,S] only. Roundings: up for what a job needs, down for the right end of (7).
+//! the real-valued law. `MA[n]` and `MMA[n,S]` only. Roundings: up for what a job needs, down for the right end of (7).
 //! The predicted ends are within `3 + 2ρ` ns of the real-valued ones while no sample is 2^29 ns (0.54 s) or more from
 //! the mean, within `3 + 17ρ` else. Source: AQuoSA 2009, §4.3.1 (7), §4.3.2.
 
 use qfabric_types::Choice;
 
-/// Samples kept at most: n of MA[n], n·S of MMA[n,S].
+/// Samples kept at most: n of `MA[n]`, n·S of `MMA[n,S]`.
 pub const MAX_SAMPLES: u32 = 64;
 /// Costs above count as this, in ns.
 const COST_MAX: u64 = u32::MAX as u64;
@@ -20,7 +20,7 @@ const COARSE_SHIFT: u32 = 3;
 pub struct FixedSpec {
     /// n.
     pub samples: u32,
-    /// S; 1 for MA[n].
+    /// S; 1 for `MA[n]`.
     pub lanes: u32,
     /// ρ in thousandths, at most 10,000.
     pub rho_milli: u32,

@@ -19,9 +19,9 @@ struct Kernel {
 
 impl Kernel {
     fn load() -> Kernel {
-        let object = OpenObject::open("test/machine", objects::TEST_MACHINE).unwrap();
+        let object = OpenObject::open("test/control", objects::TEST_CONTROL).unwrap();
         let object = object.load().unwrap_or_else(|error| panic!("{error}"));
-        Kernel { control: object.entry("control").unwrap(), _object: object }
+        Kernel { control: object.entry("job").unwrap(), _object: object }
     }
 
     fn job(&self, spec: &FixedSpec, reset: bool, cost_ns: u64, late: u32) -> io::Result<qf_test_control> {

@@ -160,7 +160,12 @@ impl OpenObject {
         };
         let id = found.initial_value_mut().unwrap_or_default().get_mut(..BYTES);
         let Some(id) = id.filter(|_| name.len() < BYTES) else {
-            return Err(ObjectError::Size { object: self.name.clone(), name: map.to_owned(), has: BYTES, given: name.len() });
+            return Err(ObjectError::Size {
+                object: self.name.clone(),
+                name: map.to_owned(),
+                has: BYTES,
+                given: name.len(),
+            });
         };
         id.fill(0);
         id[..name.len()].copy_from_slice(name.as_bytes());
