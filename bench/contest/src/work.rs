@@ -48,7 +48,7 @@ impl Work {
         let mut left = cost;
         while left > LOOK {
             self.run(LOOK);
-            left = left - LOOK;
+            left -= LOOK;
             if clock::now() >= end {
                 return false;
             }
