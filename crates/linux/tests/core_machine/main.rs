@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod draw;
+mod figure_15;
 mod hostile;
 mod kernel;
 
