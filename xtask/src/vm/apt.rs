@@ -60,6 +60,8 @@ impl<'a> Apt<'a> {
             ("Dir::Etc::sourceparts", "/dev/null".to_owned()),
             ("Dir::Etc::parts", format!("{own}/etc/parts")),
             ("Dir::Etc::main", format!("{own}/etc/none")),
+            // Else lists that cannot be had are a warning, and a suite looks empty.
+            ("APT::Update::Error-Mode", "any".to_owned()),
             ("APT::Sandbox::User", String::new()),
             ("APT::Architecture", "amd64".to_owned()),
             ("Acquire::Check-Valid-Until", "false".to_owned()),

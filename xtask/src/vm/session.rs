@@ -65,7 +65,7 @@ pub fn build_init(sh: &Shell, cache: &Cache) -> Result<PathBuf> {
     cmd!(sh, "cargo build --quiet --locked --release -p qfabric-vm-init --target {TRIPLE} --target-dir {folder}")
         .quiet()
         .run()
-        .context("the machine's first process cannot be built statically (libc6-dev has the static libraries)")?;
+        .context("the machine's first process cannot be built, cargo's reasons are above (static libraries are in libc6-dev)")?;
     Ok(folder.join(TRIPLE).join("release/qfabric-vm-init"))
 }
 
