@@ -103,7 +103,7 @@ int qf_command_destroy(struct qf_command *ctx)
 	}
 	bpf_spin_unlock(&c->lock);
 	bpf_rcu_read_lock();
-	qf_soften(slot, (s32)qf_slot(slot)->cpu);
+	qf_hand_over(slot, QF_DSQ_SHARED);
 	bpf_rcu_read_unlock();
 	qf_kick((s32)qf_slot(slot)->cpu);
 	return 0;

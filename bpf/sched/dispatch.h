@@ -67,7 +67,7 @@ QF_INLINE void qf_budget_over(const struct qf_decision *was, s32 cpu, u32 mine, 
 	if (slot == mine || scx_bpf_dsq_nr_queued(slot) > 0)
 		qf_slot(slot)->throttles++;
 	if (qf_is_softened(slot, now) && scx_bpf_dsq_nr_queued(slot) > 0)
-		qf_soften(slot, cpu);
+		qf_hand_over(slot, QF_DSQ_CPU(cpu));
 }
 
 /* The server that the decision in force names; 0: best effort or nobody. */

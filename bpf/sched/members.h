@@ -134,14 +134,14 @@ QF_INLINE s32 qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
 	return enq_flags & SCX_ENQ_LAST && (u32)scx_bpf_task_cpu(p) == qf_slot(slot)->cpu ? -1 : (s32)qf_slot(slot)->cpu;
 }
 
-/* The budget of a soft server is used: all who wait in it go on as best effort of its CPU. */
-QF_SUBPROGRAM int qf_soften(u32 slot, s32 cpu)
+/* All who wait in a server's queue go on as best effort in another queue. */
+QF_SUBPROGRAM int qf_hand_over(u32 slot, u64 queue)
 {
 	struct task_struct *p;
 
 	bpf_for_each(scx_dsq, p, slot, 0) {
 		scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(p));
-		scx_bpf_dsq_move_vtime(QF_ITER, p, QF_DSQ_CPU(cpu), 0);
+		scx_bpf_dsq_move_vtime(QF_ITER, p, queue, 0);
 	}
 	return 0;
 }

@@ -173,7 +173,7 @@ QF_SUBPROGRAM int qf_suspend(s32 cpu, u32 online)
 {
 	struct qf_cpu *c = qf_cpu(cpu);
 	u64 now = bpf_ktime_get_ns();
-	s32 slot;
+	s32 slot, other;
 
 	if (!c)
 		return 0;
@@ -187,7 +187,11 @@ QF_SUBPROGRAM int qf_suspend(s32 cpu, u32 online)
 		if (!online)
 			qf_block(&c->machine, (u32)slot, now, 0);
 		bpf_spin_unlock(&c->lock);
+		if (!online)
+			qf_hand_over((u32)slot, QF_DSQ_SHARED);
 	}
+	bpf_for(other, 0, online ? 0 : nr_cpus)
+		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 	return 0;
 }
 

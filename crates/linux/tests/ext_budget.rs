@@ -1,8 +1,11 @@
-//! Budgets under the scheduler in the kernel: enforced, changed, left, shared by groups.
+//! Budgets under the scheduler in the kernel: enforced, changed, left, shared by groups. To be run with one CPU in the
+//! test machine: several stand still by turns there, and the clock does not.
 
 mod ext_shared;
 
 use ext_shared::{Servers, about, hogs, loaded, ms, rest, server};
+use qfabric_linux::clock;
+use qfabric_linux::cpus::CpuList;
 use qfabric_linux::ext::{Change, ExtError, Mode, ServerId, ServerSpec};
 use qfabric_linux::testing::{Worker, burn};
 use qfabric_types::{Nanos, ThreadId};
@@ -31,9 +34,9 @@ fn a_soft_server_goes_on_as_best_effort() {
     let alone = hog.share_over(std::time::Duration::from_millis(300));
     let _hogs = hogs(6);
     let among = hog.share_over(std::time::Duration::from_millis(600));
-    eprintln!("soft 2/10 ms: {alone:.3} of the CPU alone, {among:.3} with 6 hogs on 2 CPUs; {:?}", servers.did(id));
+    eprintln!("soft 2/10 ms: {alone:.3} of the CPU alone, {among:.3} with 6 hogs; {:?}", servers.did(id));
     assert!(alone > 0.95, "{alone}");
-    assert!((0.3..0.6).contains(&among), "{among}: its 0.2, and a fair part of the rest");
+    assert!((0.28..0.6).contains(&among), "{among}: its 0.2, and a fair part of the rest");
     assert_eq!(servers.did(id).missed, 0);
 }
 
@@ -47,10 +50,11 @@ fn a_reclaiming_server_gets_what_nobody_reserved_but_best_effort_keeps_its_part(
     let before = servers.ext.cpu_statistics(0).unwrap();
     let (used, extra) = servers.share_over(id, 500);
     let rest = servers.ext.cpu_statistics(0).unwrap().best_effort - before.best_effort;
-    eprintln!("reclaim 2/10 ms: {used:.3} within, {extra:.3} beyond; best effort {:.3}", rest.as_f64() / 5e8);
+    let (rest, did) = (rest.as_f64() / 5e8, servers.did(id));
+    eprintln!("reclaim 2/10 ms: {used:.3} within, {extra:.3} beyond; best effort {rest:.3}; {did:?}");
     about(used, 0.2, 0.02);
     assert!(extra > 0.4, "{extra}");
-    assert!(rest.as_f64() / 5e8 > 0.045, "best effort is guaranteed 0.05");
+    assert!(rest > 0.045, "best effort is guaranteed 0.05");
     assert_eq!(servers.did(other).missed, 0);
 }
 
@@ -58,14 +62,15 @@ fn a_reclaiming_server_gets_what_nobody_reserved_but_best_effort_keeps_its_part(
 fn best_effort_has_its_share_while_servers_want_everything() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
-    let (first, _a) = servers.hog(&server(20, 19));
-    let (second, _b) = servers.hog(&ServerSpec { cpu: Some(1), ..server(20, 19) });
+    let cpus: Vec<u32> = CpuList::online().iter().collect();
+    let all: Vec<_> = cpus.iter().map(|cpu| servers.hog(&ServerSpec { cpu: Some(*cpu), ..server(20, 18) })).collect();
     let hog = Worker::burning();
+    rest(50);
     let share = hog.share_over(std::time::Duration::from_millis(800));
-    let missed = [0, 1].map(|cpu| servers.ext.cpu_statistics(cpu).unwrap().best_effort_missed);
-    eprintln!("best effort beside 95 % and 95 %: {share:.3}; {missed:?} periods missed");
-    assert!(share > 0.048, "{share}");
-    assert_eq!((servers.did(first).missed, servers.did(second).missed), (0, 0));
+    let missed: u64 = all.iter().map(|(id, _)| servers.did(*id).missed).sum();
+    eprintln!("best effort beside 90 %: {share:.3}; {:?}", servers.ext.cpu_statistics(0).unwrap());
+    assert!(share > 0.045, "{share}");
+    assert_eq!(missed, 0);
 }
 
 #[test]
@@ -156,7 +161,7 @@ fn threads_join_and_leave_whatever_they_are_doing() {
     servers.ext.leave(waiting.thread).unwrap();
     rest(20);
     let (used, _) = servers.share_over(id, 200);
-    assert!(used < 0.05, "{used}: only the sleeper is left");
+    assert!(used < 0.05, "{used}: only the sleeper is left; {:?}", servers.did(id));
     let gone = running.thread;
     drop((running, waiting, sleeping));
     rest(20);
@@ -173,8 +178,8 @@ fn what_cannot_be_is_refused_with_its_numbers() {
     let named = |text: String, parts: &[&str]| parts.iter().for_each(|p| assert!(text.contains(p), "{text}: {p}"));
     named(refused(&mut servers, &server(10, 11)), &["11 ms", "10 ms"]);
     named(refused(&mut servers, &server(5_000, 1)), &["5 s", "period"]);
-    named(refused(&mut servers, &server(20, 20)), &["CPU 0", "95"]);
-    named(refused(&mut servers, &ServerSpec { cpu: Some(77), ..server(20, 2) }), &["CPU 77", "0-1"]);
+    named(refused(&mut servers, &server(20, 20)), &["CPU 0", "94"]);
+    named(refused(&mut servers, &ServerSpec { cpu: Some(77), ..server(20, 2) }), &["CPU 77", "0"]);
     let id = servers.create(&server(20, 10));
     named(servers.ext.change(id, &Change::service(ms(20))).unwrap_err().to_string(), &["CPU 0"]);
     assert_eq!(servers.did(id).service, ms(10));
@@ -182,4 +187,46 @@ fn what_cannot_be_is_refused_with_its_numbers() {
     assert_eq!(servers.ext.raise(nobody, None), Err(ExtError::NoServer { id: nobody }));
     let thread = ThreadId(0x3fff_fff0);
     assert_eq!(servers.ext.join(id, thread, false), Err(ExtError::NoThread { thread }));
+}
+
+#[test]
+fn storms_of_threads_inside_and_outside_a_group_break_no_promise() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (promised, _hog) = servers.hog(&server(10, 4));
+    let group = servers.create(&ServerSpec { mode: Mode::Soft, ..server(20, 6) });
+    let storm = || {
+        std::thread::spawn(|| burn(Nanos::from_micros(50))).join().unwrap();
+    };
+    let (inside, outside) = (Worker::start(storm), Worker::start(storm));
+    servers.ext.join(group, inside.thread, true).unwrap();
+    rest(20);
+    let turns = (inside.turns(), outside.turns());
+    let (used, _) = servers.share_over(promised, 800);
+    let turns = (inside.turns() - turns.0, outside.turns() - turns.1);
+    eprintln!("storms: {turns:?} threads born inside and outside; {:?}", servers.did(group));
+    about(used, 0.4, 0.02);
+    assert!(turns.0 > 50 && turns.1 > 50, "{turns:?}");
+    assert_eq!((servers.did(promised).missed, servers.did(group).violations), (0, 0));
+    drop((inside, outside));
+    rest(50);
+    assert_eq!(servers.did(group).threads, 0, "the dead are not counted");
+}
+
+#[test]
+fn sleepers_wake_into_their_period_and_idle_periods_are_no_misses() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(4);
+    let worker = Worker::periodic(ms(25), ms(2));
+    let id = servers.create(&server(10, 3));
+    servers.ext.join(id, worker.thread, false).unwrap();
+    rest(20);
+    let (before, at) = (servers.did(id), clock::now());
+    rest(800);
+    let (did, periods) = (servers.did(id), clock::now().since(at).as_f64() / 25e6);
+    eprintln!("sleeper: {:?} delay at most, {did:?}", did.run_queue_delay_max);
+    about((did.jobs - before.jobs) as f64, periods, 0.1);
+    assert_eq!((did.missed, did.throttles), (0, before.throttles));
+    assert!(did.run_queue_delay_max < ms(1), "{did:?}");
 }

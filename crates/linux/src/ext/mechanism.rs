@@ -215,7 +215,7 @@ impl Mechanism for ExtMechanism {
     }
 
     fn capacity(&self) -> Option<Share> {
-        let each = Share::ONE.saturating_sub(self.ext.config().best_effort_share());
+        let each = self.ext.config().capacity();
         Some(self.cpus().iter().map(|_| each).sum())
     }
 

@@ -1,0 +1,69 @@
+//! The scheduler goes: under load, with its owner. The system lives.
+
+mod ext_shared;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ext_shared::{Servers, hogs, load, rest, server};
+use qfabric_linux::ext::{Ext, ExtConfig, ExtError};
+use qfabric_linux::testing::Worker;
+
+fn state() -> String {
+    fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default().trim().to_owned()
+}
+
+fn within(length: u64, mut what: impl FnMut() -> bool) -> bool {
+    (0..length).any(|_| {
+        rest(1);
+        what()
+    })
+}
+
+/// Not a test: what the test of the killed owner starts.
+#[test]
+fn an_owner_that_waits_to_be_killed() {
+    if std::env::var_os("QFABRIC_EXT_OWNER").is_none() {
+        return;
+    }
+    let mut ext = Ext::load(&ExtConfig::default()).unwrap();
+    let mut servers = Servers::of(&mut ext);
+    let _hog = servers.hog(&server(10, 5));
+    rest(60_000);
+}
+
+#[test]
+fn a_killed_owner_leaves_all_threads_under_the_kernels_own_scheduler() {
+    if let Err(error) = Ext::supported() {
+        return qfabric_linux::testing::skip(error);
+    }
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "an_owner_that_waits_to_be_killed"])
+        .env("QFABRIC_EXT_OWNER", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(within(60_000, || state() == "enabled"), "the owner loads it");
+    let worker = Worker::burning();
+    rest(100);
+    assert!(matches!(Ext::supported(), Err(ExtError::Occupied { name }) if name == "qfabric"));
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    assert!(within(5_000, || state() == "disabled"), "{}", state());
+    assert!(worker.share_over(Duration::from_millis(100)) > 0.4, "threads go on");
+}
+
+#[test]
+fn unloading_under_load_puts_everybody_back_and_loading_works_again() {
+    let Some(mut ext) = load() else { return };
+    let workers = hogs(6);
+    let mut servers = Servers::of(&mut ext);
+    let (_id, reserved) = servers.hog(&server(10, 2));
+    rest(50);
+    drop(servers);
+    drop(ext);
+    assert_eq!(state(), "disabled");
+    assert!(reserved.share_over(Duration::from_millis(200)) > 0.1);
+    assert!(workers.iter().all(|worker| worker.share_over(Duration::from_millis(100)) > 0.01));
+}
