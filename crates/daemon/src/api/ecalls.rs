@@ -32,7 +32,9 @@ pub(super) fn routes() -> Router<Context> {
 }
 
 /// Runs `act` where it may take its time.
-pub(crate) async fn aside<T: Send + 'static>(act: impl FnOnce() -> Result<T, Problem> + Send + 'static) -> Result<T, Problem> {
+pub(crate) async fn aside<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
     let failed = |_| Err(problem::internal("the request was not answered".to_owned()));
     tokio::task::spawn_blocking(act).await.unwrap_or_else(failed)
 }

@@ -114,8 +114,9 @@ fn name(ifindex: u32, tried: u32) -> String {
     }
 }
 
+/// Another namespace has it, or what had it is still on its way out. libbpf keeps the number of some errors to itself.
 fn is_taken(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EEXIST)
+    error.raw_os_error().is_none_or(|code| code == libc::EEXIST)
 }
 
 #[cfg(test)]
