@@ -305,9 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn a_player_alone_shows_every_frame() {
-        let trace = play(&player(2, false), None, Work::calibrate(), clock::now() + Nanos::from_millis(5)).unwrap();
-        assert_eq!(trace.jobs.iter().map(|job| job.period).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    fn a_player_leaves_out_only_frames_whose_period_passed_meanwhile() {
+        let trace = play(&player(2, false), None, Work::calibrate(), clock::now()).unwrap();
+        assert_eq!(trace.jobs[0].period, 0);
+        for pair in trace.jobs.windows(2) {
+            assert_eq!(pair[1].period, (pair[0].period + 1).max(pair[0].end / trace.period), "{pair:?}");
+        }
     }
 
     #[test]
@@ -338,7 +341,7 @@ mod tests {
         let start = clock::now() + Nanos::from_millis(5);
         let sending = std::thread::spawn(move || serve(&server, start));
         let trace = ready.run(Work::calibrate(), start).unwrap();
-        assert!(trace.jobs.len() >= 8, "{}", trace.jobs.len());
+        assert!(trace.jobs.iter().any(|job| job.complete), "{trace:?}");
         sending.join().unwrap().unwrap();
     }
 }

@@ -160,15 +160,17 @@ fn curves<DB: DrawingBackend>(
     let mut mesh = chart.configure_mesh();
     mesh.light_line_style(TRANSPARENT).bold_line_style(GRID).axis_style(INK).x_desc(figure.x).y_desc(figure.y);
     mesh.x_label_formatter(&|x| format!("{x:.0}")).label_style(("sans-serif", 13).into_font().color(&INK)).draw()?;
-    for (competitor, points) in lines {
-        let ink = colour(*competitor);
-        let series = chart.draw_series(LineSeries::new(points.iter().copied(), ink.stroke_width(2)).point_size(3))?;
+    for (i, (competitor, points)) in lines.iter().enumerate() {
+        // Lines that lie on each other are all seen: what is drawn first is broader.
+        let (ink, width) = (colour(*competitor), 2 * (lines.len() - i) as u32);
+        let series =
+            chart.draw_series(LineSeries::new(points.iter().copied(), ink.stroke_width(width)).point_size(3))?;
         series
             .label(competitor.name())
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], ink.stroke_width(2)));
     }
     let mut labels = chart.configure_series_labels();
-    labels.border_style(GRID).background_style(WHITE.mix(0.85)).position(SeriesLabelPosition::LowerLeft);
+    labels.border_style(GRID).background_style(WHITE.mix(0.85)).position(SeriesLabelPosition::MiddleMiddle);
     labels.label_font(("sans-serif", 13).into_font().color(&INK)).draw()
 }
 
