@@ -69,6 +69,29 @@ QF_INLINE bool qf_same(const struct qf_decision *a, const struct qf_decision *b)
 	return a->slot == b->slot && a->kind == b->kind && a->task_server == b->task_server;
 }
 
+/*
+ * An event has bought its sink one service time (rules 2 to 5), though the event itself is gone: that holds until then
+ * against everybody who has no claim of his own, and (rule 4) against those of the same deadline.
+ */
+QF_INLINE bool qf_is_bought(const struct qf_cpu *c, const struct qf_decision *next, u64 now)
+{
+	const struct qf_decision *d = &c->decision;
+
+	if (d->rule < 2 || now >= d->until_ns || !qf_is(qf_server(d->slot), QF_IS_READY))
+		return false;
+	if (d->kind == QF_KIND_EXTRA)
+		return next->kind != QF_KIND_REGULAR && !(next->kind == QF_KIND_BEST_EFFORT && next->slot);
+	return next->kind == QF_KIND_REGULAR && qf_server(next->slot)->deadline_ns >= qf_server(d->slot)->deadline_ns;
+}
+
+/* Whether the decision in force is still right, where the machine would decide `next` now. */
+QF_INLINE bool qf_holds(const struct qf_cpu *c, const struct qf_decision *next, u64 now)
+{
+	if (qf_is_bought(c, next, now))
+		return true;
+	return qf_same(&c->decision, next) && next->until_ns >= c->decision.until_ns;
+}
+
 /* Whether somebody without a server wants this CPU. */
 QF_INLINE u32 qf_wants_best_effort(s32 cpu)
 {
@@ -95,7 +118,7 @@ QF_GLOBAL int qf_reconsider(s32 cpu)
 	bpf_spin_lock(&c->lock);
 	qf_settle(c, now);
 	qf_peek(&c->machine, now, waits, &next);
-	same = qf_same(&c->decision, &next) && next.until_ns >= c->decision.until_ns;
+	same = qf_holds(c, &next, now);
 	if (!same)
 		c->stale = 1;
 	bpf_spin_unlock(&c->lock);
@@ -120,19 +143,20 @@ static int qf_timer(void *map, u32 *key, struct qf_cpu *c)
 	u64 now = bpf_ktime_get_ns();
 	u32 waits = qf_wants_best_effort(cpu);
 	struct qf_decision next = {};
-	bool same;
+	bool same, bought;
 
 	counts[qf_cpu_index(cpu)].timers++;
 	c->armed_ns = 0;
 	bpf_spin_lock(&c->lock);
 	qf_settle(c, now);
 	qf_peek(&c->machine, now, waits, &next);
-	same = c->since_ns && qf_same(&c->decision, &next);
-	if (same)
+	bought = qf_is_bought(c, &next, now);
+	same = c->since_ns && (bought || qf_same(&c->decision, &next));
+	if (same && !bought)
 		c->decision.until_ns = next.until_ns;
 	bpf_spin_unlock(&c->lock);
 	if (same)
-		qf_arm(c, next.until_ns);
+		qf_arm(c, c->decision.until_ns);
 	else
 		qf_kick(cpu);
 	return 0;
@@ -182,8 +206,11 @@ QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 	qf_settle(c, now);
 	c->since_ns = 0;
 	c->stale = 0;
-	qf_pick(&c->machine, now, waits, &next);
-	c->decision = next;
+	qf_peek(&c->machine, now, waits, &next);
+	if (!qf_is_bought(c, &next, now)) {
+		qf_pick(&c->machine, now, waits, &next);
+		c->decision = next;
+	}
 	bpf_spin_unlock(&c->lock);
 	counts[qf_cpu_index(cpu)].decisions++;
 	return 0;
