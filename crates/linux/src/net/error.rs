@@ -190,7 +190,7 @@ mod tests {
     fn what_cannot_be_meant_is_refused_with_its_bounds() {
         assert!(check(&spec()).is_ok());
         let period = StreamSpec { period: Nanos::new(5), ..spec() };
-        assert_eq!(check(&period).unwrap_err().to_string(), "period is 5ns; from 100us to 60s");
+        assert_eq!(check(&period).unwrap_err().to_string(), "period is 5 ns; from 100 µs to 60 s");
         for bad in [
             StreamSpec { phase: Nanos::from_millis(61_000), ..spec() },
             StreamSpec { size: 0, ..spec() },
