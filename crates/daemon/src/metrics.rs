@@ -15,8 +15,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use qfabric_types::ServerCounts;
-use qfabric_types::api::{Application, HostStatus};
 use qfabric_types::api::net::InterfaceInfo;
+use qfabric_types::api::{Application, HostStatus};
 
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;

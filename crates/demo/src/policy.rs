@@ -62,7 +62,12 @@ impl Policy {
             Budget::EqualShares => Share::from_ppm(ground.capacity.ppm() / ground.players.max(1)),
         };
         let reservation = Reservation::new(share.budget_in(ground.server_period), ground.server_period)?;
-        Ok(Some(Setting { thread: ThreadId(player as i32), reservation: Some(reservation), reclaim: *reclaim, terms: Default::default() }))
+        Ok(Some(Setting {
+            thread: ThreadId(player as i32),
+            reservation: Some(reservation),
+            reclaim: *reclaim,
+            terms: Default::default(),
+        }))
     }
 
     /// What the player is told on its command line.

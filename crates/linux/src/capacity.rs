@@ -59,7 +59,12 @@ fn largest(mechanism: &mut Deadline, thread: ThreadId) -> Result<Nanos, ApplyErr
 
 fn accepts(mechanism: &mut Deadline, thread: ThreadId, budget: Nanos) -> Result<bool, ApplyError> {
     let reservation = Reservation::new(budget, PERIOD).expect("between the smallest budget and the period");
-    match mechanism.apply(&qfabric_types::Setting { thread, reservation: Some(reservation), reclaim: false, terms: Default::default() }) {
+    match mechanism.apply(&qfabric_types::Setting {
+        thread,
+        reservation: Some(reservation),
+        reclaim: false,
+        terms: Default::default(),
+    }) {
         Ok(()) => Ok(true),
         Err(ApplyError::Busy { .. }) => Ok(false),
         Err(other) => Err(other),
