@@ -173,6 +173,7 @@ QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t, u32 left,
 	u64 to = qf_queue_of(p, qf_counted_slot(t), now);
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 from[3] = { QF_DSQ_SHARED, QF_DSQ_CPU(cpu), left };
+	u32 home = (u32)to;
 	s32 i;
 
 	bpf_for(i, 0, 3) {
@@ -182,8 +183,9 @@ QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t, u32 left,
 			break;
 	}
 	qf_kick(cpu);
-	if (to < QF_SLOTS && to && qf_slot((u32)to)->cpu != (u32)cpu)
-		qf_kick((s32)qf_slot((u32)to)->cpu);
+	qf_opaque(home);
+	if (to < QF_SLOTS && qf_slot(home)->cpu != (u32)cpu)
+		qf_kick((s32)qf_slot(home)->cpu);
 }
 
 QF_INLINE int qf_join_thread(struct task_struct *p, const struct qf_join *ask)
