@@ -33,7 +33,7 @@ fn is_here() -> bool {
             false
         }
         Err(why) => {
-            skip(&why.to_string());
+            skip(why.to_string());
             false
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! A refusal changes nothing: the thread keeps the reservation it had.
 
+use std::os::fd::OwnedFd;
+
 use qfabric_types::{Abilities, Instant, ServerCounts, Setting, Share, ThreadId};
 
 use crate::cpus::CpuList;
@@ -45,6 +47,16 @@ pub trait Mechanism {
         false
     }
 
+    /// The memory by which handlers in the kernel raise events themselves (`struct qf_raised`), where there is such.
+    fn raised_memory(&self) -> Option<OwnedFd> {
+        None
+    }
+
+    /// Where in that memory events for the thread are raised; `None`: nobody is favoured by them.
+    fn raised_for(&self, _thread: ThreadId) -> Option<RaiseTarget> {
+        None
+    }
+
     /// What the server of the thread counted so far, where it has one that counts.
     fn counts(&self, _thread: ThreadId) -> Option<ServerCounts> {
         None
@@ -58,6 +70,15 @@ pub trait Mechanism {
 
     /// Puts every thread back; answers those that could not be, with the reason. Gone threads are no failure.
     fn restore_all(&mut self) -> Vec<ApplyError>;
+}
+
+/// A server, as handlers in the kernel name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaiseTarget {
+    /// Its number, from 1 on.
+    pub slot: u32,
+    /// On which CPU it serves.
+    pub cpu: u32,
 }
 
 /// Why a setting was not carried out. The thread keeps what it had.

@@ -21,7 +21,7 @@ impl FromStr for Rate {
         };
         let value: f64 = number.parse().map_err(|_| refused())?;
         let bits = value * unit as f64;
-        if bits.is_finite() && bits >= 1.0 && bits < 1e15 { Ok(Rate(bits as u64)) } else { Err(refused()) }
+        if (1.0..1e15).contains(&bits) { Ok(Rate(bits as u64)) } else { Err(refused()) }
     }
 }
 

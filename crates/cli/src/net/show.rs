@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn an_interface_is_shown_with_its_streams_and_their_units() {
         let text = text(&[info()]);
-        for part in ["eth0: dwcs at 20Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40ms", "2ms"] {
+        for part in ["eth0: dwcs at 20Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40 ms", "2 ms"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
     }

@@ -52,6 +52,8 @@ impl Own {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Barrier};
+
     use qfabric_linux::ApplyError;
     use qfabric_types::Nanos;
 
@@ -76,17 +78,20 @@ mod tests {
 
     #[test]
     fn every_thread_of_ours_joins_the_one_server_once() {
-        let (tell, told) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("qf-test".into()).spawn(move || told.recv()).unwrap();
+        // A thread has its name from its first step on, not from its birth: both meet once it is under way.
+        let (born, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (begun, told) = (Arc::clone(&born), Arc::clone(&end));
+        let life = move || (begun.wait(), told.wait());
+        let thread = std::thread::Builder::new().name("qf-test".into()).spawn(life).unwrap();
+        born.wait();
         let reservation = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
         let (mut own, mut written) = (Own::new(reservation, Some(1)), Written::default());
         assert_eq!((own.cover(&mut written), own.cover(&mut written)), (0, 0));
         let there = written.0.iter().filter(|s| threads::name(s.thread).as_deref() == Some("qf-test")).count();
         assert_eq!(there, 1);
         assert!(written.0.iter().all(|s| (s.terms.group, s.terms.cpu) == (Some(AppId(0)), Some(1))));
-        drop(tell);
-        // Ends with an error, since nothing was told.
-        let _ = thread.join();
+        end.wait();
+        thread.join().unwrap();
     }
 
     #[test]

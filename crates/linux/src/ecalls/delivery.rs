@@ -4,6 +4,7 @@
 use qfabric_ecode::bpf::{Alu, Asm, Jmp, Label, Reg, Size};
 use qfabric_types::memory::{Geometry, HEADER_BYTES, Layout, SLOT_HEADER_BYTES, UpHeader};
 
+use super::favour::favour;
 use super::source::{helper, pieces};
 use super::state;
 
@@ -39,6 +40,8 @@ pub(super) enum Target {
     Memory { area: u32, private: u32, wake: u32, geometry: Geometry, position: Option<(u32, Size)> },
     /// The ring to user space.
     Ring { map: u32, id: u64 },
+    /// The CPU scheduler: the aim, the memory for events.
+    Favour { aim: u32, raised: u32 },
 }
 
 /// An event in the frame: from r6 on, so many bytes.
@@ -53,6 +56,7 @@ impl Target {
     pub fn deliver(&self, asm: &mut Asm, event: Place) {
         match *self {
             Target::Ring { map, id } => to_ring(asm, map, id, event),
+            Target::Favour { aim, raised } => favour(asm, aim, raised),
             Target::Memory { area, private, wake, geometry, position } => {
                 let to = ToMemory { asm, area, private, geometry, event };
                 to.deliver(wake, position);

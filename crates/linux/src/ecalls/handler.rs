@@ -222,6 +222,10 @@ impl Installer<'_> {
                     Stage::Run(program)
                 }
                 Step::Memory { memory, position } => Stage::Deliver(self.memory(memory, position, event, fds)?),
+                Step::Favour { raised, aim } => {
+                    fds.extend([aim.map.fd(), raised]);
+                    Stage::Deliver(Target::Favour { aim: fds.len() as u32 - 2, raised: fds.len() as u32 - 1 })
+                }
                 Step::Tail { ring, id } if last => Stage::Deliver(self.ring(ring, id, event, fds)?),
                 Step::Tail { .. } => return Err(self.steps("the step into user space is the last one".into())),
             });

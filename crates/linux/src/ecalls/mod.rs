@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use qfabric_ecode::{Fault, Limits, Program};
 use qfabric_types::Nanos;
@@ -23,6 +24,7 @@ use qfabric_types::Nanos;
 mod assemble;
 mod delivery;
 mod engine;
+mod favour;
 mod handler;
 mod kernel;
 mod memory;
@@ -37,6 +39,7 @@ mod state;
 mod wake;
 
 pub use engine::KernelEngine;
+pub use favour::Aim;
 pub use handler::Installed;
 pub use kernel::Kernel;
 pub use memory::{DownMemory, UpMemory};
@@ -68,6 +71,13 @@ pub enum Step<'a> {
         memory: &'a UpMemory,
         /// The field that names the slot.
         position: Option<&'a str>,
+    },
+    /// Favours a server of the CPU scheduler.
+    Favour {
+        /// The scheduler's memory for that ([`crate::mechanism::Mechanism::raised_memory`]).
+        raised: BorrowedFd<'a>,
+        /// Whose server.
+        aim: &'a Aim,
     },
     /// Hands the event to user space: a record with this number goes to the ring. The last step.
     Tail {

@@ -9,13 +9,14 @@
 //! | none | the thread leaves; with the last one its server goes |
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 
 use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, Terms, ThreadId, Window};
 
 use super::{Change, Ext, ExtConfig, ExtError, Mode, ServerId, ServerSpec};
 use crate::clock;
 use crate::cpus::CpuList;
-use crate::mechanism::{ApplyError, Mechanism};
+use crate::mechanism::{ApplyError, Mechanism, RaiseTarget};
 
 /// Servers for threads and groups. No journal: when the owner ends, the kernel puts all back.
 #[derive(Debug)]
@@ -223,6 +224,15 @@ impl Mechanism for ExtMechanism {
         let Some(server) = self.server_of(thread).filter(|server| server.asked.terms.events) else { return false };
         let id = server.id;
         self.ext.raise(id, deadline).is_ok()
+    }
+
+    fn raised_memory(&self) -> Option<OwnedFd> {
+        self.ext.raised().try_clone_to_owned().ok()
+    }
+
+    fn raised_for(&self, thread: ThreadId) -> Option<RaiseTarget> {
+        let server = self.server_of(thread).filter(|server| server.asked.terms.events)?;
+        Some(RaiseTarget { slot: server.id.0, cpu: self.ext.cpu_of(server.id).ok()? })
     }
 
     fn counts(&self, thread: ThreadId) -> Option<ServerCounts> {
