@@ -250,7 +250,7 @@ impl Model {
 
     fn occupy(&mut self, len: u32, now: u64) {
         if let Some(byte_time) = self.byte_time {
-            self.link_free = self.link_free.max(now - CATCH_UP) + (u64::from(len) * byte_time >> 16);
+            self.link_free = self.link_free.max(now - CATCH_UP) + ((u64::from(len) * byte_time) >> 16);
         }
     }
 
