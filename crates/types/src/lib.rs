@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod channel;
 mod contract;
 pub mod ecalls_wire;
 pub mod event_json;
