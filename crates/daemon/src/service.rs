@@ -38,8 +38,8 @@ impl Service {
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
         let ecalls = Ecalls::new(config.ecalls.clone(), &directory).map_err(failed)?;
         let net = Net::new(&directory, &ecalls).map_err(failed)?;
-        let control = control::start(config, journal, ecalls.misses())?;
-        ecalls.favour_through(control.requests.clone());
+        let mut control = control::start(config, journal, ecalls.misses())?;
+        ecalls.favour_through(control.requests.clone(), control.ready.raised.take());
         let ready = &control.ready;
         let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");

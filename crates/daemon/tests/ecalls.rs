@@ -134,3 +134,27 @@ fn user_subscribes() {
     let problem = refused(Subscribe::to("root.open"));
     assert!(problem.code == "ecalls_limit" && problem.next_step.contains("max_subscriptions_per_user"), "{problem:?}");
 }
+
+#[test]
+fn without_a_scheduler_that_favours_a_chain_in_the_kernel_works_as_ever() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let ecalls = Ecalls::connect(&client).unwrap();
+    let every_20_ms = || Subscribe::to("timer").option("period", "20ms").favour();
+    let mut events = match ecalls.subscribe(&every_20_ms().code("return 1;").memory_up(MemoryUp::default())) {
+        Ok(events) => events,
+        Err(ClientError::Refused(Problem { code, .. })) if code == "unavailable" => {
+            return qfabric_linux::testing::skip("no handlers in this kernel");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    for _ in 0..3 {
+        assert!(events.next(Duration::from_secs(10)).unwrap().is_some());
+    }
+    let _thread = ecalls.subscribe(&every_20_ms().thread().code("return 1;")).unwrap();
+    eventually("what leaves the kernel is counted", || metric(&client, "qfabric_events_not_favoured_total") > 2);
+    assert_eq!(metric(&client, "qfabric_events_favoured_total"), 0);
+}

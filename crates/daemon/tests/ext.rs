@@ -208,6 +208,33 @@ fn metric(client: &Client, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
+#[test]
+fn a_handler_in_the_kernel_favours_its_sink_by_itself_wherever_that_is() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    // It never sleeps: no wake-up of its own favours it.
+    let sink = burner();
+    let ecalls = Ecalls::connect(&client).unwrap();
+    let wanted = Subscribe::to("timer").option("period", "20ms").code("return 1;").process(sink.pid()).favour();
+    let chain = ecalls.subscribe(&wanted).unwrap();
+    let contract = |service_ms| Contract { favour_events: true, ..fixed("sink", service_ms, 400, None) };
+    for service_ms in [4, 8] {
+        let app = admit(&client, &sink, contract(service_ms)).unwrap();
+        eventually("it is favoured", || counts(&client, &app).boosts > 2);
+        client.release(app.id).unwrap();
+    }
+    let plain = admit(&client, &sink, Contract { favour_events: false, ..contract(4) }).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(counts(&client, &plain).boosts, 0, "who does not want to be favoured is not");
+    drop(chain);
+    for name in ["qfabric_events_favoured_total", "qfabric_events_not_favoured_total"] {
+        assert_eq!(metric(&client, name), 0, "the control thread had no part in it: {name}");
+    }
+}
+
 /// A service as a process of its own, on `folder`.
 fn daemon(folder: &Path) -> (Process, Client) {
     let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);

@@ -50,4 +50,4 @@ pub mod threads;
 pub mod watch;
 
 pub use deadline::Deadline;
-pub use mechanism::{ApplyError, Mechanism};
+pub use mechanism::{ApplyError, Mechanism, RaiseTarget};

@@ -107,6 +107,11 @@ impl Apps {
         self.covered_by.remove(&thread)
     }
 
+    /// The applications of a process.
+    pub fn of_process(&self, pid: i32) -> impl Iterator<Item = AppId> {
+        self.by_id.iter().filter(move |(_, app)| app.pid == pid).map(|(id, _)| *id)
+    }
+
     /// The application that covers the whole process, if there is one.
     pub fn program(&self, pid: i32) -> Option<AppId> {
         self.by_id.iter().find(|(_, app)| app.pid == pid && app.is_program()).map(|(id, _)| *id)

@@ -1,9 +1,10 @@
 //! What the API asks of the control thread, and the way there: a bounded queue and an eventfd.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
 
+use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
 use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
 use qfabric_types::{AppId, Contract, Instant};
@@ -61,6 +62,11 @@ pub(crate) enum Command {
         pid: i32,
         deadline: Option<Instant>,
     },
+    /// A handler in the kernel is to favour the process's servers.
+    Aim {
+        pid: i32,
+        aim: Weak<Aim>,
+    },
     Stop {
         reply: Reply<()>,
     },
@@ -106,6 +112,11 @@ impl Requests {
     /// An event is pending for the process. `false`: the queue is full, nobody is told.
     pub fn favour(&self, pid: i32, deadline: Option<Instant>) -> bool {
         self.send(Command::Favour { pid, deadline }).is_ok()
+    }
+
+    /// From now on the handler favours the process's servers, wherever they are.
+    pub fn aim(&self, pid: i32, aim: &Arc<Aim>) -> Result<(), Problem> {
+        self.send(Command::Aim { pid, aim: Arc::downgrade(aim) })
     }
 
     fn send(&self, command: Command) -> Result<(), Problem> {

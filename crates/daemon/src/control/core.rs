@@ -5,10 +5,11 @@
 
 use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
-use qfabric_linux::{ApplyError, Mechanism};
+use qfabric_linux::{ApplyError, Mechanism, RaiseTarget};
 use qfabric_types::api::{Application, HostStatus, Problem};
 use qfabric_types::{AppId, Instant, Reservation, ServerCounts, Setting, ThreadId};
 
+use super::aims::Aims;
 use super::counters::Counters;
 use super::misses::MissWatch;
 use super::notes::{Note, Notes};
@@ -33,6 +34,7 @@ pub(crate) struct Core {
     pub notes: Notes,
     pub counters: Counters,
     pub misses: MissWatch,
+    pub aims: Aims,
     /// Applications that have no thread left.
     pub empty: Vec<AppId>,
     /// Applications a setting was carried out for since this was last emptied.
@@ -68,6 +70,7 @@ impl Core {
             notes,
             counters: Counters::default(),
             misses: MissWatch::new(misses),
+            aims: Aims::default(),
             empty: Vec::with_capacity(REMEMBERED),
             changed: Vec::with_capacity(REMEMBERED),
             failures: Vec::new(),
@@ -102,6 +105,7 @@ impl Core {
     pub fn handle(&mut self, input: Input, now: Instant) {
         if let Input::ThreadGone { thread, .. } = input {
             self.mechanism.forget(thread);
+            self.aims.servers_changed();
         }
         self.host.handle(input, now);
         self.carry_out(now);
@@ -153,6 +157,7 @@ impl Core {
         let name = self.mechanism.name();
         self.notes.tell(Note::Ejected { mechanism: before, instead: name, reason: reason.clone() });
         self.ejected = Some(format!("{before} was ended by the kernel: {reason}"));
+        self.aims.servers_changed();
         let abilities = self.mechanism.abilities();
         self.rescues = abilities.rescues;
         self.handle(Input::Mechanism { name: name.to_owned(), abilities, capacity }, now);
@@ -161,6 +166,11 @@ impl Core {
     /// An event is pending for an application: its server is favoured, where the mechanism can.
     pub fn favour(&mut self, app: AppId, deadline: Option<Instant>) -> bool {
         self.host.sink(app).is_some_and(|thread| self.mechanism.raise(thread, deadline))
+    }
+
+    /// Where events for an application are raised, where the mechanism has such a place.
+    pub fn raised_for(&self, app: AppId) -> Option<RaiseTarget> {
+        self.mechanism.raised_for(self.host.sink(app)?)
     }
 
     /// The whole host, with what its servers counted.
@@ -231,6 +241,7 @@ impl Core {
             Err(error) => self.failed(error),
         };
         self.counters.count(outcome);
+        self.aims.servers_changed();
         if let Some(app) = self.host.covering(thread)
             && self.changed.len() < REMEMBERED
         {

@@ -141,6 +141,15 @@ impl Engine {
             self.core.tend(now);
             self.tend_at = now + TEND_EVERY;
         }
+        self.aim_handlers();
+    }
+
+    /// Handlers in the kernel favour whoever is there after this turn.
+    fn aim_handlers(&mut self) {
+        if self.core.aims.take_stale() {
+            let Engine { core, apps, .. } = self;
+            core.aims.aim(|pid| apps.of_process(pid).filter_map(|app| core.raised_for(app)).collect());
+        }
     }
 
     /// Jobs that did not come through a ring.

@@ -44,6 +44,7 @@ impl Engine {
                 let _ = reply.send(self.take_ring(peer, app, ring));
             }
             Command::Favour { pid, deadline } => self.favour(pid, deadline),
+            Command::Aim { pid, aim } => self.core.aims.add(pid, aim),
             Command::Stop { reply } => {
                 self.stop(now);
                 let _ = reply.send(Ok(()));
@@ -89,7 +90,7 @@ impl Engine {
 
     /// Every application of the process is favoured: which of them takes the event is the process's business.
     fn favour(&mut self, pid: i32, deadline: Option<Instant>) {
-        let apps: Vec<AppId> = self.apps.by_id.iter().filter(|(_, app)| app.pid == pid).map(|(id, _)| *id).collect();
+        let apps: Vec<AppId> = self.apps.of_process(pid).collect();
         let favoured = apps.into_iter().filter(|app| self.core.favour(*app, deadline)).count();
         let counters = &mut self.core.counters;
         *(if favoured > 0 { &mut counters.favoured } else { &mut counters.not_favoured }) += 1;

@@ -3,6 +3,7 @@
 //! It runs under a reservation of its own, so that it is never starved by what it schedules, and never waits
 //! for anything but its sources.
 
+mod aims;
 mod apps;
 mod births;
 mod command;

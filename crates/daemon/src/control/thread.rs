@@ -42,7 +42,7 @@ pub(crate) struct Control {
 }
 
 /// What the control thread found out at its start.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Ready {
     /// What may be promised.
     pub capacity: Share,
@@ -51,6 +51,8 @@ pub(crate) struct Ready {
     pub observer: &'static str,
     /// The thread's own policy; where it is not the reservation that was configured, why.
     pub policy: String,
+    /// Where handlers in the kernel raise events for servers, where there is such a place.
+    pub raised: Option<OwnedFd>,
 }
 
 /// The control thread cannot start.
@@ -117,7 +119,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let opened = mechanism::open(which, &config, journal)?;
     let own = if which == Which::Ext { reservation } else { None };
     let host = Host::new(host_config(&config, &opened, own));
-    let name = opened.mechanism.name();
+    let (name, raised) = (opened.mechanism.name(), opened.mechanism.raised_memory());
     let capacity = host.status().capacity;
     let policy = own_policy.unwrap_or_else(|| own_server(own, host.own_cpu()));
     let own = Own::new(own, host.own_cpu());
@@ -127,7 +129,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
         reservation,
     );
     let observer = observe::open();
-    let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy };
+    let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy, raised };
     Ok((Engine::new(core, observer, Bounds::of(&config), commands, &wake)?, ready))
 }
 

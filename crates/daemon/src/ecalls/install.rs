@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use qfabric_ecode::{Environment, Limits, Program};
-use qfabric_linux::ecalls::{Install, Installed, Step as KernelStep};
+use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
     MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
@@ -55,6 +55,15 @@ struct Draft {
     geometry: Option<Geometry>,
 }
 
+/// What was made for it.
+struct Parts {
+    up: Option<Up>,
+    aim: Option<Arc<Aim>>,
+    stages: Vec<Stage>,
+    installed: Option<Installed>,
+    backlog: Backlog,
+}
+
 impl Ecalls {
     /// Subscribes.
     pub fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
@@ -64,13 +73,16 @@ impl Ecalls {
         let draft = self.draft(peer, request, service)?;
         let (id, up) = (self.registry().number(), draft.make_memory()?);
         let stages = draft.stages(&up)?;
+        let aim = self.new_aim(draft.is_at_hook() && draft.request.favour)?;
         let installed = match draft.is_at_hook() {
-            true => Some(self.hook(&draft, id, up.as_ref())?),
+            true => Some(self.hook(&draft, id, up.as_ref(), aim.as_deref())?),
             false => None,
         };
         let of_group = self.hook_of_group(&draft)?;
         let took = started.elapsed().as_micros() as u64;
-        let subscription = Arc::new(draft.finish(id, up, stages, installed, self.config.queue_per_subscription, took));
+        let backlog = Backlog::new(self.config.queue_per_subscription);
+        let subscription = Arc::new(draft.finish(id, Parts { up, aim, stages, installed, backlog }, took));
+        self.follow(&subscription)?;
         self.commit(subscription, of_group)
     }
 
@@ -180,7 +192,7 @@ impl Ecalls {
     }
 
     /// Puts the chain's beginning at the hook.
-    fn hook(&self, draft: &Draft, id: u64, up: Option<&Up>) -> Result<Installed, Problem> {
+    fn hook(&self, draft: &Draft, id: u64, up: Option<&Up>, aim: Option<&Aim>) -> Result<Installed, Problem> {
         let side = self.kernel_side(&draft.service.name)?;
         let mut programs = draft.programs.iter();
         let mut steps = Vec::new();
@@ -190,6 +202,7 @@ impl Ecalls {
                 _ => KernelStep::Handler(programs.next().expect("a program for every handler")),
             });
         }
+        steps.extend(aim.zip(self.favours.get()).and_then(|(aim, favours)| favours.step(aim)));
         if !draft.plan.in_daemon.is_empty() {
             steps.push(KernelStep::Tail { ring: &side.ring, id });
         }
@@ -311,15 +324,8 @@ impl Draft {
         field.map(|field| place(format, field).ok_or_else(|| no_such_field(format, field))).transpose()
     }
 
-    fn finish(
-        self,
-        id: u64,
-        up: Option<Up>,
-        stages: Vec<Stage>,
-        installed: Option<Installed>,
-        backlog: usize,
-        installed_in_us: u64,
-    ) -> Subscription {
+    fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
+        let Parts { up, aim, stages, installed, backlog } = parts;
         let Draft { request, service, owner, target, filtered, plan, attributes, down, format, geometry, .. } = self;
         for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
             down.words().set_attribute(number, value);
@@ -336,6 +342,7 @@ impl Draft {
             plan,
             deadline: deadline(request.deadline_us),
             favour: request.favour,
+            aim,
             format,
             memory: request.memory_up,
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
@@ -350,7 +357,7 @@ impl Draft {
             installed: installed.into(),
             state: State::Active.into(),
             waiting: AtomicUsize::new(0),
-            backlog: Backlog::new(backlog).into(),
+            backlog: backlog.into(),
             tally: Tally::default(),
             faults: Default::default(),
         }

@@ -14,6 +14,7 @@
 //! | `plan`, `checks`, `install` | from a request to a subscription that works: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool` | a chain at work |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
+//! | `favour` | whose server an event favours |
 //! | `lease` | what comes through `ecalls.sock`; hostile |
 //! | `misses` | `sched.deadline_miss`, out of the control thread without a wait |
 //!
@@ -23,6 +24,7 @@
 mod call;
 mod checks;
 mod dispatcher;
+mod favour;
 mod files;
 mod handler;
 mod install;
@@ -51,7 +53,8 @@ use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::auth::Peer;
-use crate::control::{Requests, wake, wake_descriptor};
+use crate::control::{wake, wake_descriptor};
+use favour::Favours;
 use files::ServiceFiles;
 use pool::Pool;
 use raise::Queued;
@@ -77,8 +80,8 @@ pub(crate) struct Ecalls {
     pool: Pool,
     files: ServiceFiles,
     misses: Misses,
-    /// Who is told which process an event is to favour.
-    favours: OnceLock<Requests>,
+    /// How events favour those who are told.
+    favours: OnceLock<Favours>,
     /// What the dispatcher waits for.
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
@@ -199,12 +202,6 @@ impl Ecalls {
         ecalls.watch(&*ecalls.wake, Source::Wake)?;
         ecalls.add_own_services();
         Ok(Arc::new(ecalls))
-    }
-
-    /// From now on the control thread is told which process an event is to favour.
-    pub fn favour_through(&self, requests: Requests) {
-        // Set once, when the service is put together.
-        let _ = self.favours.set(requests);
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qfabric_linux::clock;
-use qfabric_types::Instant;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{EventData, EventRequest, Raised, ServiceId};
 use qfabric_types::event_json;
@@ -122,18 +121,10 @@ impl Ecalls {
         };
         drop(registry);
         if let Some(to) = to {
-            self.favour(&to, false, stamp);
+            if !to.favours_by_itself() {
+                self.favour(&to, false, stamp);
+            }
             self.enqueue(Queued { to, data: data.into(), stamp });
-        }
-    }
-
-    /// The server of the process that is told is favoured before the event is delivered: what it waits for then is
-    /// the delivery, not the CPU. What finds the control thread's queue full is dropped, counted.
-    fn favour(&self, to: &Subscription, asked: bool, stamp: Stamp) {
-        let Some(control) = self.favours.get().filter(|_| asked || to.favour) else { return };
-        let deadline = (stamp.deadline_ns > 0).then(|| Instant::new(stamp.deadline_ns));
-        if !control.favour(to.process_id, deadline) {
-            count(&self.totals.favours_dropped);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qfabric_ecode::Fault;
-use qfabric_linux::ecalls::{Installed, signal_queue};
+use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
 use qfabric_linux::watch;
 use qfabric_types::api::ecalls::{
     LeaseId, MemoryUp, OnFault, ServiceId, State, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
@@ -70,6 +70,8 @@ pub(crate) struct Subscription {
     pub deadline: Option<Nanos>,
     /// Its events favour the server of the process that is told.
     pub favour: bool,
+    /// Whom its handler in the kernel favours by itself.
+    pub aim: Option<Arc<Aim>>,
     pub format: Format,
     pub memory: Option<MemoryUp>,
     pub memory_bytes: u64,
@@ -196,6 +198,11 @@ impl Subscription {
     /// Those with whose end it ends.
     pub fn processes(&self) -> impl Iterator<Item = &watch::Process> {
         self.target.iter().chain(&self.filtered)
+    }
+
+    /// Whether what comes from its hook has favoured its servers already.
+    pub fn favours_by_itself(&self) -> bool {
+        self.aim.as_ref().is_some_and(|aim| aim.is_aimed())
     }
 
     pub fn is_active(&self) -> bool {

@@ -1,12 +1,12 @@
-//! Code by which a handler favours its sink's server without user space: the three stores of `bpf/include/qf_sched.h`.
+//! Code by which a handler favours its sink's servers without user space: the three stores of `bpf/include/qf_sched.h`.
 //!
-//! Which server that is stands in a word of its own, the [`Aim`], since servers come, move and go while a handler
+//! Which servers these are stands in words of their own, the [`Aim`], since servers come, move and go while a handler
 //! stays. A word that is out of date does no harm: a CPU passes over events of slots that it does not hold, and an
 //! event never makes anybody miss what is guaranteed (rules 1 to 5).
 
 use std::io;
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use qfabric_ecode::bpf::{Alu, Asm, Jmp, Reg, Size};
 
@@ -15,11 +15,15 @@ use crate::abi::{QF_CPUS, QF_SLOTS, qf_raised};
 use crate::bpf::{Map, Mapping};
 use crate::mechanism::RaiseTarget;
 
+/// Servers that one handler favours at most: of the threads of a process that have contracts of their own, the first.
+const TARGETS: usize = 4;
+const BYTES: u32 = 8 * TARGETS as u32;
+
 /// Whom a handler favours, told while it runs.
 #[derive(Debug)]
 pub struct Aim {
     pub(super) map: Map,
-    word: Mapping,
+    words: Mapping,
 }
 
 impl Aim {
@@ -28,30 +32,45 @@ impl Aim {
     /// # Errors
     /// The kernel's, where it has no memory or the right to it is missing.
     pub fn new() -> io::Result<Aim> {
-        let map = Map::array(8, 1)?;
-        let word = map.map(8)?;
-        Ok(Aim { map, word })
+        let map = Map::array(BYTES, 1)?;
+        let words = map.map(BYTES as usize)?;
+        Ok(Aim { map, words })
     }
 
-    /// From the next event on.
-    pub fn at(&self, target: Option<RaiseTarget>) {
-        // No server has slot 0.
-        let word = target.map_or(0, |at| u64::from(at.cpu) << 32 | u64::from(at.slot));
-        self.word.words(0)[0].store(word, Ordering::Relaxed);
+    /// From the next event on; more than four targets are left out.
+    pub fn at(&self, targets: impl IntoIterator<Item = RaiseTarget>) {
+        let mut targets = targets.into_iter();
+        for word in 0..TARGETS {
+            // No server has slot 0.
+            let value = targets.next().map_or(0, |at| u64::from(at.cpu) << 32 | u64::from(at.slot));
+            self.word(word).store(value, Ordering::Relaxed);
+        }
     }
 
     /// Whether anybody is favoured.
     pub fn is_aimed(&self) -> bool {
-        self.word.words(0)[0].load(Ordering::Relaxed) != 0
+        self.word(0).load(Ordering::Relaxed) != 0
+    }
+
+    fn word(&self, number: usize) -> &AtomicU64 {
+        &self.words.words(8 * number)[0]
     }
 }
 
-/// Raises an event with the deadline of the one that is handled. `aim`, `raised`: numbers of maps. Loses r1 to r5.
+/// Raises events with the deadline of the one that is handled. `aim`, `raised`: numbers of maps. Loses r1 to r5.
 pub(super) fn favour(asm: &mut Asm, aim: u32, raised: u32) {
     let nobody = asm.label();
-    asm.lddw_map_value(Reg::R1, aim, 0);
-    asm.load(Size::D, Reg::R3, Reg::R1, 0);
-    asm.jump_if(Jmp::Eq, Reg::R3, 0, nobody);
+    for word in 0..TARGETS as i16 {
+        asm.lddw_map_value(Reg::R1, aim, 0);
+        asm.load(Size::D, Reg::R3, Reg::R1, 8 * word);
+        asm.jump_if(Jmp::Eq, Reg::R3, 0, nobody);
+        raise(asm, raised);
+    }
+    asm.bind(nobody);
+}
+
+/// r3: a target.
+fn raise(asm: &mut Asm, raised: u32) {
     asm.mov(Reg::R4, Reg::R3);
     asm.alu64(Alu::And, Reg::R3, QF_SLOTS as i32 - 1);
     asm.alu64(Alu::Rsh, Reg::R4, 32);
@@ -62,7 +81,6 @@ pub(super) fn favour(asm: &mut Asm, aim: u32, raised: u32) {
     asm.alu64(Alu::Lsh, Reg::R4, 3);
     asm.alu64(Alu::Add, Reg::R1, Reg::R4);
     asm.store_imm(Size::D, Reg::R1, 0, 1);
-    asm.bind(nobody);
 }
 
 /// r3: the slot.
@@ -89,4 +107,87 @@ fn set_bit(asm: &mut Asm, raised: u32) {
     asm.mov(Reg::R5, 1);
     asm.alu64(Alu::Lsh, Reg::R5, Reg::R3);
     asm.atomic_fetch_or(Size::D, Reg::R1, 0, Reg::R5);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use qfabric_ecode::Limits;
+    use qfabric_types::Nanos;
+
+    use super::super::{Install, Installed, Kernel, Step};
+    use super::*;
+
+    const BITS: usize = offset_of!(qf_raised, bits);
+    const DEADLINES: usize = offset_of!(qf_raised, deadline_ns);
+
+    /// Memory as the scheduler has it, without a scheduler.
+    struct Raised(Map, Mapping);
+
+    impl Raised {
+        fn new() -> io::Result<Raised> {
+            let bytes = size_of::<qf_raised>();
+            let map = Map::array(bytes as u32, 1)?;
+            let memory = map.map(bytes)?;
+            Ok(Raised(map, memory))
+        }
+
+        fn word(&self, offset: usize) -> u64 {
+            self.1.words(offset)[0].load(Ordering::Relaxed)
+        }
+
+        fn bits(&self, cpu: usize, slot: usize) -> u64 {
+            self.word(BITS + cpu * QF_SLOTS as usize / 8 + slot / 64 * 8) >> (slot % 64) & 1
+        }
+    }
+
+    fn every_ms(kernel: &Kernel, raised: &Raised, aim: &Aim) -> Installed {
+        let step = Step::Favour { raised: raised.0.fd(), aim };
+        let install = Install {
+            service: "timer",
+            options: &BTreeMap::from([("period".to_owned(), "1ms".to_owned())]),
+            only_pid: None,
+            steps: &[step],
+            limits: Limits::default(),
+            down: None,
+            deadline: Some(Nanos::from_millis(5)),
+            fault_passes: true,
+        };
+        kernel.install(&install).unwrap()
+    }
+
+    fn some_events(of: &Installed) {
+        let before = of.counters().passed;
+        (0..1_000).take_while(|_| of.counters().passed < before + 3).for_each(|_| {
+            std::thread::sleep(Duration::from_millis(2));
+        });
+    }
+
+    #[test]
+    fn a_handler_raises_events_for_whom_it_is_aimed_at() {
+        let Ok(kernel) = Kernel::open().map_err(crate::testing::skip) else { return };
+        let (raised, aim) = (Raised::new().unwrap(), Aim::new().unwrap());
+        let installed = every_ms(&kernel, &raised, &aim);
+        some_events(&installed);
+        assert_eq!((raised.word(0), raised.word(8), aim.is_aimed()), (0, 0, false), "at nobody, nothing is written");
+        aim.at([RaiseTarget { slot: 70, cpu: 1 }, RaiseTarget { slot: 1_023, cpu: 255 }]);
+        some_events(&installed);
+        assert_eq!([raised.word(0), raised.word(8), raised.word(255 * 8)], [0, 1, 1]);
+        assert_eq!([raised.bits(1, 70), raised.bits(255, 1_023), raised.bits(1, 71)], [1, 1, 0]);
+        let deadline = raised.word(DEADLINES + 70 * 8);
+        assert!(deadline > crate::clock::now().get() - 1_000_000_000, "{deadline}");
+        assert_eq!(raised.word(DEADLINES), 0);
+    }
+
+    #[test]
+    fn an_aim_has_room_for_four() {
+        let Ok(aim) = Aim::new().map_err(crate::testing::skip) else { return };
+        aim.at((1..9).map(|slot| RaiseTarget { slot, cpu: 2 }));
+        let all: Vec<u64> = (0..TARGETS).map(|word| aim.word(word).load(Ordering::Relaxed)).collect();
+        assert_eq!(all, [1, 2, 3, 4].map(|slot| 2 << 32 | slot));
+        aim.at(None);
+        assert!(!aim.is_aimed());
+    }
 }

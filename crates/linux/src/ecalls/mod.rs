@@ -7,6 +7,7 @@
 //! | put a chain of steps at a service | [`Kernel::install`] |
 //! | memory that kernel and application share | [`UpMemory`], [`DownMemory`] |
 //! | events for steps in user space | [`EventRing`] |
+//! | servers of the CPU scheduler favoured by events | [`Step::Favour`], [`Aim`] |
 //! | which sockets are ready, without a system call | [`SocketModule`] |
 //! | E-code run by the kernel on demand | [`KernelEngine`] |
 //! | a real-time signal with data | [`signal_queue`] |
@@ -72,11 +73,11 @@ pub enum Step<'a> {
         /// The field that names the slot.
         position: Option<&'a str>,
     },
-    /// Favours a server of the CPU scheduler.
+    /// Favours servers of the CPU scheduler.
     Favour {
         /// The scheduler's memory for that ([`crate::mechanism::Mechanism::raised_memory`]).
         raised: BorrowedFd<'a>,
-        /// Whose server.
+        /// Whose.
         aim: &'a Aim,
     },
     /// Hands the event to user space: a record with this number goes to the ring. The last step.
@@ -205,5 +206,6 @@ mod tests {
         shared::<DownMemory>();
         shared::<EventRing>();
         shared::<SocketModule>();
+        shared::<Aim>();
     }
 }

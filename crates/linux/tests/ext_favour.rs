@@ -1,0 +1,82 @@
+//! Handlers in the kernel that favour their sink's server by themselves. To be run with one CPU in the test machine.
+
+mod ext_shared;
+
+use std::collections::BTreeMap;
+
+use ext_shared::{Servers, hogs, loaded, ms, rest, server};
+use qfabric_ecode::{Environment, Limits, compile};
+use qfabric_linux::RaiseTarget;
+use qfabric_linux::ecalls::{Aim, Install, Installed, Kernel, Step};
+use qfabric_linux::ext::{Ext, ServerId};
+use qfabric_types::Nanos;
+
+/// At every `period`; the handler lets every second event pass.
+fn favouring(ext: &Ext, aim: &Aim, period: &str) -> Installed {
+    let kernel = Kernel::open().unwrap();
+    let input = Some(kernel.service("timer").unwrap().format.clone());
+    let program = compile("return input.count % 2;", &Environment { input, ..Environment::default() }).unwrap();
+    let steps = [Step::Handler(&program), Step::Favour { raised: ext.raised(), aim }];
+    let install = Install {
+        service: "timer",
+        options: &BTreeMap::from([("period".to_owned(), period.to_owned())]),
+        only_pid: None,
+        steps: &steps,
+        limits: Limits::default(),
+        down: None,
+        deadline: Some(Nanos::from_millis(150)),
+        fault_passes: true,
+    };
+    kernel.install(&install).unwrap()
+}
+
+fn at(ext: &Ext, id: ServerId) -> RaiseTarget {
+    RaiseTarget { slot: id.0, cpu: ext.cpu_of(id).unwrap() }
+}
+
+#[test]
+fn an_event_at_a_hook_is_answered_within_a_service_time_without_user_space() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(4);
+    let (id, _hog) = servers.hog(&server(400, 5));
+    let (other, _second) = servers.hog(&server(400, 5));
+    let aim = Aim::new().unwrap();
+    let installed = favouring(servers.ext, &aim, "100ms");
+    let before = servers.did(id);
+    rest(450);
+    assert_eq!(servers.did(id).boosts, before.boosts, "aimed at nobody");
+    aim.at([at(servers.ext, id)]);
+    let (passed, before, others) = (installed.counters().passed, servers.did(id), servers.did(other));
+    rest(1_000);
+    aim.at(None);
+    rest(20);
+    let (passed, after) = (installed.counters().passed - passed, servers.did(id));
+    let boosts: u64 = after.boosts.iter().zip(before.boosts).map(|(after, before)| after - before).sum();
+    let (extra, blocked) = ((after.extra - before.extra).as_f64(), installed.counters().blocked);
+    eprintln!("{passed} events passed, {blocked} did not: boosts {:?}, {extra} ns beyond the budget", after.boosts);
+    assert!(passed >= 4 && blocked >= 4, "every second event passes: {passed}, {blocked}");
+    assert!((passed - 1..=passed).contains(&boosts), "one for each event: {boosts} of {passed}");
+    let each = extra / boosts as f64;
+    assert!((0.0..=6e6).contains(&each), "at most one service time each: {each}");
+    assert!(after.boosts[1] - before.boosts[1] >= 3, "most of them while it was throttled (rule 2): {after:?}");
+    assert_eq!((after.missed, servers.did(other).boosts), (before.missed, others.boosts));
+}
+
+#[test]
+fn an_aim_that_is_out_of_date_favours_nobody_and_harms_nobody() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(2);
+    let aim = Aim::new().unwrap();
+    let (id, _hog) = servers.hog(&server(50, 5));
+    let (gone, target) = servers.hog(&server(50, 5));
+    aim.at([at(servers.ext, gone), RaiseTarget { slot: 1_000, cpu: 200 }]);
+    drop(target);
+    servers.ext.destroy(gone).unwrap();
+    let _installed = favouring(servers.ext, &aim, "1ms");
+    rest(400);
+    let did = servers.did(id);
+    assert_eq!((did.missed, did.boosts, servers.ext.exit_reason()), (0, [0; 5], None), "{did:?}");
+    assert!(did.served >= 7 && did.service == ms(5));
+}
