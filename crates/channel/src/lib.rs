@@ -3,8 +3,41 @@
 //! Applications, resource managers and the network call a [`Node`]'s methods with the time; what it wants done it says
 //! to a [`Port`]: frames to other hosts, events to local sinks. `link` is the port over Zenoh or plain sockets, `sim`
 //! the one over a made-up network.
+//!
+//! ```text
+//! submit ─> type, size, deadline ─> OUT-filters ─> Port::send ┄┄> arrive ─> source known? in order? in time?
+//!                                   (which sinks)                        ─> IN-filters ─> Port::deliver or a queue ─> take
+//! ```
+//! What every node tells every other one (who holds which channel, with which sources, sinks and groups) is the
+//! [`Directory`]: each has all of it, so that no host is needed by the others.
 #![forbid(unsafe_code)]
 
+mod attributes;
+mod config;
+mod counts;
+mod directory;
+mod error;
+mod event;
+mod filter;
+mod group;
+mod ids;
+mod member;
+mod node;
+mod notice;
 mod port;
+mod spec;
 
+pub use attributes::{Attributes, AttributesRef, InvalidKey, Key};
+pub use config::{Action, AllowAll, Config, Engines, Policy, interpreter};
+pub use counts::{FilterCounts, NodeCounts, SinkCounts, SourceCounts};
+pub use directory::{ChannelView, Directory, Held, HostRecord};
+pub use error::{Error, FilterError, SubmitError};
+pub use event::{Event, Sent, Submission, Taken, Target};
+pub use filter::{Binding, Candidates, Choose, Direction, FilterSpec, Order as FilterOrder, Spot};
+pub use group::{QosRange, Registration};
+pub use ids::{Incarnation, MemberId, RegistrationId, RequestId, SinkId, SourceId};
+pub use member::{Delivery, SinkInfo, SinkSpec, SourceInfo, SourceSpec};
+pub use node::Node;
+pub use notice::Notice;
 pub use port::{Destination, Lane, Port};
+pub use spec::{EventType, Limits, Order, Origin, Pressure, Spec};

@@ -1,0 +1,82 @@
+//! What a node is told at its start.
+
+use std::fmt;
+
+use qfabric_ecode::{Engine, Interpreter, Limits, Program};
+use qfabric_types::channel::{ChannelId, Name};
+
+use crate::{Incarnation, Spec};
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Create a channel.
+    Create,
+    /// Have a sink on it.
+    Join,
+    /// Have a source on it.
+    Send,
+    /// Install, change or remove a filter of it here.
+    Install,
+}
+
+/// Who may do what. Host names are those that the network has authenticated.
+pub trait Policy: Send {
+    /// Whether the host (this one included) may do it.
+    fn allows(&self, host: &Name, action: Action, channel: &ChannelId) -> bool;
+}
+
+/// Everybody may do everything, but only this host may install filters here.
+#[derive(Clone, Debug)]
+pub struct AllowAll {
+    /// This host.
+    pub this: Name,
+}
+
+impl Policy for AllowAll {
+    fn allows(&self, host: &Name, action: Action, _channel: &ChannelId) -> bool {
+        action != Action::Install || *host == self.this
+    }
+}
+
+/// Makes what runs a filter; the error says why there is none.
+pub type Engines = Box<dyn Fn(&Program, Limits) -> Result<Box<dyn Engine + Send>, String> + Send>;
+
+/// The reference engine: for tests, and where there is no compiler.
+pub fn interpreter() -> Engines {
+    Box::new(|program, limits| Ok(Box::new(Interpreter::new(program, limits))))
+}
+
+/// What a node is told at its start.
+pub struct Config {
+    /// This host's name.
+    pub host: Name,
+    /// Which start of it this is.
+    pub incarnation: Incarnation,
+    /// What to add to an `Instant` to get nanoseconds since 1970; orders creations of one name on several hosts.
+    pub unix_offset_ns: u64,
+    /// What all Q-channels are: the managers' formats.
+    pub quality: Spec,
+    /// What runs filters.
+    pub engines: Engines,
+    /// Who may do what.
+    pub policy: Box<dyn Policy>,
+}
+
+impl Config {
+    /// Interpreter, everybody allowed, Q-channels of no types.
+    pub fn new(host: Name, incarnation: Incarnation) -> Config {
+        let policy = Box::new(AllowAll { this: host.clone() });
+        let quality = Spec::default();
+        Config { host, incarnation, unix_offset_ns: 0, quality, engines: interpreter(), policy }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("host", &self.host)
+            .field("incarnation", &self.incarnation)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,45 @@
+//! Groups of applications that are managed together (000 §2.2, 001 §3.3).
+
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use serde::{Deserialize, Serialize};
+
+use crate::Key;
+
+/// What an application wants of one metric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QosRange {
+    /// The metric's name, such as `frame_rate`.
+    pub metric: Key,
+    /// Least that is of use.
+    pub min: i64,
+    /// Most that is of use.
+    pub max: i64,
+}
+
+/// An application's membership of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// The application, the same on all its hosts.
+    pub application: Name,
+    /// The group.
+    pub group: Name,
+    /// The group that this one is a part of.
+    pub parent: Option<Name>,
+    /// Level in the tree: 1 connection, 2 role, 3 stream, 4 system.
+    pub level: u8,
+    /// Quality of service ranges, at most 64.
+    pub qos: Vec<QosRange>,
+}
+
+impl Registration {
+    /// The group's Q-channel.
+    pub fn channel(&self) -> Option<ChannelId> {
+        group_channel(&self.group)
+    }
+}
+
+/// A group's Q-channel; none where the group's name is too long for it.
+pub(crate) fn group_channel(group: &Name) -> Option<ChannelId> {
+    let name = format!("group.{group}").parse().ok()?;
+    Some(ChannelId { plane: Plane::Quality, name })
+}

@@ -1,0 +1,81 @@
+//! Sources and sinks.
+
+use qfabric_types::channel::Name;
+use qfabric_types::format::Format;
+use serde::{Deserialize, Serialize};
+
+use crate::{Attributes, Limits};
+
+/// What a source is wanted to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceSpec {
+    /// Whose it is; for people.
+    pub application: Option<Name>,
+    /// What filters can know of it.
+    pub attributes: Attributes,
+}
+
+/// How a sink gets its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Delivery {
+    /// [`crate::Port::deliver`] is called when an event arrives, before the next frame is looked at: copy and wake.
+    Call,
+    /// Kept for [`crate::Node::take`].
+    Queue {
+        /// How many events, from 1 to [`Limits::QUEUE`]. The channel's policy says what happens to one more.
+        capacity: u32,
+    },
+}
+
+/// What a sink is wanted to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkSpec {
+    /// Whose it is; for people.
+    pub application: Option<Name>,
+    /// Names of the types it wants; none: all of the channel's.
+    pub types: Vec<String>,
+    /// Its own idea of formats, by the name of the type: refused where it cannot read the channel's.
+    pub formats: Vec<Format>,
+    /// What OUT-filters can know of it.
+    pub attributes: Attributes,
+    /// How it gets them.
+    pub delivery: Delivery,
+}
+
+impl Default for SinkSpec {
+    /// All types, into a queue of 256.
+    fn default() -> SinkSpec {
+        let delivery = Delivery::Queue { capacity: 256 };
+        SinkSpec { application: None, types: vec![], formats: vec![], attributes: Attributes::default(), delivery }
+    }
+}
+
+/// A source as all hosts know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceInfo {
+    /// Whose it is.
+    pub application: Option<Name>,
+    /// What filters can know of it.
+    pub attributes: Attributes,
+}
+
+/// A sink as all hosts know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkInfo {
+    /// Whose it is.
+    pub application: Option<Name>,
+    /// The types it wants, one bit each.
+    pub types: u64,
+    /// Events it can keep; 0: it is called at once.
+    pub capacity: u32,
+    /// What OUT-filters can know of it.
+    pub attributes: Attributes,
+}
+
+impl SinkInfo {
+    /// Whether it wants events of the type.
+    pub fn wants(&self, event_type: u16) -> bool {
+        usize::from(event_type) < Limits::TYPES && self.types & 1 << event_type != 0
+    }
+}
