@@ -15,6 +15,7 @@ mod ids;
 mod job;
 pub mod memory;
 mod moments;
+pub mod monitor;
 mod nouns;
 #[cfg(feature = "openapi")]
 mod openapi;

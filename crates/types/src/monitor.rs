@@ -1,0 +1,302 @@
+//! What is monitored: attributes, their units, thresholds, and the events that carry readings between hosts.
+//!
+//! An *attribute* is one number about a host or an application: `cpu.run_queue`, `net.eth0.rx_bytes`. [`METRICS`]
+//! lists the standard ones; others plug in. Between hosts an attribute is known by a number made of its name
+//! ([`AttributeId`]), the same everywhere, so that nobody has to hand out numbers.
+//!
+//! A reader gives a *raw* number: a level, or a total that something counts all the time. What is made of it for one
+//! who watches is the attribute's [`Shape`]. Of a total nothing that happens between two looks is lost: these are the
+//! *active* monitors of Q-Fabric (§2.2), levels are the *passive* ones.
+
+mod events;
+mod metrics;
+mod threshold;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::channel::Name;
+use crate::{AppId, Instant, Nanos};
+
+pub use events::{BadEvent, QualityEvent, QualityKind, QualityText, ReadingEvent, quality_format, reading_format};
+pub use metrics::{METRICS, Metric, constants};
+pub use threshold::{InvalidThreshold, Threshold};
+
+/// Most bytes of an attribute's name: `net.` + 15 of an interface + the longest metric, with room.
+pub const MAX_NAME: usize = 48;
+
+/// Which attribute, on every host: the 32-bit FNV-1a of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AttributeId(pub u32);
+
+impl AttributeId {
+    /// The number of a name.
+    pub const fn of(name: &str) -> AttributeId {
+        let bytes = name.as_bytes();
+        let mut hash: u32 = 0x811c_9dc5;
+        let mut at = 0;
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+            at += 1;
+        }
+        AttributeId(hash)
+    }
+}
+
+impl fmt::Display for AttributeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// What a value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Unit {
+    /// Things: threads, packets, faults.
+    Count = 0,
+    /// Bytes.
+    Bytes = 1,
+    /// Things per second.
+    PerSecond = 2,
+    /// Bytes per second.
+    BytesPerSecond = 3,
+    /// Millionths of a whole: of the time, of all CPUs.
+    Millionths = 4,
+    /// Nanoseconds.
+    Nanoseconds = 5,
+    /// Microjoules.
+    Microjoules = 6,
+    /// Microwatts.
+    Microwatts = 7,
+    /// Thousandths of a degree Celsius.
+    Millidegrees = 8,
+}
+
+impl Unit {
+    /// Every unit, by its number.
+    pub const ALL: [Unit; 9] = [
+        Unit::Count,
+        Unit::Bytes,
+        Unit::PerSecond,
+        Unit::BytesPerSecond,
+        Unit::Millionths,
+        Unit::Nanoseconds,
+        Unit::Microjoules,
+        Unit::Microwatts,
+        Unit::Millidegrees,
+    ];
+
+    /// As it stands behind a number: ` B/s`; empty for plain counts.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Unit::Count => "",
+            Unit::Bytes => " B",
+            Unit::PerSecond => " /s",
+            Unit::BytesPerSecond => " B/s",
+            Unit::Millionths => " ppm",
+            Unit::Nanoseconds => " ns",
+            Unit::Microjoules => " µJ",
+            Unit::Microwatts => " µW",
+            Unit::Millidegrees => " m°C",
+        }
+    }
+
+    /// A value in it for people: `41.5 %`, `3.2 MB/s`.
+    pub fn show(self, value: i64) -> String {
+        let v = value as f64;
+        match self {
+            Unit::Count => value.to_string(),
+            Unit::Millionths => format!("{} %", short(v / 1e4)),
+            Unit::Nanoseconds => match u64::try_from(value) {
+                Ok(ns) => Nanos::new(ns).to_string(),
+                Err(_) => format!("-{}", Nanos::new(value.unsigned_abs())),
+            },
+            Unit::Millidegrees => format!("{} °C", short(v / 1e3)),
+            Unit::Microjoules => scaled(v * 1e-6, "J"),
+            Unit::Microwatts => scaled(v * 1e-6, "W"),
+            Unit::Bytes => scaled(v, "B"),
+            Unit::BytesPerSecond => scaled(v, "B/s"),
+            Unit::PerSecond => scaled(v, "/s"),
+        }
+    }
+}
+
+/// With a decimal prefix, three digits that count.
+fn scaled(value: f64, unit: &str) -> String {
+    let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")];
+    let (scale, prefix) = steps.into_iter().find(|(scale, _)| value.abs() >= *scale).unwrap_or((1.0, ""));
+    format!("{} {prefix}{unit}", short(value / scale))
+}
+
+fn short(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// How a value is made of what a reader gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// The reader gives the value as it is now (a passive monitor).
+    Level,
+    /// The reader gives a total; the value is what came since the last look.
+    Sum,
+    /// The reader gives a total; the value is what came per second since the last look.
+    PerSecond,
+    /// The reader gives a total in nanoseconds; the value is its part of the time since the last look, in millionths.
+    Part,
+}
+
+impl Shape {
+    /// The value of `before` and `now`, two raw readings `over` apart. A total that went back (its device was made
+    /// anew) counts as nothing.
+    pub fn value(self, before: i64, now: i64, over: Nanos) -> i64 {
+        let came = i128::from(now.wrapping_sub(before).max(0));
+        let per = |scale: i128| clamp(came * scale / i128::from(over.get().max(1)));
+        match self {
+            Shape::Level => now,
+            Shape::Sum => clamp(came),
+            Shape::PerSecond => per(1_000_000_000),
+            Shape::Part => per(1_000_000),
+        }
+    }
+
+    /// Whether readings are totals.
+    pub const fn is_total(self) -> bool {
+        !matches!(self, Shape::Level)
+    }
+}
+
+fn clamp(value: i128) -> i64 {
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+/// An attribute that can be watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// Its name, at most [`MAX_NAME`] bytes.
+    pub name: Name,
+    /// What its values count.
+    pub unit: Unit,
+    /// How they are made.
+    pub shape: Shape,
+}
+
+impl Attribute {
+    /// An attribute of that name.
+    pub fn new(name: &str, unit: Unit, shape: Shape) -> Result<Attribute, NoAttribute> {
+        let refused = |why: String| NoAttribute { name: name.chars().take(2 * MAX_NAME).collect(), why };
+        if name.len() > MAX_NAME {
+            return Err(refused(format!("it has {} bytes, the limit is {MAX_NAME}", name.len())));
+        }
+        Ok(Attribute { name: name.parse().map_err(|why| refused(format!("{why}")))?, unit, shape })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> AttributeId {
+        AttributeId::of(self.name.as_str())
+    }
+
+    /// Whether it is about an application instead of the host: its name begins with `app.`.
+    pub fn is_of_application(&self) -> bool {
+        self.name.as_str().starts_with("app.")
+    }
+}
+
+/// A name that no attribute can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} cannot be an attribute's name: {why}")]
+pub struct NoAttribute {
+    /// What was given.
+    pub name: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// Why a reading is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Cause {
+    /// Its time had come.
+    Poll = 0,
+    /// It went beyond its threshold.
+    Crossed = 1,
+    /// It came back from beyond it, by the hysteresis.
+    Cleared = 2,
+    /// It was asked for.
+    Asked = 3,
+}
+
+impl Cause {
+    /// Every cause, by its number.
+    pub const ALL: [Cause; 4] = [Cause::Poll, Cause::Crossed, Cause::Cleared, Cause::Asked];
+}
+
+/// The application number of who watches for the host itself.
+pub const HOST: AppId = AppId(0);
+
+/// A monitoring event: what an attribute came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Of which attribute.
+    pub attribute: AttributeId,
+    /// Who watches it, and for attributes of applications which one it is about; [`HOST`]: none.
+    pub application: AppId,
+    /// In the attribute's unit.
+    pub value: i64,
+    /// When it was read.
+    pub at: Instant,
+    /// The time it is over; zero where it is of one moment.
+    pub over: Nanos,
+    /// Why it is told.
+    pub cause: Cause,
+    /// What it counts.
+    pub unit: Unit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_the_same_number_everywhere() {
+        assert_eq!(AttributeId::of(""), AttributeId(0x811c_9dc5));
+        assert_eq!(AttributeId::of("a"), AttributeId(0xe40c_292c), "the published test values of FNV-1a");
+        assert_eq!(AttributeId::of("foobar"), AttributeId(0xbf9c_f968));
+    }
+
+    #[test]
+    fn totals_become_sums_rates_and_parts_of_the_time() {
+        let second = Nanos::from_millis(1_000);
+        assert_eq!(Shape::Level.value(3, 7, second), 7);
+        assert_eq!(Shape::Sum.value(3, 7, second), 4);
+        assert_eq!(Shape::PerSecond.value(1_000, 2_000, Nanos::from_millis(500)), 2_000);
+        assert_eq!(Shape::Part.value(0, 250_000_000, second), 250_000);
+        assert_eq!(Shape::Sum.value(7, 3, second), 0, "it began anew");
+        assert_eq!(Shape::PerSecond.value(0, i64::MAX, Nanos::new(1)), i64::MAX, "no overflow");
+        assert_eq!(Shape::PerSecond.value(0, 5, Nanos::ZERO), 5_000_000_000, "no division by zero");
+    }
+
+    #[test]
+    fn values_are_shown_in_a_readers_unit() {
+        assert_eq!(Unit::Millionths.show(415_000), "41.5 %");
+        assert_eq!(Unit::BytesPerSecond.show(3_200_000), "3.2 MB/s");
+        assert_eq!(Unit::Microwatts.show(12_340_000), "12.34 W");
+        assert_eq!(Unit::Nanoseconds.show(1_500_000), "1.5 ms");
+        assert_eq!(Unit::Count.show(-3), "-3");
+        assert!(Unit::ALL.iter().zip(0..).all(|(unit, number)| *unit as u8 == number));
+    }
+
+    #[test]
+    fn an_attributes_name_is_short_and_plain() {
+        assert!(Attribute::new("my.queue", Unit::Count, Shape::Level).is_ok());
+        for bad in ["", "a b", &"x".repeat(49)] {
+            assert!(Attribute::new(bad, Unit::Count, Shape::Level).is_err(), "{bad}");
+        }
+    }
+}
