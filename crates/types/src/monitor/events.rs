@@ -111,38 +111,50 @@ pub enum QualityKind {
     Rate = 2,
     /// Work at the level `value`.
     Level = 3,
-    /// The resource `subject` is wanted: `value` of it, for request `request`.
-    Request = 4,
-    /// Request `request` can be met with `value`.
-    Answer = 5,
-    /// Request `request` is no longer wanted, or has been met elsewhere.
-    Cancel = 6,
     /// Wait `value` ns before the next event.
-    Delay = 7,
+    Delay = 4,
     /// The stream stops.
-    Stop = 8,
+    Stop = 5,
     /// The stream goes on.
-    Resume = 9,
-    /// The attribute `subject` is to be polled every `value` ns.
-    Poll = 10,
+    Resume = 6,
+    /// The attribute is to be polled every `value` ns.
+    Poll = 7,
+    /// `value` of the attribute is wanted, `other` is used now.
+    Want = 8,
+    /// `value` of the attribute is granted, of the wanted `other`.
+    Grant = 9,
+    /// `value` of the attribute is wanted from whoever can give it; `request` names it.
+    Request = 10,
+    /// Request `request` can be met with `value`.
+    Offer = 11,
+    /// The offer for `request` is taken.
+    Accept = 12,
+    /// What was accepted for `request` stands.
+    Confirm = 13,
+    /// Request `request` is no longer wanted, or has been met elsewhere.
+    Cancel = 14,
     /// What has been achieved: `value`, of a wanted `other`.
-    Achieved = 11,
+    Achieved = 15,
 }
 
 impl QualityKind {
     /// Every kind, by its number.
-    pub const ALL: [QualityKind; 12] = [
+    pub const ALL: [QualityKind; 16] = [
         QualityKind::Own,
         QualityKind::Parameter,
         QualityKind::Rate,
         QualityKind::Level,
-        QualityKind::Request,
-        QualityKind::Answer,
-        QualityKind::Cancel,
         QualityKind::Delay,
         QualityKind::Stop,
         QualityKind::Resume,
         QualityKind::Poll,
+        QualityKind::Want,
+        QualityKind::Grant,
+        QualityKind::Request,
+        QualityKind::Offer,
+        QualityKind::Accept,
+        QualityKind::Confirm,
+        QualityKind::Cancel,
         QualityKind::Achieved,
     ];
 }
@@ -158,29 +170,31 @@ pub struct QualityEvent {
     pub value: i64,
     /// A second number, where the kind needs one.
     pub other: i64,
-    /// Ties a request, its answers and its end together; chosen by who asks.
+    /// Ties a request, its offers and its end together, or names a stream; chosen by who begins.
     pub request: u64,
     /// When it was said, by the sender's clock.
     pub at: Instant,
     /// The application it concerns on the receiver's host; [`super::HOST`]: whichever.
     pub application: AppId,
-    /// What it is about: a parameter, an attribute, a stream.
+    /// The attribute it is about; of number 0: none.
+    pub attribute: AttributeId,
+    /// What else it is about: a parameter, a stream.
     pub subject: QualityText,
 }
 
-/// A short text inside an event: at most 51 bytes, none of them zero.
+/// A short text inside an event: at most 47 bytes, none of them zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct QualityText {
-    bytes: [u8; 52],
+    bytes: [u8; 48],
 }
 
 impl QualityText {
     /// No text.
-    pub const NONE: QualityText = QualityText { bytes: [0; 52] };
+    pub const NONE: QualityText = QualityText { bytes: [0; 48] };
 
     /// A text, cut to its room.
     pub fn new(text: &str) -> QualityText {
-        let mut bytes = [0; 52];
+        let mut bytes = [0; 48];
         put_text(&mut bytes, text);
         QualityText { bytes }
     }
@@ -206,7 +220,8 @@ impl std::fmt::Debug for QualityText {
 ///     unsigned long request;
 ///     unsigned long at_ns;        // sender's clock
 ///     unsigned int application;   // 0: whichever
-///     char subject[52];
+///     unsigned int attribute;     // the number of its name; 0: none
+///     char subject[48];
 /// };
 /// ```
 pub fn quality_format() -> Format {
@@ -220,7 +235,8 @@ pub fn quality_format() -> Format {
             ("request", Scalar::U64, 0),
             ("at_ns", Scalar::U64, 0),
             ("application", Scalar::U32, 0),
-            ("subject", Scalar::I8, 52),
+            ("attribute", Scalar::U32, 0),
+            ("subject", Scalar::I8, 48),
         ],
     )
 }
@@ -239,7 +255,8 @@ impl QualityEvent {
         bytes[24..32].copy_from_slice(&self.request.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.at.get().to_le_bytes());
         bytes[40..44].copy_from_slice(&small(self.application.0).to_le_bytes());
-        bytes[44..].copy_from_slice(&self.subject.bytes);
+        bytes[44..48].copy_from_slice(&self.attribute.0.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.subject.bytes);
         bytes
     }
 
@@ -256,7 +273,8 @@ impl QualityEvent {
             request: long(bytes, 24),
             at: Instant::new(long(bytes, 32)),
             application: AppId(word(bytes, 40).into()),
-            subject: QualityText::new(text(&bytes[44..])),
+            attribute: AttributeId(word(bytes, 44)),
+            subject: QualityText::new(text(&bytes[48..])),
         })
     }
 }
@@ -373,7 +391,8 @@ mod tests {
             request: u64::MAX,
             at: Instant::new(5),
             application: AppId(3),
-            subject: QualityText::new("cpu.run_queue"),
+            attribute: AttributeId::of("cpu.run_queue"),
+            subject: QualityText::new("left camera"),
         };
         assert_eq!(QualityEvent::decode(&event.encode()), Ok(event));
         let mut unknown = event.encode();
@@ -384,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_at_a_whole_letter() {
-        assert_eq!(QualityText::new(&"ä".repeat(40)).as_str(), "ä".repeat(25));
+        assert_eq!(QualityText::new(&"ä".repeat(40)).as_str(), "ä".repeat(23));
         assert_eq!(QualityText::new("a\0b").as_str(), "a");
     }
 
