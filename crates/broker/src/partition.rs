@@ -40,6 +40,7 @@ impl Promise {
 #[derive(Clone, Debug)]
 struct Cpu {
     id: u32,
+    online: bool,
     promises: Vec<Promise>,
 }
 
@@ -79,8 +80,28 @@ pub struct PartitionRefusal {
 impl Partition {
     /// Nothing is promised yet on `cpus`, of each of which `capacity` may be.
     pub fn new(cpus: &[u32], capacity: Share) -> Self {
-        let cpus = cpus.iter().map(|&id| Cpu { id, promises: Vec::new() }).collect();
-        Partition { capacity, cpus }
+        let mut partition = Partition { capacity, cpus: Vec::new() };
+        partition.set_online(cpus);
+        partition
+    }
+
+    /// These CPUs are there from now on, and no others. What was promised on those that are gone is not promised any
+    /// more.
+    pub fn set_online(&mut self, cpus: &[u32]) {
+        for cpu in &mut self.cpus {
+            cpu.online = cpus.contains(&cpu.id);
+            if !cpu.online {
+                cpu.promises.clear();
+            }
+        }
+        let fresh = cpus.iter().filter(|id| !self.cpus.iter().any(|cpu| cpu.id == **id));
+        let fresh: Vec<Cpu> = fresh.map(|&id| Cpu { id, online: true, promises: Vec::new() }).collect();
+        self.cpus.extend(fresh);
+    }
+
+    /// Whether a CPU is there.
+    pub fn is_online(&self, cpu: u32) -> bool {
+        self.cpus.iter().any(|c| c.id == cpu && c.online)
     }
 
     /// Promises, and answers on which CPU. `test` says whether all promises of a CPU can be kept together within
@@ -141,7 +162,7 @@ impl Partition {
     /// Most room first; then the lower number.
     fn by_room(&self, app: AppId) -> Vec<usize> {
         let others = |cpu: &Cpu| cpu.promises.iter().filter(|p| p.app != app).map(Promise::share).sum::<Share>();
-        let mut order: Vec<usize> = (0..self.cpus.len()).collect();
+        let mut order: Vec<usize> = (0..self.cpus.len()).filter(|&at| self.cpus[at].online).collect();
         order.sort_by_key(|&at| others(&self.cpus[at]));
         order
     }
@@ -158,7 +179,8 @@ impl Partition {
     }
 
     fn refusal(&self, promise: &Promise, test: impl Fn(&[Promise], Share) -> Result<(), String>) -> PartitionRefusal {
-        let (asked, capacity, cpus) = (promise.share(), self.capacity, self.cpus.len());
+        let (asked, capacity) = (promise.share(), self.capacity);
+        let cpus = self.cpus.iter().filter(|cpu| cpu.online).count();
         let Some(&at) = self.by_room(promise.app).first() else {
             return PartitionRefusal { asked, free: Share::ZERO, capacity, cpus, why: None, holders: Vec::new() };
         };
@@ -267,6 +289,20 @@ mod tests {
             assert!(problem.message.contains(part), "{} lacks {part}", problem.message);
         }
         assert!(problem.next_step.contains("at most 0.45 CPU"), "{}", problem.next_step);
+    }
+
+    #[test]
+    fn a_cpu_that_is_gone_holds_no_promise_and_gets_none() {
+        let mut partition = partition();
+        let cpus = [1, 2].map(|app| partition.admit(promise(app, 50, 100, "0/1"), by_sum).unwrap());
+        partition.set_online(&[0, 4]);
+        assert_eq!((cpus, partition.cpu_of(AppId(1)), partition.cpu_of(AppId(2))), ([0, 1], Some(0), None));
+        assert_eq!([0, 1, 4].map(|cpu| partition.is_online(cpu)), [true, false, true]);
+        assert_eq!(partition.admit(promise(2, 50, 100, "0/1"), by_sum), Ok(4));
+        let refusal = partition.admit(promise(3, 60, 100, "0/1"), by_sum).unwrap_err();
+        assert_eq!(refusal.cpus, 2);
+        partition.set_online(&[0, 1, 4]);
+        assert_eq!(partition.admit(promise(3, 60, 100, "0/1"), by_sum), Ok(1));
     }
 
     #[test]

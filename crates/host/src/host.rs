@@ -8,6 +8,7 @@
 //! One input changes as little as possible: a job costs a look-up, one decision, and a setting where the
 //! budget moved by more than [`HYSTERESIS`]. Nothing is allocated per job.
 
+mod hotplug;
 mod mechanism;
 mod placing;
 mod settings;
@@ -106,6 +107,7 @@ impl Host {
             Input::Applied { thread, outcome } => self.applied(thread, outcome),
             Input::Capacity(capacity) => self.capacity(capacity),
             Input::Mechanism { name, abilities, capacity } => self.another_mechanism(name, abilities, capacity),
+            Input::Cpus(online) => self.cpus_changed(&online),
             Input::Tick => (),
         }
     }

@@ -28,6 +28,7 @@ pub(crate) struct Ledger {
 #[derive(Clone, Debug)]
 struct Books {
     id: u32,
+    online: bool,
     room: u64,
     loose: u64,
 }
@@ -48,14 +49,19 @@ impl Ledger {
 
     /// Books for servers bound to these CPUs.
     pub(crate) fn partitioned(cpus: &[u32], room: Share) -> Self {
-        let books = |&id| Books { id, room: room.ppm().into(), loose: 0 };
+        let books = |&id| Books { id, online: true, room: room.ppm().into(), loose: 0 };
         Ledger { cpus: cpus.iter().map(books).collect(), ..Ledger::default() }
     }
 
-    /// What promises leave of a CPU changed.
-    pub(crate) fn set_room(&mut self, cpu: u32, room: Share) {
+    /// Books for one more CPU, of which nothing is to be had yet.
+    pub(crate) fn add(&mut self, cpu: u32) {
+        self.cpus.push(Books { id: cpu, online: false, room: 0, loose: 0 });
+    }
+
+    /// What promises leave of a CPU changed; `None`: it is gone.
+    pub(crate) fn set_room(&mut self, cpu: u32, room: Option<Share>) {
         if let Some(books) = self.cpus.iter_mut().find(|books| books.id == cpu) {
-            books.room = room.ppm().into();
+            (books.online, books.room) = (room.is_some(), room.unwrap_or_default().ppm().into());
         }
     }
 
@@ -70,32 +76,37 @@ impl Ledger {
     }
 
     /// Where `thread` could hold `wanted`, and how much of it there: its own place if that has the room, else the
-    /// one with the most. A thread with a promise is `bound` to that CPU.
-    pub(crate) fn find_place(&self, thread: &Thread, wanted: u64, bound: Option<usize>) -> (usize, u64) {
-        if let Some(place) = bound {
-            return (place, self.most_on(place, thread));
+    /// one with the most. A thread with a promise is `bound` to that CPU, where so much is covered by it.
+    pub(crate) fn find_place(&self, thread: &Thread, wanted: u64, bound: Option<(usize, u64)>) -> (usize, u64) {
+        if let Some((place, covered)) = bound {
+            return (place, self.most_on(place, thread, covered));
         }
         if let Some(place) = thread.place
-            && self.most_on(place, thread) >= wanted
+            && self.most_on(place, thread, 0) >= wanted
         {
             return (place, wanted);
         }
         // The last of equals is the one met first when searching backwards: the lowest place.
-        let most = |&place: &usize| (self.most_on(place, thread), thread.place == Some(place));
+        let most =
+            |&place: &usize| (self.cpus[place].online, self.most_on(place, thread, 0), thread.place == Some(place));
         let place = (0..self.cpus.len()).rev().max_by_key(most).expect("called only where there are CPUs");
-        (place, self.most_on(place, thread))
+        (place, self.most_on(place, thread, 0))
     }
 
     /// The most that `thread` could hold on a place. While others hold more there than there is room, since a
-    /// promise came and they have not shrunk yet, that is what is in force for it.
-    fn most_on(&self, place: usize, thread: &Thread) -> u64 {
-        let Books { room, loose, .. } = self.cpus[place];
+    /// promise came and they have not shrunk yet, that is what is in force for it, if it is in force there.
+    fn most_on(&self, place: usize, thread: &Thread, covered: u64) -> u64 {
+        let Books { id, room, loose, online } = self.cpus[place];
+        if !online {
+            return 0;
+        }
         let here = thread.place == Some(place);
         let others = loose - if here { thread.loose() } else { 0 };
+        let in_force = thread.applied.filter(|value| here && value.terms.cpu == Some(id));
         match others > room {
-            true if here => millionths(thread.applied),
+            true if in_force.is_some() => millionths(in_force),
             true => 0,
-            false => room - others + thread.promised,
+            false => room - others + covered,
         }
     }
 
@@ -109,6 +120,7 @@ impl Ledger {
     /// The thread lives on `place` from now on, where `promised` of what it holds is promised. What it leaves
     /// behind stays booked there until the end of a period it may have begun.
     pub(crate) fn settle_on(&mut self, thread: &mut Thread, place: Option<usize>, promised: u64, now: Instant) {
+        thread.cpu = place.map(|place| self.cpus[place].id);
         if (thread.place, thread.promised) == (place, promised) {
             return;
         }
@@ -122,7 +134,6 @@ impl Ledger {
             }
         }
         (thread.place, thread.promised) = (place, promised);
-        thread.cpu = place.map(|place| self.cpus[place].id);
         if let Some(place) = place {
             self.cpus[place].loose += thread.loose();
         }

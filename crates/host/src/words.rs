@@ -132,6 +132,8 @@ pub enum Input {
         /// What may be handed out in all.
         capacity: Share,
     },
+    /// Servers are bound to CPUs, and these are there from now on, no others.
+    Cpus(Vec<u32>),
     /// Nothing happened but time passed.
     Tick,
 }
@@ -234,8 +236,8 @@ pub enum HostEvent {
         /// Which thread.
         thread: ThreadId,
     },
-    /// The mechanism in force cannot give what an application was promised: it gets nothing until it asks for
-    /// something else.
+    /// The mechanism in force cannot give what an application was promised, or its CPU is gone: it gets nothing until
+    /// it asks for something else, or a CPU with room comes.
     Suspended {
         /// Which.
         app: AppId,

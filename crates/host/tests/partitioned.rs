@@ -261,14 +261,82 @@ fn another_mechanism_starts_anew_and_suspends_what_it_cannot_give() {
     assert!(bench.budget_us(1) > 0, "what it asks for now can be given");
 }
 
+#[test]
+fn what_a_cpu_that_is_gone_had_moves_where_there_is_room() {
+    let mut bench = bench();
+    let player = program(&mut bench, &fixed(10, 40, Some("1/5")), &[1, 2]).unwrap();
+    let other = program(&mut bench, &fixed(10, 40, None), &[3]).unwrap();
+    let loose = bench.join_thread(&Contract { max_bandwidth: share(30), ..marked() }, 4).unwrap();
+    assert_eq!([1, 3].map(|thread| last(&bench, thread).terms.cpu), [Some(0), Some(1)]);
+    let before = bench.budget_us(4);
+    bench.input(Input::Cpus(vec![1]));
+    bench.wait_until(at(200));
+    assert_eq!([1, 2, 3, 4].map(|thread| last(&bench, thread).terms.cpu), [Some(1); 4]);
+    assert_eq!((bench.budget_us(1), bench.budget_us(4)), (10_000, before));
+    let status = bench.host.status();
+    assert_eq!((status.cpus.len(), status.cpus[0].guaranteed), (1, share(45)));
+    assert!(!bench.events.iter().any(|event| matches!(event, HostEvent::Suspended { .. })));
+    let refused = program(&mut bench, &fixed(30, 40, None), &[5]).unwrap_err();
+    assert!(refused.message.contains("0.9 CPU on each of 1"), "{}", refused.message);
+    for app in [player, other, loose] {
+        bench.input(Input::Leave { app });
+    }
+    bench.wait_until(at(400));
+    assert_eq!(bench.kernel.len(), 0, "all are put back: {:?}", bench.kernel);
+}
+
+#[test]
+fn what_fits_on_no_cpu_that_is_left_is_suspended_until_one_comes() {
+    let mut bench = bench();
+    let (kept, lost) = (fixed(30, 40, None), fixed(20, 40, None));
+    program(&mut bench, &kept, &[1]).unwrap();
+    let lost = program(&mut bench, &lost, &[2]).unwrap();
+    bench.input(Input::Cpus(vec![0]));
+    bench.wait_until(at(100));
+    let what = "room on the CPUs that are left";
+    assert!(bench.events.contains(&HostEvent::Suspended { app: lost, what }));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (30_000, 0), "who has its CPU keeps its service");
+    bench.input(Input::Cpus(vec![0, 7]));
+    bench.wait_until(at(300));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (30_000, 20_000));
+    assert_eq!(last(&bench, 2).terms.cpu, Some(7));
+    assert_eq!(bench.events.iter().filter(|event| matches!(event, HostEvent::Suspended { .. })).count(), 1);
+}
+
+#[test]
+fn the_services_own_threads_go_where_a_cpu_is_left() {
+    let own = Reservation::new(Nanos::from_micros(500), ms(5)).ok();
+    let mut bench = Bench::with_config(HostConfig { own, ..config() });
+    bench.input(Input::Cpus(vec![1]));
+    assert_eq!((bench.host.own_cpu(), bench.host.status().cpus[0].guaranteed), (Some(1), share(10)));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
-    Fixed { service_ms: u64, threads: i32 },
-    Guaranteed { percent: u32 },
-    Loose { percent: u32 },
-    Leave { app: u64 },
-    Job { app: u64, cost_ms: u64 },
-    Wait { ms: u64 },
+    Fixed {
+        service_ms: u64,
+        threads: i32,
+    },
+    Guaranteed {
+        percent: u32,
+    },
+    Loose {
+        percent: u32,
+    },
+    Leave {
+        app: u64,
+    },
+    Job {
+        app: u64,
+        cost_ms: u64,
+    },
+    Wait {
+        ms: u64,
+    },
+    /// Those CPUs of 0 and 1 are there.
+    Cpus {
+        online: Vec<u32>,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -279,6 +347,7 @@ fn step() -> impl Strategy<Value = Step> {
         (1u64..12).prop_map(|app| Step::Leave { app }),
         (1u64..12, 0u64..40).prop_map(|(app, cost_ms)| Step::Job { app, cost_ms }),
         (1u64..60).prop_map(|ms| Step::Wait { ms }),
+        prop_oneof![Just(vec![0]), Just(vec![1]), Just(vec![0, 1])].prop_map(|online| Step::Cpus { online }),
     ]
 }
 
@@ -287,6 +356,8 @@ fn step() -> impl Strategy<Value = Step> {
 struct Cpus {
     /// By server: its CPU and its share.
     servers: BTreeMap<(Option<AppId>, ThreadId), (u32, u64)>,
+    /// Of servers that several threads share.
+    members: BTreeMap<ThreadId, AppId>,
     seen: usize,
 }
 
@@ -299,9 +370,15 @@ impl Cpus {
                 Some(reservation) => {
                     let share = u64::from(reservation.share().ppm());
                     self.servers.insert(key, (setting.terms.cpu.expect("every server has its CPU"), share));
+                    self.members.extend(setting.terms.group.map(|app| (setting.thread, app)));
                 }
-                None => self.servers.retain(|(group, thread), _| *thread != setting.thread || group.is_some()),
+                None => {
+                    self.members.remove(&setting.thread);
+                    self.servers.retain(|(_, thread), _| *thread != setting.thread);
+                }
             }
+            let members = &self.members;
+            self.servers.retain(|(group, _), _| group.is_none_or(|app| members.values().any(|of| *of == app)));
         }
         self.seen = bench.settings.len();
         let apps: Vec<_> = bench.host.status().applications.iter().map(|app| app.id).collect();
@@ -338,6 +415,7 @@ proptest! {
                 }
                 Step::Leave { app } => drop(bench.input(Input::Leave { app: AppId(app) })),
                 Step::Job { app, cost_ms } => bench.job(AppId(app), 3 * k as u64, cost_ms, 0),
+                Step::Cpus { online } => drop(bench.input(Input::Cpus(online))),
                 Step::Wait { ms } => bench.wait_until(bench.now + Nanos::from_millis(ms)),
             }
             cpus.look(&bench);

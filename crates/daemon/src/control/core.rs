@@ -7,7 +7,7 @@ use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget};
 use qfabric_types::api::{Application, HostStatus, Problem};
-use qfabric_types::{AppId, Instant, Reservation, ServerCounts, Setting, ThreadId};
+use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, ThreadId};
 
 use super::aims::Aims;
 use super::counters::Counters;
@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub gone: bool,
     /// A larger budget helps the job that is running.
     pub rescues: bool,
+    /// Those that the mechanism binds servers to, at the last look.
+    cpus: Vec<u32>,
     own: Own,
     instead: Instead,
     answer: Option<Answer>,
@@ -63,7 +65,7 @@ struct Instead {
 
 impl Core {
     pub fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes, misses: Misses) -> Self {
-        let rescues = mechanism.abilities().rescues;
+        let Abilities { rescues, cpus, .. } = mechanism.abilities();
         Core {
             host,
             mechanism,
@@ -77,6 +79,7 @@ impl Core {
             ejected: None,
             gone: false,
             rescues,
+            cpus,
             own: Own::default(),
             instead: Instead::default(),
             answer: None,
@@ -128,12 +131,24 @@ impl Core {
             self.notes.tell(Note::Rescued { thread });
         }
         self.look_for_ejection(now);
+        self.look_for_cpus(now);
         self.cover_own();
     }
 
     /// Whether there is something to look after also without applications: a scheduler that the kernel may end.
     pub fn tends_itself(&self) -> bool {
         self.host.own_cpu().is_some() || self.instead.journal.is_some()
+    }
+
+    /// Where servers are bound to CPUs, what was promised on one that is gone moves to those that are left.
+    fn look_for_cpus(&mut self, now: Instant) {
+        let cpus = self.mechanism.abilities().cpus;
+        if cpus != self.cpus {
+            self.notes.tell(Note::Cpus { online: cpus.len(), before: self.cpus.len() });
+            self.cpus.clone_from(&cpus);
+            self.handle(Input::Cpus(cpus), now);
+            self.own.move_to(self.host.own_cpu());
+        }
     }
 
     fn cover_own(&mut self) {
@@ -159,7 +174,7 @@ impl Core {
         self.ejected = Some(format!("{before} was ended by the kernel: {reason}"));
         self.aims.servers_changed();
         let abilities = self.mechanism.abilities();
-        self.rescues = abilities.rescues;
+        (self.rescues, self.cpus) = (abilities.rescues, abilities.cpus.clone());
         self.handle(Input::Mechanism { name: name.to_owned(), abilities, capacity }, now);
     }
 

@@ -22,6 +22,8 @@ pub(crate) enum Note {
     Rescued { thread: ThreadId },
     /// The kernel ended the mechanism; another one is in force now.
     Ejected { mechanism: &'static str, instead: &'static str, reason: String },
+    /// CPUs came or went: so many are there now, so many were.
+    Cpus { online: usize, before: usize },
     /// An application was admitted.
     Joined { app: AppId, pid: i32, name: String },
     /// An application took its ring.
@@ -72,6 +74,9 @@ pub(crate) fn log(note: Note) {
         Note::Ejected { mechanism, instead, reason } => {
             tracing::error!(mechanism, instead, reason, "the kernel ended the scheduler; another mechanism takes over")
         }
+        Note::Cpus { online, before } => {
+            tracing::warn!(online, before, "CPUs came or went; what is promised is placed anew")
+        }
         Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
         Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),
         Note::RingClosed { app } => tracing::debug!(app = app.0, "ring connection closed"),
@@ -108,7 +113,7 @@ fn log_event(event: HostEvent) {
         }
         HostEvent::Rescue { app, thread } => tracing::debug!(app = app.0, thread = thread.0, "a job gets more at once"),
         HostEvent::Suspended { app, what } => {
-            tracing::warn!(app = app.0, what, "gets nothing: the mechanism in force cannot give what it asked for")
+            tracing::warn!(app = app.0, what, "gets nothing: what it was promised cannot be given now")
         }
         HostEvent::Empty { app } => tracing::debug!(app = app.0, "no thread left"),
         HostEvent::Left { app } => tracing::info!(app = app.0, "left, its threads are put back"),

@@ -26,6 +26,14 @@ impl Own {
         Own { reservation: reservation.filter(|_| cpu.is_some()), cpu, covered: HashSet::new() }
     }
 
+    /// The server was promised to us on another CPU: all threads go there.
+    pub fn move_to(&mut self, cpu: Option<u32>) {
+        if self.cpu != cpu && cpu.is_some() {
+            self.cpu = cpu;
+            self.covered.clear();
+        }
+    }
+
     /// Puts threads of ours into it that are not there yet; answers how many could not be.
     pub fn cover(&mut self, mechanism: &mut dyn Mechanism) -> usize {
         if self.reservation.is_none() {
@@ -92,6 +100,23 @@ mod tests {
         assert!(written.0.iter().all(|s| (s.terms.group, s.terms.cpu) == (Some(AppId(0)), Some(1))));
         end.wait();
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_moves_takes_its_threads_along() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("qf-moved".into()).spawn(move || ended.recv()).unwrap();
+        let reservation = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
+        let (mut own, mut written) = (Own::new(reservation, Some(1)), Written::default());
+        let mut cpus = |own: &mut Own| {
+            own.cover(&mut written);
+            std::mem::take(&mut written.0).iter().filter_map(|setting| setting.terms.cpu).max()
+        };
+        while cpus(&mut own).is_none() {}
+        own.move_to(Some(0));
+        assert_eq!(cpus(&mut own), Some(0));
+        drop(end);
+        assert!(thread.join().unwrap().is_err());
     }
 
     #[test]

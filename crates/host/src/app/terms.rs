@@ -72,8 +72,9 @@ impl App {
             return Some(value(granted));
         }
         // Whoever joins would make the server: the one that counts for all makes it, when there is room.
-        let made = self.threads.iter().find(|other| Some(other.id) == self.carrier()).and_then(|other| other.applied);
-        match made {
+        let carrier = self.threads.iter().find(|other| Some(other.id) == self.carrier());
+        let lives = |value: &Value| carrier.is_some_and(|carrier| carrier.cpu == value.terms.cpu);
+        match carrier.and_then(|carrier| carrier.applied).filter(lives) {
             Some(made) if made.reservation == reservation => Some(value(Share::ZERO)),
             _ => thread.applied,
         }

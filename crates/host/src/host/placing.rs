@@ -25,19 +25,24 @@ pub(super) fn partition(config: &HostConfig) -> (Option<Partition>, Ledger) {
         return (None, Ledger::default());
     }
     let mut partition = Partition::new(cpus, config.cpu_capacity);
-    if let Some(own) = config.own {
-        // Refused only where it is more than a CPU: then it stays what it is without a promise.
-        let test = keeper(config.best_effort);
-        let _ = partition.admit(promise(OURSELVES, "qfabric", own, Window::NONE), test);
-    }
+    promise_own(config, &mut partition);
     let mut ledger = Ledger::partitioned(cpus, config.cpu_capacity);
     cpus.iter().for_each(|&cpu| ledger.set_room(cpu, room_on(&partition, cpu)));
     (Some(partition), ledger)
 }
 
-/// What promises leave of a CPU, none of them missing a period.
-fn room_on(partition: &Partition, cpu: u32) -> Share {
-    partition.capacity().saturating_sub(partition.full_on(cpu))
+/// Promises what this host's own threads hold.
+pub(super) fn promise_own(config: &HostConfig, partition: &mut Partition) {
+    if let Some(own) = config.own {
+        // Refused only where it is more than a CPU has: then it stays what it is without a promise.
+        let test = keeper(config.best_effort);
+        let _ = partition.admit(promise(OURSELVES, "qfabric", own, Window::NONE), test);
+    }
+}
+
+/// What promises leave of a CPU, none of them missing a period; `None`: it is gone.
+fn room_on(partition: &Partition, cpu: u32) -> Option<Share> {
+    partition.is_online(cpu).then(|| partition.capacity().saturating_sub(partition.full_on(cpu)))
 }
 
 fn promise(app: AppId, name: &str, reservation: Reservation, window: Window) -> Promise {
@@ -126,7 +131,7 @@ impl Host {
         self.set_rooms();
     }
 
-    fn set_rooms(&mut self) {
+    pub(super) fn set_rooms(&mut self) {
         let Some(partition) = &self.partition else { return };
         for &cpu in &self.config.abilities.cpus {
             self.ledger.set_room(cpu, room_on(partition, cpu));
@@ -164,10 +169,11 @@ impl Host {
     /// The value with its CPU, no larger than what there is room for; none where nothing is gained by it.
     pub(super) fn settle_place(&mut self, at: usize, index: usize, value: Value) -> Option<Value> {
         let bound = self.promised_place(at, index);
-        self.settle_promises(at, index, bound);
+        let covered = if bound.is_some() { u64::from(self.apps[at].guaranteed.ppm()) } else { 0 };
+        self.end_covers(at, bound);
         let thread = &mut self.apps[at].threads[index];
         let (wanted, held) = (u64::from(value.counted.ppm()), millionths(thread.applied));
-        let (place, most) = self.ledger.find_place(thread, wanted, bound);
+        let (place, most) = self.ledger.find_place(thread, wanted, bound.map(|place| (place, covered)));
         let gain = wanted.min(most).saturating_sub(held);
         if wanted > held.max(most) && gain < u64::from(HYSTERESIS.ppm()) {
             return None;
@@ -177,8 +183,7 @@ impl Host {
         if !self.ledger.fits(thread, Some(value), self.books.capacity()) {
             return None;
         }
-        let promised = thread.promised;
-        self.ledger.settle_on(thread, Some(place), promised, self.now);
+        self.ledger.settle_on(thread, Some(place), covered, self.now);
         self.due = self.due.min(self.ledger.next_bequest());
         let of_place = (thread.cpu, self.aligned_on.get(place).copied().unwrap_or_default());
         (_, thread.aligned) = of_place;
@@ -206,15 +211,12 @@ impl Host {
     }
 
     /// A promise covers what its application's bound threads hold, and nobody else.
-    fn settle_promises(&mut self, at: usize, index: usize, bound: Option<usize>) {
+    fn end_covers(&mut self, at: usize, bound: Option<usize>) {
         let (app, now) = (&mut self.apps[at], self.now);
-        let covered = u64::from(app.guaranteed.ppm());
         for other in 0..app.threads.len() {
             let is_bound = bound.is_some() && app.is_bound(app.threads[other].id);
             let thread = &mut app.threads[other];
-            if is_bound && other == index {
-                self.ledger.settle_on(thread, bound, covered, now);
-            } else if !is_bound && thread.promised > 0 {
+            if !is_bound && thread.promised > 0 {
                 let place = thread.place;
                 self.ledger.settle_on(thread, place, 0, now);
             }
@@ -244,6 +246,6 @@ impl Host {
             guaranteed: partition.promised_on(cpu),
             granted: held(cpu),
         };
-        self.config.abilities.cpus.iter().map(status).collect()
+        self.config.abilities.cpus.iter().filter(|cpu| partition.is_online(**cpu)).map(status).collect()
     }
 }

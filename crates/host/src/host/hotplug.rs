@@ -1,0 +1,71 @@
+//! CPUs come and go while servers are bound to them.
+//!
+//! ```text
+//! gone ──> its promises are tried on the others ──> fits: the servers move
+//!                                                └─> fits nowhere: suspended, told, tried again when a CPU comes
+//!      └─> what is held without a promise looks for room elsewhere
+//! ```
+//! Places in the books are never taken away: a CPU that is gone has no room.
+
+use super::{Host, placing};
+use crate::HostEvent;
+use crate::thread::Thread;
+
+impl Host {
+    /// These CPUs are there from now on, and no others.
+    pub(super) fn cpus_changed(&mut self, online: &[u32]) {
+        let Some(partition) = &mut self.partition else { return };
+        partition.set_online(online);
+        for &cpu in online {
+            if self.ledger.place_of(cpu).is_none() {
+                self.config.abilities.cpus.push(cpu);
+                self.ledger.add(cpu);
+                self.aligned_on.push(false);
+            }
+        }
+        self.set_rooms();
+        self.promise_ourselves();
+        (0..self.apps.len()).for_each(|at| self.promise_again(at));
+        (0..self.apps.len()).for_each(|at| self.leave_gone_cpus(at));
+        (0..self.apps.len()).for_each(|at| self.place(at));
+        self.starved = true;
+    }
+
+    fn promise_ourselves(&mut self) {
+        if self.own_cpu().is_none()
+            && let Some(partition) = &mut self.partition
+        {
+            placing::promise_own(&self.config, partition);
+            self.set_rooms();
+        }
+    }
+
+    /// What was promised on a CPU that is gone, and what was suspended for it.
+    fn promise_again(&mut self, at: usize) {
+        let (id, contract) = (self.apps[at].id, self.apps[at].contract.clone());
+        let has = |host: &Host| host.partition.as_ref().is_some_and(|partition| partition.cpu_of(id).is_some());
+        if self.apps[at].leaving || has(self) {
+            return;
+        }
+        let was = std::mem::take(&mut self.apps[at].suspended);
+        if self.promise(id, &contract).is_ok() {
+            self.make_room_for(id);
+            return;
+        }
+        self.apps[at].suspended = true;
+        if !was {
+            self.event(HostEvent::Suspended { app: id, what: "room on the CPUs that are left" });
+        }
+    }
+
+    /// Its threads on CPUs that are gone are to be told another one. What they hold until then is not promised.
+    fn leave_gone_cpus(&mut self, at: usize) {
+        let Some(partition) = &self.partition else { return };
+        let is_gone = |thread: &&mut Thread| thread.cpu.is_some_and(|cpu| !partition.is_online(cpu));
+        for thread in self.apps[at].threads.iter_mut().filter(is_gone) {
+            let place = thread.place;
+            self.ledger.settle_on(thread, place, 0, self.now);
+            thread.cpu = None;
+        }
+    }
+}
