@@ -9,6 +9,7 @@
 //! the clear form of design.md §6. `L = T/P` server periods per job, `ε` the scheduling error, `Q` the budget.
 #![forbid(unsafe_code)]
 
+pub mod adapt;
 mod consumption;
 pub mod fixed;
 pub mod law;

@@ -1,0 +1,203 @@
+//! How much there is, learnt from what arrives: nobody has to measure the network.
+//!
+//! ```text
+//!            short `CONFIRM` times                       whole for `patience`
+//!   Steady ─────────────────────> (capacity falls)  Steady ─────────────────> Probing (capacity rises)
+//!     ^                                                                         │ whole: go on
+//!     └─────────────────────────────────────────────────────────────────────────┘ short: old capacity, patience ×2
+//! ```
+//! What is asked for and arrives says only that there is at least so much. What is asked for and does not arrive says
+//! how much there is: capacity becomes what arrived. To find out whether there is more one has to try, and a try that
+//! fails costs quality: each failure doubles the time to the next, so that a limit that stays is hardly touched, and
+//! one that has gone is found within [`Terms::most_patience`]; from then on the tries are quick again.
+//! Amounts in bits per second, or whatever the caller counts in.
+
+use qfabric_types::{Instant, Nanos};
+
+/// How many judgements in a row must say "short" before it is believed: one may be a frame on the border of two
+/// reports.
+const CONFIRM: u32 = 2;
+
+/// What is noise, and how long to wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// Arriving less than this part of what was asked is short.
+    pub tolerance: f64,
+    /// Kept free of what arrived, so that a queue at the bottleneck drains.
+    pub reserve: f64,
+    /// First time between a change and the next try for more.
+    pub patience: Nanos,
+    /// Longest such time.
+    pub most_patience: Nanos,
+    /// How long after a change reports still speak of the time before it.
+    pub settle: Nanos,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            tolerance: 0.96,
+            reserve: 0.02,
+            patience: Nanos::from_millis(2_000),
+            most_patience: Nanos::from_millis(16_000),
+            settle: Nanos::from_millis(600),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Regime {
+    Steady { shorts: u32 },
+    Probing { from: f64, shorts: u32 },
+}
+
+/// The estimate.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    terms: Terms,
+    estimate: f64,
+    regime: Regime,
+    patience: Nanos,
+    /// What was asked for when a try failed last; more than that is news.
+    failed: f64,
+    changed: Instant,
+}
+
+impl Capacity {
+    /// Begins with what is hoped for: the first reports say whether it is there.
+    pub fn new(hoped: f64, terms: Terms, now: Instant) -> Self {
+        let regime = Regime::Steady { shorts: 0 };
+        Capacity { terms, estimate: hoped.max(0.0), regime, patience: terms.patience, failed: 0.0, changed: now }
+    }
+
+    /// As now believed.
+    pub fn estimate(&self) -> f64 {
+        self.estimate
+    }
+
+    /// From when on reports speak of what is asked now.
+    pub fn settled_at(&self) -> Instant {
+        self.changed + self.terms.settle
+    }
+
+    /// When to call again though nothing was reported: the next try is due.
+    pub fn next_wakeup(&self) -> Instant {
+        self.changed + self.patience.max(self.terms.settle)
+    }
+
+    /// What was asked for and what of it arrived; `step` is the smallest increase worth a try, or none when nobody
+    /// wants more. Gives the new estimate where it changed. Calls before [`Capacity::settled_at`] say nothing.
+    pub fn on_report(&mut self, asked: f64, arrived: f64, step: Option<f64>, now: Instant) -> Option<f64> {
+        if now < self.settled_at() {
+            return None;
+        }
+        if arrived < asked * self.terms.tolerance { self.short(asked, arrived, now) } else { self.whole(step, now) }
+    }
+
+    fn short(&mut self, asked: f64, arrived: f64, now: Instant) -> Option<f64> {
+        let (shorts, from) = match self.regime {
+            Regime::Steady { shorts } => (shorts + 1, None),
+            Regime::Probing { shorts, from } => (shorts + 1, Some(from)),
+        };
+        if shorts < CONFIRM {
+            self.regime = from.map_or(Regime::Steady { shorts }, |from| Regime::Probing { from, shorts });
+            return None;
+        }
+        // A failed try goes back to what was known to work, unless less than that is left by now.
+        let arrived = arrived * (1.0 - self.terms.reserve);
+        if let Some(from) = from {
+            self.failed = asked;
+            self.patience = self.patience.saturating_mul(2).min(self.terms.most_patience);
+            return self.change(from.min(self.estimate).min(arrived.max(from * self.terms.tolerance)), now);
+        }
+        self.change(arrived.min(self.estimate), now)
+    }
+
+    fn whole(&mut self, step: Option<f64>, now: Instant) -> Option<f64> {
+        if matches!(self.regime, Regime::Probing { .. }) && self.estimate > self.failed {
+            (self.patience, self.failed) = (self.terms.patience, 0.0);
+        }
+        self.regime = Regime::Steady { shorts: 0 };
+        let step = step.filter(|step| *step > 0.0 && now >= self.next_wakeup())?;
+        let from = self.estimate;
+        self.change(from + step, now);
+        self.regime = Regime::Probing { from, shorts: 0 };
+        Some(self.estimate)
+    }
+
+    fn change(&mut self, to: f64, now: Instant) -> Option<f64> {
+        self.regime = Regime::Steady { shorts: 0 };
+        self.estimate = to.max(0.0);
+        self.changed = now;
+        Some(self.estimate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const REPORT: Nanos = Nanos::from_millis(250);
+
+    /// Asks for all it believes in, up to `wanted`, from a limit that may change.
+    fn driven(limit: impl Fn(u64) -> f64, wanted: f64, reports: u64) -> Vec<f64> {
+        let mut capacity = Capacity::new(wanted, Terms::default(), Instant::ZERO);
+        let mut now = Instant::ZERO;
+        let mut judged = |i: u64, now: &mut Instant| {
+            *now = *now + REPORT;
+            let asked = capacity.estimate().min(wanted);
+            let step = (capacity.estimate() < wanted).then_some(wanted * 0.04);
+            capacity.on_report(asked, asked.min(limit(i)), step, *now);
+            capacity.estimate()
+        };
+        (0..reports).map(|i| judged(i, &mut now)).collect()
+    }
+
+    #[test]
+    fn what_arrives_is_what_there_is() {
+        let seen = driven(|_| 50.0, 100.0, 40);
+        assert!((45.0..=55.0).contains(seen.last().unwrap()), "{seen:?}");
+    }
+
+    #[test]
+    fn one_short_report_changes_nothing() {
+        assert!(driven(|i| if i == 10 { 50.0 } else { 200.0 }, 100.0, 30).iter().all(|seen| *seen >= 100.0));
+    }
+
+    #[test]
+    fn a_limit_that_stays_is_tried_ever_more_rarely() {
+        let seen = driven(|_| 50.0, 100.0, 1_200);
+        let tries = |part: &[f64]| part.windows(2).filter(|pair| pair[1] > pair[0]).count();
+        let (early, late) = (tries(&seen[..240]), tries(&seen[960..]));
+        assert!(late <= 6 && late <= early, "{early} then {late}");
+    }
+
+    #[test]
+    fn a_limit_that_goes_is_noticed() {
+        let seen = driven(|i| if i < 400 { 50.0 } else { 1e9 }, 100.0, 1_200);
+        assert!(*seen.last().unwrap() >= 100.0, "{:?}", seen.last());
+    }
+
+    #[test]
+    fn from_nothing_one_begins_again() {
+        let seen = driven(|i| if i < 100 { 0.0 } else { 1e9 }, 100.0, 1_600);
+        assert!(seen[99] < 10.0 && *seen.last().unwrap() >= 100.0, "{} {:?}", seen[99], seen.last());
+    }
+
+    proptest! {
+        #[test]
+        fn the_estimate_never_goes_below_nothing_nor_jumps_up_by_more_than_a_step(
+            reports in proptest::collection::vec((0.0f64..1e6, 0.0f64..1.2), 1..200)
+        ) {
+            let mut capacity = Capacity::new(1e6, Terms::default(), Instant::ZERO);
+            let mut now = Instant::ZERO;
+            for (asked, part) in reports {
+                now = now + REPORT;
+                let before = capacity.estimate();
+                capacity.on_report(asked, asked * part, Some(1e3), now);
+                prop_assert!(capacity.estimate() >= 0.0 && capacity.estimate() <= before + 1e3 + 1e-6);
+            }
+        }
+    }
+}

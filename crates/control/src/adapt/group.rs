@@ -1,0 +1,310 @@
+//! One group of the QoS tree: it says what its children want together, and divides what it is granted.
+//!
+//! A parent sees the [`Want`]s of its children and nothing below them; a child sees its grant and nothing beside it.
+//! So a group works the same whether its children are values in this process or groups on other hosts whose wants
+//! came as events. Source: Q-channels paper §3.3, Figure 2.
+//! Departure: where minima do not fit, the least important child is stopped, never all squeezed below what they can
+//! use; what a stopped child frees goes to the others.
+
+use std::collections::BTreeMap;
+
+/// Floating point: a millionth too little is enough.
+pub(super) const ROUNDING: f64 = 1.0 - 1e-9;
+
+/// What somebody can use, in the unit of what is divided (bits per second, frames per second, CPUs).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Want {
+    /// Below this it can use nothing and is stopped; mostly the floor itself.
+    pub least: f64,
+    /// Its minimum.
+    pub floor: f64,
+    /// Its maximum.
+    pub ceiling: f64,
+    /// Who keeps its quality longest: the greatest.
+    pub importance: u32,
+    /// Its part of what is left above all floors, where that is divided by weight.
+    pub weight: f64,
+}
+
+impl Want {
+    /// Wants nothing.
+    pub const NOTHING: Want = Want { least: 0.0, floor: 0.0, ceiling: 0.0, importance: 0, weight: 1.0 };
+
+    /// A range; stopped below its minimum.
+    pub fn range(floor: f64, ceiling: f64, importance: u32) -> Self {
+        Want { least: floor, floor, ceiling: ceiling.max(floor), importance, weight: 1.0 }
+    }
+
+    /// Where between floor (0) and ceiling (1) an amount lies; none: stopped.
+    pub fn quality(&self, amount: f64) -> Option<f64> {
+        if amount < self.least * ROUNDING || (amount <= 0.0 && self.ceiling > 0.0) {
+            return None;
+        }
+        let room = self.ceiling - self.floor;
+        Some(if room > 0.0 { ((amount - self.floor) / room).clamp(0.0, 1.0) } else { 1.0 })
+    }
+
+    /// The same want, not above that quality.
+    pub fn at_most(&self, quality: Option<f64>) -> Want {
+        match quality {
+            Some(quality) => Want { ceiling: self.floor + quality * (self.ceiling - self.floor), ..*self },
+            None => Want { least: 0.0, floor: 0.0, ceiling: 0.0, ..*self },
+        }
+    }
+}
+
+/// How what is left above the floors is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// The most important child to its ceiling, then the next: roles of a stream.
+    Importance,
+    /// All at the same quality between floor and ceiling: connections of a role.
+    Equal,
+    /// In proportion to the weights: streams of a system.
+    Weight,
+    /// All at the same quality, and all stopped when one has to be: sound and picture.
+    Linked,
+}
+
+/// A group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    division: Division,
+    children: BTreeMap<u64, Want>,
+}
+
+impl Group {
+    /// Without children.
+    pub fn new(division: Division) -> Self {
+        Group { division, children: BTreeMap::new() }
+    }
+
+    /// A child came, or wants something else.
+    pub fn want(&mut self, child: u64, want: Want) {
+        self.children.insert(child, want);
+    }
+
+    /// A child left.
+    pub fn leave(&mut self, child: u64) {
+        self.children.remove(&child);
+    }
+
+    /// Whether nobody is in it.
+    pub fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// The children.
+    pub fn children(&self) -> impl Iterator<Item = (u64, Want)> + '_ {
+        self.children.iter().map(|(child, want)| (*child, *want))
+    }
+
+    /// What it wants of its own parent: sums, and whether it lives at all on the least of its most important child.
+    /// `own` gives its importance and weight among its siblings.
+    pub fn total(&self, own: Want) -> Want {
+        let sum = |part: fn(&Want) -> f64| self.children.values().map(part).sum::<f64>();
+        let (floor, ceiling) = (sum(|want| want.floor), sum(|want| want.ceiling));
+        let first = self.in_order().first().map_or(0.0, |child| child.1.least);
+        let least = if self.division == Division::Linked { floor } else { first };
+        Want { least, floor, ceiling, ..own }
+    }
+
+    /// Divides `amount`; a child with 0 is stopped. The sum is never above `amount`.
+    pub fn divide(&self, amount: f64) -> BTreeMap<u64, f64> {
+        let order = self.in_order();
+        let (mut grants, mut rest) = self.floors(&order, amount.max(0.0));
+        let running: Vec<_> =
+            order.iter().filter(|(child, want)| grants[child] >= want.floor && want.ceiling > want.floor).collect();
+        for (child, extra) in extras(self.division, &running, rest) {
+            let extra = extra.min(rest);
+            *grants.entry(child).or_default() += extra;
+            rest -= extra;
+        }
+        grants
+    }
+
+    /// Most important first, then who came first.
+    fn in_order(&self) -> Vec<(u64, Want)> {
+        let mut order: Vec<_> = self.children().collect();
+        order.sort_by_key(|(child, want)| (std::cmp::Reverse(want.importance), *child));
+        order
+    }
+
+    /// Floors in order until one does not fit; it gets the rest if it can use it, those after it get nothing.
+    fn floors(&self, order: &[(u64, Want)], amount: f64) -> (BTreeMap<u64, f64>, f64) {
+        let mut grants: BTreeMap<u64, f64> = order.iter().map(|(child, _)| (*child, 0.0)).collect();
+        let total: f64 = order.iter().map(|(_, want)| want.floor).sum();
+        if self.division == Division::Linked && amount < total * ROUNDING {
+            return (grants, 0.0);
+        }
+        let mut rest = amount;
+        for (child, want) in order {
+            let fits = rest >= want.floor * ROUNDING;
+            if !fits && (rest < want.least * ROUNDING || rest <= 0.0) {
+                break;
+            }
+            // A floor met but for rounding counts as met: what is compared with it later is the floor itself.
+            grants.insert(*child, if fits { want.floor } else { rest });
+            rest = (rest - want.floor).max(0.0);
+            if !fits {
+                break;
+            }
+        }
+        (grants, rest)
+    }
+}
+
+fn extras(division: Division, running: &[&(u64, Want)], rest: f64) -> Vec<(u64, f64)> {
+    let room = |want: &Want| want.ceiling - want.floor;
+    match division {
+        Division::Importance => {
+            let mut rest = rest;
+            let mut take = |room: f64| {
+                let taken = room.min(rest);
+                rest -= taken;
+                taken
+            };
+            running.iter().map(|(child, want)| (*child, take(room(want)))).collect()
+        }
+        Division::Equal | Division::Linked => {
+            let total: f64 = running.iter().map(|(_, want)| room(want)).sum();
+            let quality = if total > 0.0 { (rest / total).min(1.0) } else { 0.0 };
+            running.iter().map(|(child, want)| (*child, quality * room(want))).collect()
+        }
+        Division::Weight => by_weight(running, rest),
+    }
+}
+
+/// Water filling: whoever is full leaves its part to the others.
+fn by_weight(running: &[&(u64, Want)], rest: f64) -> Vec<(u64, f64)> {
+    let per_weight = |want: &Want| (want.ceiling - want.floor) / want.weight.max(f64::MIN_POSITIVE);
+    let mut open: Vec<_> = running.to_vec();
+    open.sort_by(|a, b| per_weight(&a.1).total_cmp(&per_weight(&b.1)));
+    let mut weights: f64 = open.iter().map(|(_, want)| want.weight).sum();
+    let mut rest = rest;
+    let mut fill = |want: &Want| {
+        let part = if weights > 0.0 { rest * want.weight / weights } else { 0.0 };
+        let taken = part.min(want.ceiling - want.floor);
+        (rest, weights) = (rest - taken, weights - want.weight);
+        taken
+    };
+    open.into_iter().map(|(child, want)| (*child, fill(want))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// High 20–25, medium 15–20, low 10–15.
+    fn roles(least: bool) -> Group {
+        let mut group = Group::new(Division::Importance);
+        for (role, floor) in [(3, 20.0), (2, 15.0), (1, 10.0)] {
+            let want = Want::range(floor, floor + 5.0, role);
+            group.want(role.into(), Want { least: if least { 0.0 } else { floor }, ..want });
+        }
+        group
+    }
+
+    fn high_medium_low(group: &Group, amount: f64) -> [f64; 3] {
+        let grants = group.divide(amount);
+        [grants[&3], grants[&2], grants[&1]]
+    }
+
+    #[test]
+    fn low_is_degraded_first_then_medium_then_high() {
+        let group = roles(false);
+        assert_eq!(high_medium_low(&group, 70.0), [25.0, 20.0, 15.0]);
+        assert_eq!(high_medium_low(&group, 57.0), [25.0, 20.0, 12.0]);
+        assert_eq!(high_medium_low(&group, 52.0), [25.0, 17.0, 10.0]);
+        assert_eq!(high_medium_low(&group, 46.0), [21.0, 15.0, 10.0]);
+    }
+
+    #[test]
+    fn below_the_minima_they_stop_in_that_order() {
+        let group = roles(false);
+        assert_eq!(high_medium_low(&group, 44.0), [25.0, 19.0, 0.0]);
+        assert_eq!(high_medium_low(&group, 34.0), [25.0, 0.0, 0.0]);
+        assert_eq!(high_medium_low(&group, 19.0), [0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn who_can_use_anything_fades_instead_of_stopping() {
+        let group = roles(true);
+        assert_eq!(high_medium_low(&group, 38.0), [20.0, 15.0, 3.0]);
+        assert_eq!(high_medium_low(&group, 28.0), [20.0, 8.0, 0.0]);
+        assert_eq!(high_medium_low(&group, 7.0), [7.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn linked_children_stop_together() {
+        let mut group = Group::new(Division::Linked);
+        group.want(1, Want::range(10.0, 20.0, 1));
+        group.want(2, Want::range(1.0, 2.0, 2));
+        assert_eq!(group.divide(10.9), BTreeMap::from([(1, 0.0), (2, 0.0)]));
+        assert_eq!(group.divide(16.5), BTreeMap::from([(1, 15.0), (2, 1.5)]));
+    }
+
+    #[test]
+    fn what_one_cannot_use_goes_to_the_others_by_weight() {
+        let mut group = Group::new(Division::Weight);
+        group.want(1, Want { weight: 3.0, ..Want::range(0.0, 10.0, 1) });
+        group.want(2, Want { weight: 1.0, ..Want::range(0.0, 100.0, 1) });
+        assert_eq!(group.divide(20.0), BTreeMap::from([(1, 10.0), (2, 10.0)]));
+    }
+
+    fn division() -> impl Strategy<Value = Division> {
+        prop_oneof![Just(Division::Importance), Just(Division::Equal), Just(Division::Weight), Just(Division::Linked)]
+    }
+
+    fn want() -> impl Strategy<Value = Want> {
+        (0.0f64..1.0, 0.0f64..50.0, 0.0f64..50.0, 0u32..4, 0.1f64..5.0).prop_map(
+            |(least, floor, room, importance, weight)| {
+                let least = floor * least;
+                Want { least, floor, ceiling: floor + room, importance, weight }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_gets_more_than_its_ceiling_nor_all_together_more_than_there_is(
+            division in division(), wants in proptest::collection::vec(want(), 0..12), amount in 0.0f64..600.0
+        ) {
+            let mut group = Group::new(division);
+            wants.iter().enumerate().for_each(|(i, want)| group.want(i as u64, *want));
+            let grants = group.divide(amount);
+            prop_assert!(grants.values().sum::<f64>() <= amount * (1.0 + 1e-6) + 1e-6);
+            for (child, want) in group.children() {
+                let grant = grants[&child];
+                prop_assert!(grant <= want.ceiling + 1e-6 && grant >= 0.0);
+                prop_assert!(grant == 0.0 || grant >= want.least * ROUNDING);
+            }
+        }
+
+        #[test]
+        fn who_is_more_important_never_stops_before_who_is_less(
+            wants in proptest::collection::vec(want(), 2..12), amount in 0.0f64..600.0
+        ) {
+            let mut group = Group::new(Division::Importance);
+            wants.iter().enumerate().for_each(|(i, want)| group.want(i as u64, *want));
+            let grants = group.divide(amount);
+            let stopped = |i: usize| grants[&(i as u64)] < wants[i].least * ROUNDING;
+            for (i, j) in (0..wants.len()).flat_map(|i| (0..wants.len()).map(move |j| (i, j))) {
+                if wants[i].importance > wants[j].importance && stopped(i) {
+                    prop_assert!(grants[&(j as u64)] == 0.0);
+                }
+            }
+        }
+
+        #[test]
+        fn all_floors_are_met_where_they_fit(
+            division in division(), wants in proptest::collection::vec(want(), 1..12), more in 0.0f64..100.0
+        ) {
+            let mut group = Group::new(division);
+            wants.iter().enumerate().for_each(|(i, want)| group.want(i as u64, *want));
+            let grants = group.divide(wants.iter().map(|want| want.floor).sum::<f64>() + more);
+            prop_assert!(group.children().all(|(child, want)| grants[&child] >= want.floor * ROUNDING));
+        }
+    }
+}

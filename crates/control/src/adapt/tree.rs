@@ -1,0 +1,288 @@
+//! The QoS tree of four levels with its links, where all of it is on one host.
+//!
+//! ```text
+//!   4 system        divides by weight        ┐
+//!   3 stream        divides by importance    │ each knows its children's wants,
+//!   2 role          gives all the same       │ none what is below them
+//!   1 connection    holds its rate           ┘
+//! ```
+//! A *link* ties two or more nodes anywhere in the tree: a drop in the quality of one affects the others equally, and
+//! when one stops, all do. Source: Q-channels paper §3.3, Figure 2. Where the levels are on several hosts, each holds
+//! its [`Group`] and wants and grants travel as events; links are then siblings under [`Division::Linked`].
+
+use std::collections::BTreeMap;
+
+use super::group::{Division, Group, Want};
+
+/// How high a node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// One connection: keeps its rate.
+    Connection = 1,
+    /// All connections of one role: the same quality for each.
+    Role = 2,
+    /// All roles of one stream.
+    Stream = 3,
+    /// All streams.
+    System = 4,
+}
+
+impl Level {
+    /// How a node of this level divides what it has.
+    pub const fn division(self) -> Division {
+        match self {
+            Level::System => Division::Weight,
+            Level::Stream => Division::Importance,
+            Level::Role | Level::Connection => Division::Equal,
+        }
+    }
+}
+
+/// Which node; the root is 0.
+pub type NodeId = u64;
+
+/// The system.
+pub const ROOT: NodeId = 0;
+
+/// Why a node cannot be where it is to be. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misplaced {
+    /// There is no such parent.
+    #[error("there is no node {0} in the tree; add the parent first")]
+    NoParent(NodeId),
+    /// A child stands below its parent.
+    #[error("a node of level {child:?} cannot be below one of level {parent:?}; a parent's level has to be higher")]
+    NotBelow {
+        /// Of the child.
+        child: Level,
+        /// Of the parent.
+        parent: Level,
+    },
+    /// The number is taken.
+    #[error("node {0} is in the tree already; leave first, or take another number")]
+    Taken(NodeId),
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    level: Level,
+    parent: NodeId,
+    own: Want,
+    children: Vec<NodeId>,
+}
+
+/// The tree.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: BTreeMap<NodeId, Node>,
+    links: Vec<Vec<NodeId>>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        let root = Node { level: Level::System, parent: ROOT, own: Want::NOTHING, children: Vec::new() };
+        Tree { nodes: BTreeMap::from([(ROOT, root)]), links: Vec::new() }
+    }
+}
+
+impl Tree {
+    /// Adds a node. What a leaf wants is `own`; a node with children wants what they want, with `own`'s importance and
+    /// weight.
+    pub fn add(&mut self, node: NodeId, level: Level, parent: NodeId, own: Want) -> Result<(), Misplaced> {
+        if self.nodes.contains_key(&node) {
+            return Err(Misplaced::Taken(node));
+        }
+        let above = self.nodes.get_mut(&parent).ok_or(Misplaced::NoParent(parent))?;
+        if level >= above.level {
+            return Err(Misplaced::NotBelow { child: level, parent: above.level });
+        }
+        above.children.push(node);
+        self.nodes.insert(node, Node { level, parent, own, children: Vec::new() });
+        Ok(())
+    }
+
+    /// Takes a node and all below it out.
+    pub fn remove(&mut self, node: NodeId) {
+        let Some(gone) = self.nodes.remove(&node).filter(|_| node != ROOT) else { return };
+        if let Some(parent) = self.nodes.get_mut(&gone.parent) {
+            parent.children.retain(|child| *child != node);
+        }
+        self.links.iter_mut().for_each(|link| link.retain(|member| *member != node));
+        self.links.retain(|link| link.len() > 1);
+        gone.children.into_iter().for_each(|child| self.remove(child));
+    }
+
+    /// A leaf wants something else.
+    pub fn want(&mut self, node: NodeId, own: Want) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.own = own;
+        }
+    }
+
+    /// Ties nodes together.
+    pub fn link(&mut self, members: &[NodeId]) {
+        self.links.push(members.to_vec());
+    }
+
+    /// Divides `amount` from the root down; each node's grant. A link may lower its members' quality, which frees
+    /// something for others, so it is divided again until no link is broken; each round lowers a quality for good.
+    pub fn divide(&self, amount: f64) -> BTreeMap<NodeId, f64> {
+        let mut caps = BTreeMap::new();
+        loop {
+            let wants = self.wants(&caps);
+            let grants = self.grants(&wants, amount);
+            let lowered = self.links.iter().filter(|link| self.lower(link, &grants, &mut caps)).count();
+            if lowered == 0 {
+                return grants;
+            }
+        }
+    }
+
+    /// Lowers the members of a link to its lowest quality. Whether that changed one.
+    fn lower(&self, link: &[NodeId], grants: &BTreeMap<NodeId, f64>, caps: &mut BTreeMap<NodeId, Option<f64>>) -> bool {
+        let free = self.wants(&BTreeMap::new());
+        let quality = |node: &NodeId| free[node].quality(grants[node]);
+        let Some(lowest) = link.iter().map(quality).min_by(compare) else { return false };
+        let above = |node: &&NodeId| match (quality(node), lowest) {
+            (Some(own), Some(lowest)) => own > lowest + 1e-6,
+            (own, lowest) => own.is_some() && lowest.is_none(),
+        };
+        let high: Vec<_> = link.iter().filter(above).collect();
+        // All are capped, not only the high ones: what is freed must not lift the lowest above its links again.
+        if !high.is_empty() {
+            caps.extend(link.iter().map(|node| (*node, lowest)));
+        }
+        !high.is_empty()
+    }
+
+    fn wants(&self, caps: &BTreeMap<NodeId, Option<f64>>) -> BTreeMap<NodeId, Want> {
+        let mut wants = BTreeMap::new();
+        self.want_of(ROOT, caps, &mut wants);
+        wants
+    }
+
+    fn want_of(&self, id: NodeId, caps: &BTreeMap<NodeId, Option<f64>>, wants: &mut BTreeMap<NodeId, Want>) -> Want {
+        let node = &self.nodes[&id];
+        let mut group = Group::new(node.level.division());
+        node.children.iter().for_each(|child| group.want(*child, self.want_of(*child, caps, wants)));
+        let want = if group.is_empty() { node.own } else { group.total(node.own) };
+        let want = caps.get(&id).map_or(want, |cap| want.at_most(*cap));
+        wants.insert(id, want);
+        want
+    }
+
+    fn grants(&self, wants: &BTreeMap<NodeId, Want>, amount: f64) -> BTreeMap<NodeId, f64> {
+        let mut grants = BTreeMap::from([(ROOT, amount.min(wants[&ROOT].ceiling).max(0.0))]);
+        let mut open = vec![ROOT];
+        while let Some(id) = open.pop() {
+            let node = &self.nodes[&id];
+            let mut group = Group::new(node.level.division());
+            node.children.iter().for_each(|child| group.want(*child, wants[child]));
+            grants.extend(group.divide(grants[&id]));
+            open.extend(&node.children);
+        }
+        grants
+    }
+}
+
+/// Stopped is the lowest.
+fn compare(a: &Option<f64>, b: &Option<f64>) -> std::cmp::Ordering {
+    let number = |quality: &Option<f64>| quality.unwrap_or(-1.0);
+    number(a).total_cmp(&number(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NONE: Want = Want::NOTHING;
+
+    /// A lesson: a film in three roles with two pupils each, and its sound.
+    fn lesson() -> Tree {
+        let mut tree = Tree::default();
+        tree.add(1, Level::Stream, ROOT, NONE).unwrap();
+        for (role, floor) in [(11, 10.0), (12, 15.0), (13, 20.0)] {
+            tree.add(role, Level::Role, 1, Want { importance: role as u32, ..NONE }).unwrap();
+            for pupil in 0..2 {
+                tree.add(role * 10 + pupil, Level::Connection, role, Want::range(floor, floor + 5.0, 0)).unwrap();
+            }
+        }
+        tree.add(2, Level::Stream, ROOT, NONE).unwrap();
+        tree.add(200, Level::Connection, 2, Want::range(2.0, 10.0, 0)).unwrap();
+        tree
+    }
+
+    #[test]
+    fn connections_of_a_role_have_the_same_quality_and_roles_keep_their_order() {
+        let grants = lesson().divide(2.0 * 57.0 + 10.0);
+        assert_eq!((grants[&130], grants[&131]), (25.0, 25.0));
+        assert!(grants[&110] == grants[&111] && grants[&110] < 15.0);
+    }
+
+    #[test]
+    fn a_drop_in_the_picture_drops_the_sound_alike() {
+        let mut tree = lesson();
+        tree.link(&[1, 200]);
+        let wants = tree.wants(&BTreeMap::new());
+        let grants = tree.divide(110.0);
+        let (picture, sound) = (wants[&1].quality(grants[&1]).unwrap(), wants[&200].quality(grants[&200]).unwrap());
+        assert!((picture - sound).abs() < 1e-3, "{picture} {sound}");
+        assert!(grants[&200] < lesson().divide(110.0)[&200]);
+    }
+
+    #[test]
+    fn when_one_linked_node_stops_all_do() {
+        let mut tree = Tree::default();
+        tree.add(1, Level::Stream, ROOT, Want::range(10.0, 20.0, 2)).unwrap();
+        tree.add(2, Level::Stream, ROOT, Want::range(10.0, 20.0, 1)).unwrap();
+        tree.add(3, Level::Stream, ROOT, Want::range(1.0, 50.0, 3)).unwrap();
+        tree.link(&[1, 2]);
+        let grants = tree.divide(15.0);
+        assert_eq!((grants[&1], grants[&2], grants[&3]), (0.0, 0.0, 15.0));
+    }
+
+    #[test]
+    fn a_level_stands_below_its_parents() {
+        let mut tree = lesson();
+        assert!(matches!(tree.add(9, Level::Stream, 11, NONE), Err(Misplaced::NotBelow { .. })));
+        assert_eq!(tree.add(9, Level::Role, 77, NONE), Err(Misplaced::NoParent(77)));
+        assert_eq!(tree.add(11, Level::Role, 1, NONE), Err(Misplaced::Taken(11)));
+    }
+
+    #[test]
+    fn who_leaves_leaves_its_part_to_the_others() {
+        let mut tree = lesson();
+        let before = tree.divide(100.0)[&120];
+        tree.remove(13);
+        let grants = tree.divide(100.0);
+        assert!(grants[&120] > before && !grants.contains_key(&130));
+    }
+
+    proptest! {
+        #[test]
+        fn a_tree_hands_out_what_it_has_and_keeps_every_link(
+            wants in proptest::collection::vec((0.0f64..10.0, 0.0f64..10.0, 0u32..3), 8), amount in 0.0f64..200.0
+        ) {
+            let mut tree = Tree::default();
+            for stream in 1..=2 {
+                tree.add(stream, Level::Stream, ROOT, NONE).unwrap();
+            }
+            for (i, (floor, room, importance)) in wants.iter().enumerate() {
+                let parent = 1 + i as u64 % 2;
+                tree.add(10 + i as u64, Level::Connection, parent, Want::range(*floor, floor + room, *importance)).unwrap();
+            }
+            tree.link(&[10, 11]);
+            tree.link(&[11, 14]);
+            let free = tree.wants(&BTreeMap::new());
+            let grants = tree.divide(amount);
+            let leaves: f64 = (10..18).map(|leaf| grants[&leaf]).sum();
+            prop_assert!(leaves <= amount + 1e-6);
+            for (a, b) in [(10, 11), (11, 14)] {
+                let (a, b) = (free[&a].quality(grants[&a]), free[&b].quality(grants[&b]));
+                prop_assert!(a.is_some() == b.is_some(), "{a:?} {b:?}");
+                prop_assert!((a.unwrap_or(0.0) - b.unwrap_or(0.0)).abs() < 1e-3, "{a:?} {b:?}");
+            }
+        }
+    }
+}
