@@ -66,6 +66,7 @@ impl fmt::Display for Name {
 
 /// Whether a channel carries an application's data, or the events by which its resource managers act as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Plane {
     /// Created and opened by applications.
@@ -83,9 +84,48 @@ pub struct ChannelId {
     pub name: Name,
 }
 
+impl ChannelId {
+    /// What stands before the name of a Q-channel, as people write it.
+    pub const QUALITY: &str = "quality:";
+
+    /// A data channel.
+    pub fn data(name: Name) -> ChannelId {
+        ChannelId { plane: Plane::Data, name }
+    }
+}
+
+/// `NAME`, or `quality:NAME`.
+impl fmt::Display for ChannelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.plane {
+            Plane::Data => self.name.fmt(f),
+            Plane::Quality => write!(f, "{}{}", ChannelId::QUALITY, self.name),
+        }
+    }
+}
+
+impl FromStr for ChannelId {
+    type Err = NoName;
+
+    fn from_str(text: &str) -> Result<ChannelId, NoName> {
+        match text.strip_prefix(ChannelId::QUALITY) {
+            Some(name) => Ok(ChannelId { plane: Plane::Quality, name: name.parse()? }),
+            None => Ok(ChannelId::data(text.parse()?)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_channel_reads_back_as_it_is_shown() {
+        for text in ["video", "quality:video"] {
+            assert_eq!(text.parse::<ChannelId>().unwrap().to_string(), text);
+        }
+        assert!("data:video".parse::<ChannelId>().is_err());
+    }
 
     #[test]
     fn names_are_harmless_parts_of_an_address() {

@@ -7,6 +7,7 @@
 
 pub mod api;
 pub mod channel;
+pub mod channel_wire;
 mod contract;
 pub mod ecalls_wire;
 pub mod event_json;

@@ -6,6 +6,7 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, SchemaType, T
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::channel::Name;
 use crate::{PredictorSpec, Reservation, Share, Window};
 
 fn simple(kind: Type) -> ObjectBuilder {
@@ -72,6 +73,19 @@ impl ToSchema for Window {
     }
 }
 
+impl PartialSchema for Name {
+    fn schema() -> RefOr<Schema> {
+        let known = "1 to 64 of a-z A-Z 0-9 . _ -, the first a letter or a digit";
+        done(simple(Type::String).description(Some(known)).examples(["video", "cam-1.left"]))
+    }
+}
+
+impl ToSchema for Name {
+    fn name() -> Cow<'static, str> {
+        "Name".into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +99,7 @@ mod tests {
     fn the_schema_is_what_serde_writes() {
         assert_eq!(kind::<Share>(), "number");
         assert_eq!(kind::<PredictorSpec>(), "string");
+        assert_eq!(kind::<Name>(), "string");
         assert_eq!(kind::<Reservation>(), "object");
         assert_eq!(kind::<Nanos>(), "integer");
         assert_eq!(kind::<Window>(), "array");

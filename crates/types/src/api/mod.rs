@@ -11,13 +11,14 @@
 //! | `GET /v1/status` | → [`HostStatus`] |
 //! | `GET /metrics` | → Prometheus text |
 //!
-//! Services, subscriptions and handlers have bodies of their own: [`ecalls`].
+//! Services, subscriptions and handlers have bodies of their own: [`ecalls`]; so have Q-channels: [`channel`].
 //!
 //! Beside the API's socket, `ring.sock` (SOCK_SEQPACKET) hands an application's ring out: the client sends
 //! the id in decimal, the daemon answers `ok` with two descriptors, the ring's memory (a sealed memfd the
 //! size of [`crate::ring::JobRing`]) and an eventfd to write to for waking. The connection is the lease:
 //! when it closes, the application has left.
 
+pub mod channel;
 pub mod ecalls;
 pub mod net;
 

@@ -1,0 +1,217 @@
+//! Events on their way between application and daemon.
+
+use super::read::{Reader, text, word};
+use super::{MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD};
+
+/// For whom an event is, before filters choose among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum To<'a> {
+    /// All sinks of the channel.
+    #[default]
+    All,
+    /// Those on one host.
+    Host(&'a str),
+    /// One of them.
+    Sink(&'a str, u32),
+}
+
+/// An event that is submitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Submit<'a> {
+    /// The source.
+    pub source: u32,
+    /// Named in the answer; not 0.
+    pub tag: u32,
+    /// Whether [`super::Sent`] is wanted; refusals always come.
+    pub confirm: bool,
+    /// Number of its type.
+    pub event_type: u16,
+    /// 0 to 7.
+    pub priority: u8,
+    /// When it is of no use any more, CLOCK_MONOTONIC; 0: never.
+    pub deadline_ns: u64,
+    /// For whom.
+    pub to: To<'a>,
+    /// Its Q-attributes.
+    pub attributes: Attributes<'a>,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+/// An event of a sink. Times are CLOCK_MONOTONIC of this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// The sink.
+    pub sink: u32,
+    /// The source's host.
+    pub host: &'a str,
+    /// The source's number there.
+    pub source: u32,
+    /// Its number among the source's, from 1.
+    pub number: u64,
+    /// Number of its type.
+    pub event_type: u16,
+    /// 0 to 7.
+    pub priority: u8,
+    /// When it was submitted.
+    pub sent_ns: u64,
+    /// When it is of no use any more; 0: never.
+    pub deadline_ns: u64,
+    /// Its Q-attributes.
+    pub attributes: Attributes<'a>,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+/// Q-attributes of an event: as somebody lists them, or as they were read.
+#[derive(Clone, Copy, Debug)]
+pub enum Attributes<'a> {
+    /// Listed. What is beyond [`MAX_ATTRIBUTES`] or [`MAX_KEY`] is not sent: check before.
+    Listed(&'a [(&'a str, i64)]),
+    /// Read, and checked.
+    Read(&'a [u8]),
+}
+
+impl Default for Attributes<'_> {
+    fn default() -> Self {
+        Attributes::Listed(&[])
+    }
+}
+
+impl PartialEq for Attributes<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Attributes<'_> {}
+
+impl<'a> Attributes<'a> {
+    /// In the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, i64)> + use<'a> {
+        let (listed, bytes) = match *self {
+            Attributes::Listed(listed) => (listed, &[][..]),
+            Attributes::Read(bytes) => (&[][..], bytes),
+        };
+        let mut reader = Reader(bytes);
+        let read = std::iter::from_fn(move || attribute(&mut reader));
+        listed.iter().copied().take(MAX_ATTRIBUTES).filter(|(key, _)| key.len() <= MAX_KEY).chain(read)
+    }
+
+    /// The value, where there is one.
+    pub fn get(&self, key: &str) -> Option<i64> {
+        self.iter().find(|(have, _)| *have == key).map(|(_, value)| value)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.push(0);
+        for (key, value) in self.iter() {
+            out[at] += 1;
+            out.push(key.len() as u8);
+            out.extend(key.as_bytes());
+            out.extend(value.to_le_bytes());
+        }
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Option<Attributes<'a>> {
+        let count = reader.byte().filter(|count| usize::from(*count) <= MAX_ATTRIBUTES)?;
+        let from = reader.0;
+        for _ in 0..count {
+            attribute(reader)?;
+        }
+        Some(Attributes::Read(&from[..from.len() - reader.0.len()]))
+    }
+}
+
+fn attribute<'a>(reader: &mut Reader<'a>) -> Option<(&'a str, i64)> {
+    let length = usize::from(reader.byte()?);
+    let key = reader.bytes(length).filter(|key| (1..=MAX_KEY).contains(&key.len()))?;
+    Some((std::str::from_utf8(key).ok()?, reader.long()? as i64))
+}
+
+impl<'a> Submit<'a> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend([2, u8::from(self.confirm), self.priority]);
+        word(out, self.source);
+        word(out, self.tag);
+        out.extend(self.event_type.to_le_bytes());
+        out.extend(self.deadline_ns.to_le_bytes());
+        self.to.encode(out);
+        self.attributes.encode(out);
+        out.extend(self.payload);
+    }
+
+    pub(super) fn decode(mut reader: Reader<'a>) -> Option<Submit<'a>> {
+        let (confirm, priority) = (reader.flag()?, reader.byte()?);
+        let submit = Submit {
+            confirm,
+            priority,
+            source: reader.word()?,
+            tag: reader.word()?,
+            event_type: reader.half()?,
+            deadline_ns: reader.long()?,
+            to: To::decode(&mut reader)?,
+            attributes: Attributes::decode(&mut reader)?,
+            payload: reader.0,
+        };
+        (submit.payload.len() <= MAX_PAYLOAD).then_some(submit)
+    }
+}
+
+impl<'a> To<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            To::All => out.push(0),
+            To::Host(host) => {
+                out.push(1);
+                text(out, host);
+            }
+            To::Sink(host, sink) => {
+                out.push(2);
+                text(out, host);
+                word(out, *sink);
+            }
+        }
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Option<To<'a>> {
+        Some(match reader.byte()? {
+            0 => To::All,
+            1 => To::Host(reader.text()?),
+            2 => To::Sink(reader.text()?, reader.word()?),
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Event<'a> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend([130, self.priority]);
+        word(out, self.sink);
+        text(out, self.host);
+        word(out, self.source);
+        out.extend(self.number.to_le_bytes());
+        out.extend(self.event_type.to_le_bytes());
+        out.extend(self.sent_ns.to_le_bytes());
+        out.extend(self.deadline_ns.to_le_bytes());
+        self.attributes.encode(out);
+        out.extend(self.payload);
+    }
+
+    pub(super) fn decode(mut reader: Reader<'a>) -> Option<Event<'a>> {
+        let event = Event {
+            priority: reader.byte()?,
+            sink: reader.word()?,
+            host: reader.text()?,
+            source: reader.word()?,
+            number: reader.long()?,
+            event_type: reader.half()?,
+            sent_ns: reader.long()?,
+            deadline_ns: reader.long()?,
+            attributes: Attributes::decode(&mut reader)?,
+            payload: reader.0,
+        };
+        (event.payload.len() <= MAX_PAYLOAD).then_some(event)
+    }
+}

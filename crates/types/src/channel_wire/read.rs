@@ -1,0 +1,61 @@
+//! Reading and writing the parts of a message.
+
+use super::MAX_TEXT;
+
+/// What is left of a message.
+pub(super) struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    /// 0 or 1.
+    pub fn flag(&mut self) -> Option<bool> {
+        self.byte().filter(|byte| *byte <= 1).map(|byte| byte == 1)
+    }
+
+    pub fn half(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub fn word(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn long(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// A text with its length before it.
+    pub fn text(&mut self) -> Option<&'a str> {
+        let length = usize::from(self.half()?);
+        let bytes = self.bytes(length).filter(|bytes| bytes.len() <= MAX_TEXT)?;
+        std::str::from_utf8(bytes).ok()
+    }
+}
+
+pub(super) fn word(out: &mut Vec<u8>, word: u32) {
+    out.extend(word.to_le_bytes());
+}
+
+/// A text with its length before it, cut where it is too long.
+pub(super) fn text(out: &mut Vec<u8>, text: &str) {
+    let cut = &text[..text.floor_char_boundary(MAX_TEXT)];
+    out.extend((cut.len() as u16).to_le_bytes());
+    out.extend(cut.as_bytes());
+}

@@ -1,0 +1,92 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn client(message: &FromClient<'_>) {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    assert_eq!(FromClient::decode(&bytes).as_ref(), Some(message));
+}
+
+fn daemon(message: &FromDaemon<'_>) {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    assert_eq!(FromDaemon::decode(&bytes).as_ref(), Some(message));
+    bytes.truncate(bytes.len() - 1);
+    assert_ne!(FromDaemon::decode(&bytes).as_ref(), Some(message), "what was cut is not the same message");
+}
+
+#[test]
+fn every_message_is_read_as_it_was_written() {
+    client(&FromClient::Hello { version: 7 });
+    client(&FromClient::More { sink: 3, events: 99 });
+    for to in [To::All, To::Host("cam-1"), To::Sink("cam-1", 9)] {
+        let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);
+        let (source, tag, payload) = (1, 2, &b"data"[..]);
+        let submit = Submit { source, tag, payload, attributes, to, confirm: true, ..Submit::default() };
+        client(&FromClient::Submit(submit));
+    }
+    daemon(&FromDaemon::Welcome { lease: 5, host: "a" });
+    daemon(&FromDaemon::Writable(3));
+    daemon(&FromDaemon::Sent(Sent { tag: 1, number: 2, remote: 3, local: 4, filtered: 5, dropped: 6 }));
+    daemon(&FromDaemon::Refused(Refused { tag: 1, source: 2, blocked_until_ns: 3, why: "late; be earlier" }));
+    daemon(&FromDaemon::Ended { member: Member::Sink, number: 4, why: "closed" });
+    let attributes = Attributes::Listed(&[("load", 4)]);
+    let (host, number, payload) = ("b", 77, &[1, 2, 3][..]);
+    daemon(&FromDaemon::Event(Event { sink: 1, host, number, attributes, payload, ..Event::default() }));
+}
+
+#[test]
+fn a_payload_above_the_limit_is_no_message() {
+    let payload = vec![0; MAX_PAYLOAD + 1];
+    let mut bytes = Vec::new();
+    FromClient::Submit(Submit { payload: &payload, ..Submit::default() }).encode(&mut bytes);
+    assert_eq!(FromClient::decode(&bytes), None);
+    bytes.pop();
+    assert!(FromClient::decode(&bytes).is_some() && bytes.len() <= MAX_MESSAGE);
+}
+
+#[test]
+fn long_reasons_are_cut_between_two_characters() {
+    let why = "é".repeat(MAX_TEXT);
+    let mut bytes = Vec::new();
+    FromDaemon::Ended { member: Member::Source, number: 1, why: &why }.encode(&mut bytes);
+    let Some(FromDaemon::Ended { why, .. }) = FromDaemon::decode(&bytes) else { panic!("cut to what can be read") };
+    assert_eq!(why.len(), MAX_TEXT);
+}
+
+#[test]
+fn no_more_attributes_are_sent_than_are_read() {
+    let key = "k".repeat(MAX_KEY);
+    let listed: Vec<_> = (0..40).map(|value| (key.as_str(), value)).collect();
+    let mut bytes = Vec::new();
+    let attributes = Attributes::Listed(&listed);
+    let payload = &[0; MAX_PAYLOAD][..];
+    FromClient::Submit(Submit { attributes, payload, ..Submit::default() }).encode(&mut bytes);
+    let Some(FromClient::Submit(submit)) = FromClient::decode(&bytes) else { panic!("within the limit") };
+    assert_eq!(submit.attributes.iter().count(), MAX_ATTRIBUTES);
+    assert!(bytes.len() <= MAX_MESSAGE);
+}
+
+proptest! {
+    #[test]
+    fn whatever_arrives_is_a_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = (FromClient::decode(&bytes), FromDaemon::decode(&bytes));
+    }
+
+    #[test]
+    fn what_is_read_is_written_the_same(kind in 1..4u8, rest in proptest::collection::vec(0..4u8, 0..60)) {
+        for kind in [kind, kind + 128, kind + 131] {
+            let bytes: Vec<u8> = std::iter::once(kind).chain(rest.iter().copied()).collect();
+            let mut again = Vec::new();
+            if let Some(message) = FromClient::decode(&bytes) {
+                message.encode(&mut again);
+                prop_assert_eq!(&again, &bytes);
+            }
+            if let Some(message) = FromDaemon::decode(&bytes) {
+                message.encode(&mut again);
+                prop_assert_eq!(&again, &bytes);
+            }
+        }
+    }
+}
