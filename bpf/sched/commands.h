@@ -162,6 +162,7 @@ QF_INLINE bool qf_requeue(struct task_struct *p, u64 from, u64 to)
 		} else {
 			scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(each));
 			moved = scx_bpf_dsq_move_vtime(QF_ITER, each, to, 0);
+			qf_fair_filled(to);
 		}
 		break;
 	}

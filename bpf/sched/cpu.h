@@ -194,6 +194,17 @@ QF_GLOBAL int qf_drain(s32 cpu)
 	return 0;
 }
 
+/* Whether what an event has bought goes on, before anything is decided. */
+QF_INLINE bool qf_goes_on(struct qf_cpu *c, u64 now, u32 waits)
+{
+	struct qf_decision next = {};
+
+	if (c->decision.rule < 2)
+		return false;
+	qf_peek(&c->machine, now, waits, &next);
+	return qf_is_bought(c, &next, now);
+}
+
 /* Decides. Nobody is accounted until somebody runs. */
 QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 {
@@ -206,8 +217,7 @@ QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 	qf_settle(c, now);
 	c->since_ns = 0;
 	c->stale = 0;
-	qf_peek(&c->machine, now, waits, &next);
-	if (!qf_is_bought(c, &next, now)) {
+	if (!qf_goes_on(c, now, waits)) {
 		qf_pick(&c->machine, now, waits, &next);
 		c->decision = next;
 	}

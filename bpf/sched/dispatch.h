@@ -15,9 +15,9 @@ QF_INLINE void qf_keep(struct task_struct *prev, struct qf_cpu *c, s32 cpu, u64 
 }
 
 /* Best effort, or nobody. */
-QF_INLINE void qf_dispatch_fair(struct qf_cpu *c, s32 cpu, struct task_struct *prev, u64 now)
+QF_INLINE void qf_dispatch_fair(struct qf_cpu *c, s32 cpu, struct task_struct *prev, const struct qf_line *line, u64 now)
 {
-	if (qf_fair_next(cpu, prev))
+	if (qf_fair_next(cpu, prev, line))
 		return;
 	if (prev)
 		qf_keep(prev, c, cpu, now);
@@ -83,23 +83,26 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 mine = prev ? qf_counted_slot(qf_thread(prev)) : 0;
-	bool fair;
 	struct qf_decision was = c->decision;
+	struct qf_line line;
+	bool fair;
 	u32 slot;
 
-	qf_pause(cpu, now);
+	if (c->since_ns)
+		qf_pause(cpu, now);
 	fair = prev && qf_is_fair_here(prev, mine, cpu, now);
 	if (prev)
 		qf_fair_stopping(prev, cpu, now);
 	if (raised.dirty[qf_cpu_index(cpu)])
 		qf_drain(cpu);
-	qf_decide_now(cpu, now, fair || qf_fair_waits(cpu));
+	line = qf_fair_line(cpu);
+	qf_decide_now(cpu, now, fair || line.shared.any || line.own.any);
 	qf_budget_over(&was, cpu, mine, now);
 	slot = qf_chosen(c);
 	if (!slot || !qf_dispatch_server(c, cpu, slot == mine ? prev : NULL, slot, now)) {
 		if (slot)
 			qf_decision_lost(c, slot);
-		qf_dispatch_fair(c, cpu, fair ? prev : NULL, now);
+		qf_dispatch_fair(c, cpu, fair ? prev : NULL, &line, now);
 	}
 	qf_arm(c, c->decision.until_ns);
 }
@@ -129,7 +132,7 @@ QF_INLINE void qf_delay(struct qf_thread *t, u32 slot, u64 now)
  * then it is best effort. */
 QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 {
-	struct qf_thread *t = qf_thread(p);
+	struct qf_thread *t = qf_met(p);
 	u64 now = bpf_ktime_get_ns();
 	u32 slot = qf_counted_slot(t);
 

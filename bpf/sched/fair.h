@@ -61,6 +61,13 @@ QF_INLINE u64 qf_fair_vtime(const struct task_struct *p)
 	return qf_earlier(p->scx.dsq_vtime, oldest) ? oldest : p->scx.dsq_vtime;
 }
 
+/* Somebody has been put into a queue of best effort. */
+QF_INLINE void qf_fair_filled(u64 queue)
+{
+	if (queue != QF_DSQ_SHARED)
+		qf_turn((s32)(queue & 0xffff))->bound = 1;
+}
+
 QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
 {
 	struct scx_bpf_dsq_insert_vtime_args args = {
@@ -71,6 +78,7 @@ QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
 	};
 
 	__scx_bpf_dsq_insert_vtime(p, &args);
+	qf_fair_filled(queue);
 }
 
 /* An idle CPU comes to fetch it; else, when it has just woken, the CPU where it would run is interrupted if the thread
@@ -102,18 +110,19 @@ QF_INLINE void qf_fair_kick(struct task_struct *p, s32 cpu, u64 enq_flags)
 /* Whether somebody waits for this CPU. */
 QF_INLINE bool qf_fair_waits(s32 cpu)
 {
-	return scx_bpf_dsq_nr_queued(QF_DSQ_SHARED) > 0 || scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0;
+	return scx_bpf_dsq_nr_queued(QF_DSQ_SHARED) > 0 ||
+	       (qf_turn(cpu)->bound && scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0);
 }
 
 /* Answers the CPU that may decide otherwise now, or -1: one that serves a server while best effort wanted nothing. */
 QF_INLINE s32 qf_fair_enqueue(struct task_struct *p, u64 enq_flags)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
-	bool news = !qf_turn(cpu)->best_effort && !qf_fair_waits(cpu);
+	bool news = enq_flags & SCX_ENQ_WAKEUP && !qf_turn(cpu)->best_effort && !qf_fair_waits(cpu);
 
 	qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), enq_flags);
 	qf_fair_kick(p, cpu, enq_flags);
-	return news && enq_flags & SCX_ENQ_WAKEUP ? cpu : -1;
+	return news ? cpu : -1;
 }
 
 struct qf_head {
@@ -136,16 +145,47 @@ QF_INLINE struct qf_head qf_fair_head(u64 queue)
 	return head;
 }
 
+/* The first of this CPU's own queue. The mark is cleared before looking, by an exchange: who comes later sets it. */
+QF_INLINE struct qf_head qf_fair_bound(s32 cpu)
+{
+	struct qf_turn *turn = qf_turn(cpu);
+	struct qf_head head = {};
+
+	if (!turn->bound)
+		return head;
+	__sync_lock_test_and_set(&turn->bound, 0);
+	head = qf_fair_head(QF_DSQ_CPU(cpu));
+	if (head.any)
+		turn->bound = 1;
+	return head;
+}
+
+/* Who is first in the queues that a CPU takes from. */
+struct qf_line {
+	struct qf_head shared, own;
+};
+
+QF_INLINE struct qf_line qf_fair_line(s32 cpu)
+{
+	struct qf_line line = { .shared = qf_fair_head(QF_DSQ_SHARED), .own = qf_fair_bound(cpu) };
+
+	return line;
+}
+
+QF_INLINE bool qf_own_first(const struct qf_line *line)
+{
+	return line->own.any && (!line->shared.any || qf_earlier(line->own.vtime, line->shared.vtime));
+}
+
 /* Fetches the next of best effort for a CPU. `prev` has run and would go on: answers false where it is still the
  * first, or where nobody else is there. Before a CPU goes idle it helps with the queues of others. */
-QF_INLINE bool qf_fair_next(s32 cpu, struct task_struct *prev)
+QF_INLINE bool qf_fair_next(s32 cpu, struct task_struct *prev, const struct qf_line *line)
 {
-	struct qf_head shared = qf_fair_head(QF_DSQ_SHARED), own = qf_fair_head(QF_DSQ_CPU(cpu));
-	bool own_first = own.any && (!shared.any || qf_earlier(own.vtime, shared.vtime));
-	u64 first = own_first ? own.vtime : shared.vtime;
+	bool own_first = qf_own_first(line), any = line->shared.any || line->own.any;
+	u64 first = own_first ? line->own.vtime : line->shared.vtime;
 	s32 i;
 
-	if (prev && (shared.any || own.any) && qf_earlier(prev->scx.dsq_vtime, first))
+	if (prev && (!any || qf_earlier(prev->scx.dsq_vtime, first)))
 		return false;
 	if (own_first && scx_bpf_dsq_move_to_local(QF_DSQ_CPU(cpu)))
 		return true;

@@ -31,6 +31,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int flags;
+	unsigned int __state;
 	char comm[16];
 } QF_KERNEL;
 

@@ -85,14 +85,33 @@ QF_INLINE void qf_depart(struct qf_thread *t, u64 flags, u64 now)
 		qf_count(qf_server_of(old), -1, now, flags);
 }
 
-/* Its server has changed while it may be runnable: from another CPU, without its queue's lock. */
+/* One who got its record while it was runnable already is counted when the scheduler meets it. */
+QF_INLINE struct qf_thread *qf_met(struct task_struct *p)
+{
+	struct qf_thread *t = qf_thread(p);
+
+	if (t && !(t->counted & QF_RUNNABLE))
+		qf_arrive(p, t, 0, bpf_ktime_get_ns());
+	return t;
+}
+
+/* Whether it waits for a CPU or has one, and is not about to sleep. */
+QF_INLINE bool qf_is_active(const struct task_struct *p)
+{
+	return p->scx.flags & SCX_TASK_QUEUED && !p->__state;
+}
+
+/*
+ * Its server has changed while it may be runnable: from another CPU, without its queue's lock. One whose record is new
+ * is not counted yet. Were it to fall asleep meanwhile, nobody would take the count back: hence the second look.
+ */
 QF_INLINE void qf_recount(struct task_struct *p, struct qf_thread *t, u64 now)
 {
 	u64 to = t->wanted, old = t->counted;
 
 	if (!qf_valid(to) || !qf_fits(p, qf_slot_of(to)))
 		to = 0;
-	if (!(old & QF_RUNNABLE) || qf_server_of(old) == to)
+	if ((!(old & QF_RUNNABLE) && !qf_is_active(p)) || old == (to | QF_RUNNABLE))
 		return;
 	if (__sync_val_compare_and_swap(&t->counted, old, to | QF_RUNNABLE) != old)
 		return; /* it has just become runnable or stopped being so, and went where it belongs */
@@ -100,6 +119,8 @@ QF_INLINE void qf_recount(struct task_struct *p, struct qf_thread *t, u64 now)
 		qf_count(qf_server_of(old), -1, now, 0);
 	if (to)
 		qf_count(to, 1, now, 0);
+	if (!(old & QF_RUNNABLE) && !qf_is_active(p))
+		qf_depart(t, 0, now);
 }
 
 /* A soft server whose budget is used. */
@@ -143,6 +164,7 @@ QF_SUBPROGRAM int qf_hand_over(u32 slot, u64 queue)
 		scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(p));
 		scx_bpf_dsq_move_vtime(QF_ITER, p, queue, 0);
 	}
+	qf_fair_filled(queue);
 	return 0;
 }
 

@@ -43,7 +43,7 @@ void QF_OP(runnable, struct task_struct *p, u64 enq_flags)
 
 void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
 {
-	u32 slot = qf_counted_slot(qf_thread(p));
+	u32 slot = qf_counted_slot(qf_met(p));
 	s32 cpu;
 
 	if (qf_is_softirq(p)) {
@@ -131,23 +131,23 @@ bool QF_OP(yield, struct task_struct *from, struct task_struct *to)
 	return false;
 }
 
-/* A thread is born, or was there before the scheduler. What it starts joins its server where that was asked. */
+/* A thread is born, or was there before the scheduler. What it starts joins its server where that was asked. Who has
+ * no server has no record. */
 SEC("struct_ops.s/init_task")
 s32 BPF_PROG(qf_op_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct qf_thread *parent, *t;
-	u64 word = 0;
+	u64 word;
 
+	parent = args->fork ? bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0) : NULL;
+	if (!parent || !parent->children)
+		return 0;
+	word = parent->wanted;
+	if (!qf_valid(word))
+		return 0;
 	t = bpf_task_storage_get(&threads, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return -ENOMEM;
-	if (!args->fork)
-		return 0;
-	parent = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
-	if (parent && parent->children)
-		word = parent->wanted;
-	if (!qf_valid(word))
-		return 0;
 	t->wanted = word;
 	t->children = 1;
 	__sync_fetch_and_add(&qf_slot(qf_slot_of(word))->threads, 1);

@@ -51,7 +51,9 @@ struct qf_turn {
 	u64 weight;
 	/* Whether the thread that runs has no server. */
 	u32 best_effort;
-	u32 zero;
+	/* Whether somebody may wait in the queue of this CPU: set after each insertion, so that looking costs nothing
+	 * while nobody does. */
+	u32 bound;
 };
 struct qf_turn turns[QF_CPUS] SEC(".bss.turns");
 
