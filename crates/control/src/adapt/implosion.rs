@@ -11,13 +11,16 @@
 //! once need ten periods, all of them too full; (b) a request under way is not known of, so a sink may be moved twice;
 //! (c) a mean of N/10 that is no whole number never comes to rest; (d) a report near the border of two slots counts now
 //! here, now there, and each time somebody is moved at random. So: an excess sender is sent to the next slot with
-//! room, however far, and to a free place in its middle part; those nearest to a border go first; after requests one
+//! room, however far, and to a free place in its middle part; and so are those near a border; after requests one
 //! period is not judged; and what [`SLACK`] allows is left alone.
 
 use qfabric_types::{Instant, Nanos};
 
 /// A slot with up to so many times its share is left as it is.
 pub const SLACK: f64 = 1.15;
+
+/// Nearer to a border of its slot than this part of half of it, a report counts now here, now there.
+const BORDER: f64 = 0.12;
 
 /// Who is moved, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,47 +108,42 @@ impl Implosion {
 
     fn placed(&mut self) -> Vec<DelayRequest> {
         let n = self.expected();
-        let most = ((n * SLACK).floor() as usize).max(n.ceil() as usize);
-        let over: Vec<_> = (0..self.slots.len()).filter(|i| self.slots[*i].len() > most).collect();
         let mut counts = self.counts();
         let mut requests = Vec::new();
-        for from in over {
-            let excess = self.slots[from].len() - n.ceil() as usize;
-            for (sink, within) in self.from_the_borders(from, excess) {
-                let Some(to) = self.room_after(from, &counts, n) else { return requests };
-                let delay = self.delay(from, within, to, counts[to], n);
-                counts[to] += 1;
+        for from in 0..self.slots.len() {
+            for (sink, within) in self.to_move(from, n) {
                 counts[from] -= 1;
-                requests.push(DelayRequest { sink, delay });
+                let to = room_after(from, &counts, n);
+                requests.push(DelayRequest { sink, delay: self.delay(from, within, to, counts[to], n) });
+                counts[to] += 1;
             }
         }
         requests
     }
 
-    /// The next slot with fewer than its share; if there is none, one with less than a whole report above it.
-    fn room_after(&self, from: usize, counts: &[usize], n: f64) -> Option<usize> {
-        let later = |by: usize| (from + by) % counts.len();
-        let below = |limit: f64| (1..counts.len()).map(later).find(|slot| (counts[*slot] as f64) < limit);
-        below(n.floor()).or_else(|| below(n))
+    /// Who leaves a slot: all that a little jitter would take to the slot beside it, and what is too much, the nearest
+    /// to a border first.
+    fn to_move(&self, slot: usize, n: f64) -> Vec<(u64, Nanos)> {
+        let middle = self.slot.get() / 2;
+        let off = |sender: &(u64, Nanos)| sender.1.get().abs_diff(middle);
+        let mut senders = self.slots[slot].clone();
+        senders.sort_by_key(|sender| std::cmp::Reverse(off(sender)));
+        let most = ((n * SLACK).floor() as usize).max(n.ceil() as usize);
+        let excess = if senders.len() > most { senders.len() - n.ceil() as usize } else { 0 };
+        let near = senders.iter().filter(|sender| off(sender) as f64 > middle as f64 * (1.0 - BORDER)).count();
+        senders.truncate(excess.max(near));
+        senders
     }
 
-    /// To the `place`-th of `n` places in the middle three fifths of the slot: near a border it would count here and
-    /// there in turn.
+    /// To the `place`-th of `n` places in the middle three fifths of the slot.
     fn delay(&self, from: usize, within: Nanos, to: usize, place: usize, n: f64) -> Nanos {
         let slots = self.slots.len();
         let ahead = ((to + slots - from) % slots) as u64;
         let part = 0.2 + 0.6 * (place as f64 + 0.5) / n.max(1.0).ceil();
         let at = Nanos::from_f64(self.slot.as_f64() * part.min(0.8));
-        self.slot.saturating_mul(ahead) + at - within
-    }
-
-    /// `count` senders of a slot, those first that a little jitter would take to the slot beside it.
-    fn from_the_borders(&self, slot: usize, count: usize) -> Vec<(u64, Nanos)> {
-        let middle = self.slot.get() / 2;
-        let mut senders = self.slots[slot].clone();
-        senders.sort_by_key(|(_, within)| std::cmp::Reverse(within.get().abs_diff(middle)));
-        senders.truncate(count);
-        senders
+        let period = self.slot.saturating_mul(slots as u64);
+        let delay = self.slot.saturating_mul(ahead) + at + period - within;
+        Nanos::new(delay.get() % period.get())
     }
 
     /// `count` senders of a slot, drawn at random.
@@ -169,6 +167,16 @@ impl Implosion {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
+}
+
+/// The next slot with fewer than its share; if there is none, one with less than a whole report above it; if there is
+/// none either, the slot itself, of which one has just left.
+fn room_after(from: usize, counts: &[usize], n: f64) -> usize {
+    let below = |limit: f64| {
+        let later = (1..counts.len()).map(|by| (from + by) % counts.len());
+        later.into_iter().find(|slot| (counts[*slot] as f64) < limit)
+    };
+    below(n.floor()).or_else(|| below(n)).unwrap_or(from)
 }
 
 #[cfg(test)]
@@ -243,7 +251,7 @@ mod tests {
     fn few_sinks_and_none_are_no_trouble() {
         let mut policy = Implosion::new(Rule::Placed, SECOND, 10, 1, Instant::ZERO);
         for second in 0..5 {
-            assert_eq!(policy.on_report(1, Instant::new(second * 1_000_000_000)), []);
+            assert_eq!(policy.on_report(1, Instant::new(second * 1_000_000_000 + 50_000_000)), []);
         }
     }
 
