@@ -81,6 +81,13 @@ QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
 	qf_fair_filled(queue);
 }
 
+/* Whether the thread that runs on a CPU ends now, by its own account: it wakes those who wait for its end, and to
+ * interrupt it would make them wait for what it still holds. */
+QF_INLINE bool qf_is_leaving(s32 cpu)
+{
+	return cpu == (s32)bpf_get_smp_processor_id() && bpf_get_current_task_btf()->flags & PF_EXITING;
+}
+
 /* An idle CPU comes to fetch it; else, when it has just woken, the CPU where it would run is interrupted if the thread
  * there is clearly ahead. */
 QF_INLINE void qf_fair_kick(struct task_struct *p, s32 cpu, u64 enq_flags)
@@ -99,7 +106,7 @@ QF_INLINE void qf_fair_kick(struct task_struct *p, s32 cpu, u64 enq_flags)
 			return;
 		}
 	}
-	if (!(enq_flags & SCX_ENQ_WAKEUP))
+	if (!(enq_flags & SCX_ENQ_WAKEUP) || qf_is_leaving(cpu))
 		return;
 	turn = qf_turn(cpu);
 	if (turn->best_effort &&

@@ -114,6 +114,7 @@ struct sched_ext_ops {
 #define SCX_WAKE_SYNC 0x10ULL
 #define ENODEV 19
 #define EXDEV 18
+#define PF_EXITING 0x00000004U
 #define PF_KTHREAD 0x00200000U
 
 /* What follows ___ is not part of the name that the kernel is asked for. */

@@ -3,77 +3,84 @@
 
 mod ext_shared;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use ext_shared::loads::{
+    Crowd, of_a_round, of_a_yield, of_an_interactive_thread, of_messages, of_programs, of_threads,
+};
+use ext_shared::{Servers, load, ms, rest, server};
+use qfabric_linux::ext::{Ext, ServerId, ServerSpec};
+use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_types::{Nanos, Reservation, ThreadId};
 
-use ext_shared::{Servers, load, rest, server};
-use qfabric_linux::clock;
-use qfabric_linux::ext::{Ext, ServerSpec};
-use qfabric_linux::testing::{Worker, burn};
-use qfabric_types::{Nanos, ThreadId};
+/// The two that wake each other: earlier deadlines than the crowd's, budgets for the whole measurement.
+const PAIR: (Nanos, Nanos) = (Nanos::from_millis(160), Nanos::from_millis(400));
+/// Each of a hundred that are ready meanwhile.
+const CROWD: (Nanos, Nanos) = (Nanos::from_micros(1_000), Nanos::from_millis(4_000));
 
-/// Instructions that one `sched_yield` takes while another thread does nothing else either: each switches.
-fn of_a_yield() -> f64 {
-    let other = Worker::start(std::thread::yield_now);
-    rest(5);
-    let (turns, at) = (other.turns(), clock::now());
-    let mut own = 0u64;
-    while clock::now().since(at) < Nanos::from_millis(200) {
-        std::thread::yield_now();
-        own += 1;
-    }
-    clock::now().since(at).as_f64() / 4.0 / (own + other.turns() - turns) as f64
+fn this_thread() -> ThreadId {
+    ThreadId(rustix::thread::gettid().as_raw_nonzero().get())
 }
 
-/// Instructions of a wake-up and the way back: a byte to a sleeping thread, and its answer.
-fn of_a_round(prepare: impl FnOnce(ThreadId)) -> f64 {
-    let (mut here, mut there) = UnixStream::pair().unwrap();
-    let echo = Worker::start(move || {
-        let mut byte = [0];
-        if there.read(&mut byte).is_ok_and(|n| n == 1) {
-            let _ = there.write_all(&byte);
+#[derive(Debug)]
+struct Loads {
+    switch: f64,
+    round: f64,
+    threads: f64,
+    programs: f64,
+    messages: f64,
+    late: (u64, u64),
+}
+
+impl Loads {
+    fn measured() -> Loads {
+        Loads {
+            switch: of_a_yield(),
+            round: of_a_round(|_| {}),
+            threads: of_threads(),
+            programs: of_programs(),
+            messages: of_messages(),
+            late: of_an_interactive_thread(),
         }
-    });
-    prepare(echo.thread);
-    let mut byte = [0];
-    let at = clock::now();
-    for _ in 0..500 {
-        here.write_all(&[1]).unwrap();
-        here.read_exact(&mut byte).unwrap();
     }
-    let each = clock::now().since(at).as_f64() / 4.0 / 500.0;
-    drop(here);
+}
+
+/// A wake-up and back between two reserved threads, while `count` other reserved threads are ready.
+fn of_a_reserved_round(count: usize, mut reserve: impl FnMut(ThreadId, (Nanos, Nanos))) -> f64 {
+    let crowd = Crowd::new(count);
+    crowd.threads.iter().for_each(|thread| reserve(*thread, CROWD));
+    reserve(this_thread(), PAIR);
+    of_a_round(|echo| {
+        reserve(echo, PAIR);
+        crowd.wake();
+    })
+}
+
+fn under_deadline(count: usize) -> f64 {
+    let before = SchedAttr::of(this_thread()).unwrap();
+    let each = of_a_reserved_round(count, |thread, (service, period)| {
+        let reservation = Reservation::new(service, period).unwrap();
+        SchedAttr::deadline(reservation, false).give(thread).unwrap();
+    });
+    before.give_leaving(this_thread()).unwrap();
     each
 }
 
-/// Rounds per millisecond of eight threads that compute, as a compiler's processes do, and start others.
-fn of_work() -> f64 {
-    let workers: Vec<_> = (0..8)
-        .map(|_| {
-            Worker::start(|| {
-                std::thread::spawn(|| burn(Nanos::from_micros(400))).join().unwrap();
-            })
-        })
-        .collect();
-    rest(20);
-    let before: u64 = workers.iter().map(Worker::turns).sum();
-    let at = clock::now();
-    rest(600);
-    let after: u64 = workers.iter().map(Worker::turns).sum();
-    (after - before) as f64 / clock::now().since(at).as_f64() * 1e6
+fn in_servers(ext: &mut Ext, count: usize) -> f64 {
+    let mut servers = Servers::of(ext);
+    let each = of_a_reserved_round(count, |thread, (service, period)| {
+        let id: ServerId = servers.create(&ServerSpec { cpu: Some(0), ..ServerSpec::new(period, service) });
+        servers.ext.join(id, thread, false).unwrap();
+    });
+    servers.ext.leave(this_thread()).unwrap();
+    each
 }
 
-fn crowd(servers: &mut Servers<'_>, count: u64) -> Vec<Worker> {
-    (0..count)
-        .map(|i| {
-            servers
-                .hog(&ServerSpec {
-                    cpu: Some(0),
-                    ..ServerSpec::new(Nanos::from_millis(400 + i), Nanos::from_micros(100))
-                })
-                .1
-        })
-        .collect()
+/// Instructions of a switch while 100 servers exist, all of which have used their budgets most of the time.
+fn of_a_yield_beside(ext: &mut Ext, count: u64) -> f64 {
+    let mut servers = Servers::of(ext);
+    let spec = |i| ServerSpec { cpu: Some(0), ..ServerSpec::new(ms(400 + i), Nanos::from_micros(100)) };
+    let _crowd: Vec<_> = (0..count).map(|i| servers.hog(&spec(i))).collect();
+    rest(1_000);
+    of_a_yield()
 }
 
 #[test]
@@ -81,24 +88,40 @@ fn its_price_beside_the_kernels_own_scheduler() {
     if let Err(error) = Ext::supported() {
         return qfabric_linux::testing::skip(error);
     }
-    let plain = (of_a_yield(), of_a_round(|_| {}), of_work());
+    let plain = Loads::measured();
+    let deadline = (under_deadline(0), under_deadline(100));
     let Some(mut ext) = load() else { return };
-    let fair = (of_a_yield(), of_a_round(|_| {}), of_work());
-    let mut servers = Servers::of(&mut ext);
-    let id = servers.create(&server(100, 60));
-    let one = of_a_round(|thread| servers.ext.join(id, thread, false).unwrap());
-    let _crowd = crowd(&mut servers, 100);
-    rest(1_000);
-    let hundred = (of_a_yield(), of_a_round(|thread| servers.ext.join(id, thread, false).unwrap()));
+    let fair = Loads::measured();
+    let into = {
+        let mut servers = Servers::of(&mut ext);
+        let id = servers.create(&server(100, 60));
+        of_a_round(|thread| servers.ext.join(id, thread, false).unwrap())
+    };
+    let reserved = (in_servers(&mut ext, 0), in_servers(&mut ext, 100));
+    let hundred = of_a_yield_beside(&mut ext, 100);
+    eprintln!("default {plain:#?}\next {fair:#?}");
     eprintln!(
-        "instructions of a switch by yield: default {:.0}, ext {:.0}, beside 100 servers {:.0}",
-        plain.0, fair.0, hundred.0
+        "instructions of a switch by yield, best effort beside 100 servers: {hundred:.0}, {:.2} of the default",
+        hundred / plain.switch
+    );
+    eprintln!("a wake-up and back, from best effort into a server: {into:.0}");
+    eprintln!(
+        "a wake-up and back between two reserved threads, alone and with 100 others ready: SCHED_DEADLINE {:.0} {:.0}, ext {:.0} {:.0}",
+        deadline.0, deadline.1, reserved.0, reserved.1
     );
     eprintln!(
-        "instructions of a wake-up and back: default {:.0}, ext {:.0}, into a server {one:.0}, one of 101 {:.0}",
-        plain.1, fair.1, hundred.1
+        "so ext / SCHED_DEADLINE: {:.2} alone, {:.2} among 100",
+        reserved.0 / deadline.0,
+        reserved.1 / deadline.1
     );
-    eprintln!("processes' work per ms: default {:.3}, ext {:.3}", plain.2, fair.2);
-    assert!(fair.2 > 0.8 * plain.2, "best effort's work: {fair:?} against {plain:?}");
-    assert!(hundred.0 < 3.0 * fair.0, "a hundred servers cost little more than none: {hundred:?} against {fair:?}");
+    assert!(hundred < 2.0 * plain.switch, "a switch beside 100 servers: {hundred:.0} against {:.0}", plain.switch);
+    assert!(reserved.1 < 2.0 * deadline.1, "among 100 reserved threads: {reserved:?} against {deadline:?}");
+    for (what, ours, its) in [
+        ("threads", fair.threads, plain.threads),
+        ("programs", fair.programs, plain.programs),
+        ("messages", fair.messages, plain.messages),
+    ] {
+        eprintln!("{what}: {:.3} of the default's", ours / its);
+        assert!(ours > 0.85 * its, "best effort's {what}: {ours} against {its}");
+    }
 }

@@ -1,6 +1,8 @@
 //! What the tests of the scheduler share. Loading takes seconds in an emulated machine: the tests of a file share one.
 #![allow(dead_code, reason = "each file of tests needs some of it")]
 
+pub mod loads;
+
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
