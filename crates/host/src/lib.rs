@@ -2,7 +2,7 @@
 //!
 //! Feed it what happened ([`Host::handle`]), take what is to be done ([`Host::poll`]) until it says nothing
 //! more, come back at [`Host::next_wakeup`]. It reads no clock and does no I/O: the daemon runs it over
-//! Linux, the simulator over a modelled processor.
+//! Linux, the simulator over a modelled processor. Beside it, [`monitor`] says when which attribute is looked at.
 #![forbid(unsafe_code)]
 
 mod activation;
@@ -10,6 +10,7 @@ mod app;
 mod consumption;
 mod host;
 mod ledger;
+pub mod monitor;
 mod problem;
 mod thread;
 mod words;

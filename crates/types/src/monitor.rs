@@ -259,6 +259,17 @@ pub struct Reading {
     pub unit: Unit,
 }
 
+/// Gives raw numbers: the kernel's, a host's own, a simulated machine's.
+pub trait Readers {
+    /// What can be read now; this may change, when an interface appears.
+    fn attributes(&self) -> &[Attribute];
+
+    /// The raw number of an attribute: its level, or its total. `application` counts for attributes of applications
+    /// only. None: it cannot be read (any more, or for this application). Calls with the same `now` may be answered
+    /// from one look at the system.
+    fn read(&mut self, attribute: AttributeId, application: AppId, now: Instant) -> Option<i64>;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

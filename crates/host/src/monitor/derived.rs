@@ -1,0 +1,172 @@
+//! Attributes made of others by E-code.
+//!
+//! ```c
+//! struct input { long cpu_run_queue; long cpu_utilization; };   // attributes, with `_` for `.` and `-`
+//! struct output { long value; };
+//! output.value = input.cpu_run_queue * input.cpu_utilization;   // `return 0;`: nothing this time
+//! ```
+//! Totals among the inputs come as values since the last look, as a watcher would be told them. What the text declares
+//! `static` lasts from look to look, its attributes (`get_attribute`) are its parameters.
+
+use qfabric_ecode::{Engine, Environment, Program, World, compile};
+use qfabric_types::event_json::scalar;
+use qfabric_types::format::{Field, Format, Kind, Scalar};
+use qfabric_types::monitor::{Attribute, AttributeId, HOST, Readers, Shape};
+use qfabric_types::{AppId, Instant};
+
+use super::base::Steps;
+use super::words::Source;
+
+/// Most attributes that one text may be over.
+const MAX_INPUTS: usize = 64;
+
+/// An attribute that E-code makes.
+pub struct Derived {
+    engine: Box<dyn Engine + Send>,
+    inputs: Vec<Input>,
+    /// The event that is given to the text, put together anew at every look.
+    event: Vec<u8>,
+    /// Where in the output the value lies.
+    value: (usize, Scalar),
+    /// The application whose attributes `app_…` are.
+    application: AppId,
+    faults: u64,
+}
+
+struct Input {
+    attribute: AttributeId,
+    shape: Shape,
+    steps: Steps,
+    offset: usize,
+    ty: Scalar,
+}
+
+/// Why a text makes no attribute.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DerivedError {
+    /// The text is no E-code.
+    #[error("{0}")]
+    Text(String),
+    /// Its structures are not over attributes.
+    #[error("{0}")]
+    Formats(String),
+    /// The engine refused it.
+    #[error("{0}")]
+    Engine(String),
+}
+
+impl Derived {
+    /// Compiles a text over the attributes of `readers`; `application`: whose `app_…` it reads, [`HOST`]: none.
+    /// `make` runs the program: the interpreter, or machine code.
+    pub fn new(
+        text: &str,
+        application: AppId,
+        readers: &dyn Readers,
+        make: &mut dyn FnMut(&Program) -> Result<Box<dyn Engine + Send>, String>,
+    ) -> Result<Derived, DerivedError> {
+        let program =
+            compile(text, &Environment::default()).map_err(|errors| DerivedError::Text(errors.to_string()))?;
+        let value = output_of(&program).map_err(DerivedError::Formats)?;
+        let inputs = inputs_of(&program.input, application, readers.attributes()).map_err(DerivedError::Formats)?;
+        let event = vec![0; program.input.size as usize];
+        let engine = make(&program).map_err(DerivedError::Engine)?;
+        Ok(Derived { engine, inputs, event, value, application, faults: 0 })
+    }
+
+    /// The engine, for its attributes: the text's parameters.
+    pub fn engine(&mut self) -> &mut dyn Engine {
+        &mut *self.engine
+    }
+
+    /// Calls that ended with a fault; they gave no reading.
+    pub fn faults(&self) -> u64 {
+        self.faults
+    }
+
+    /// Fills the event. None where an input cannot be read, or is a total that was not looked at before.
+    fn gather(&mut self, now: Instant, others: &mut dyn Readers) -> Option<()> {
+        let mut all = Some(());
+        for input in &mut self.inputs {
+            let raw = others.read(input.attribute, self.application, now);
+            let step = raw.and_then(|raw| input.steps.step(input.shape, raw, now));
+            match step {
+                Some((value, _)) => put(&mut self.event, input, value),
+                None => all = None,
+            }
+        }
+        all
+    }
+}
+
+impl Source for Derived {
+    fn read(&mut self, _: AppId, now: Instant, others: &mut dyn Readers) -> Option<i64> {
+        self.gather(now, others)?;
+        let world = World { now: now.get(), ..World::default() };
+        match self.engine.call(&self.event, &world, &mut |_| {}) {
+            Ok(0) => None,
+            Ok(_) => Some(scalar(self.value.1, self.engine.output().get(self.value.0..)?)),
+            Err(_) => {
+                self.faults += 1;
+                None
+            }
+        }
+    }
+}
+
+/// A value beyond the range of its member is the nearest in it.
+fn put(event: &mut [u8], input: &Input, value: i64) {
+    let value = saturated(input.ty, value);
+    let size = input.ty.bytes() as usize;
+    event[input.offset..input.offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
+}
+
+fn saturated(ty: Scalar, value: i64) -> i64 {
+    let (low, high) = match (ty.signed, ty.bits) {
+        (true, bits) => (-1i128 << (bits - 1), (1i128 << (bits - 1)) - 1),
+        (false, bits) => (0, (1i128 << bits) - 1),
+    };
+    i128::from(value).clamp(low, high) as i64
+}
+
+fn output_of(program: &Program) -> Result<(usize, Scalar), String> {
+    let field = program.output.as_ref().and_then(|output| output.field("value"));
+    match field.map(|field| (field, &field.kind, field.dims.is_empty())) {
+        Some((field, Kind::Scalar(scalar), true)) => Ok((field.offset as usize, *scalar)),
+        _ => {
+            Err("the text has to say what it makes: `struct output { long value; };`, and set output.value".to_owned())
+        }
+    }
+}
+
+fn inputs_of(input: &Format, application: AppId, known: &[Attribute]) -> Result<Vec<Input>, String> {
+    if input.fields.is_empty() || input.fields.len() > MAX_INPUTS {
+        let count = input.fields.len();
+        return Err(format!(
+            "the text is over {count} attributes; name 1 to {MAX_INPUTS}: `struct input {{ long cpu_run_queue; }};`"
+        ));
+    }
+    input.fields.iter().map(|field| input_of(field, application, known)).collect()
+}
+
+fn input_of(field: &Field, application: AppId, known: &[Attribute]) -> Result<Input, String> {
+    let name = &field.name;
+    let (Kind::Scalar(ty), true) = (&field.kind, field.dims.is_empty()) else {
+        return Err(format!("`{name}` of the input is no number"));
+    };
+    let mut found = known.iter().filter(|attribute| c_name(attribute.name.as_str()) == *name);
+    let attribute = match (found.next(), found.next()) {
+        (Some(attribute), None) => attribute,
+        (Some(one), Some(two)) => return Err(format!("`{name}` may be {} or {}", one.name, two.name)),
+        _ => return Err(format!("no attribute of this host is called `{name}` (with `_` for `.` and `-`)")),
+    };
+    if attribute.is_of_application() && application == HOST {
+        return Err(format!("{} is about an application: say which", attribute.name));
+    }
+    let (attribute, shape) = (attribute.id(), attribute.shape);
+    Ok(Input { attribute, shape, steps: Steps::default(), offset: field.offset as usize, ty: *ty })
+}
+
+/// An attribute's name as a member of a structure.
+fn c_name(name: &str) -> String {
+    name.replace(['.', '-'], "_")
+}

@@ -1,0 +1,287 @@
+//! One attribute under watch: looked at once for all.
+//!
+//! ```text
+//!               value beyond threshold                      told: Crossed
+//!   inside ───────────────────────────────> beyond
+//!     ^                                        │
+//!     └────────────────────────────────────────┘
+//!               value back by the hysteresis                told: Cleared
+//! ```
+
+use std::collections::BTreeMap;
+
+use qfabric_types::monitor::{Attribute, AttributeId, Cause, Readers, Reading, Shape, Threshold};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::base::{Base, Steps};
+use super::pace::Pace;
+use super::words::{Counters, Summary, Watch, Watched};
+use super::{MAX_PERIOD, MIN_PERIOD, Plug, next_multiple};
+
+pub(super) struct Probe {
+    pub attribute: Attribute,
+    /// The application it is about, or the host.
+    pub about: AppId,
+    id: AttributeId,
+    /// The next look.
+    pub due: Instant,
+    pub watchers: Vec<Watcher>,
+    steps: Steps,
+}
+
+pub(super) struct Watcher {
+    pub application: AppId,
+    pub watch: Watch,
+    pub pace: Option<Box<dyn Pace>>,
+    /// Told next.
+    due: Instant,
+    /// Judged next.
+    check_due: Instant,
+    /// What the next telling counts from.
+    since: Option<Base>,
+    looks: Looks,
+    beyond: bool,
+}
+
+/// The looks since a watcher was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looks {
+    count: i64,
+    sum: i128,
+    min: i64,
+    max: i64,
+}
+
+impl Looks {
+    fn take(&mut self, value: i64) {
+        let first = self.count == 0;
+        self.min = if first { value } else { self.min.min(value) };
+        self.max = if first { value } else { self.max.max(value) };
+        self.sum += i128::from(value);
+        self.count += 1;
+    }
+}
+
+impl Probe {
+    pub fn new(attribute: Attribute, about: AppId) -> Probe {
+        let id = attribute.id();
+        Probe { attribute, about, id, due: Instant::NEVER, watchers: Vec::new(), steps: Steps::default() }
+    }
+
+    /// Takes a watcher in, who counts from the raw reading of now; or changes how one watches, who goes on counting.
+    pub fn watch(&mut self, application: AppId, watch: Watch, raw: Option<i64>, now: Instant) {
+        if let Some(raw) = raw.filter(|_| self.watchers.is_empty()) {
+            self.steps.step(self.attribute.shape, raw, now);
+        }
+        let since = raw.map(|raw| Base { raw, at: now });
+        match self.find(application) {
+            Some(at) => self.watchers[at].change(watch, now),
+            None => self.watchers.push(Watcher::new(application, watch, since, now)),
+        }
+    }
+
+    pub fn find(&self, application: AppId) -> Option<usize> {
+        self.watchers.iter().position(|watcher| watcher.application == application)
+    }
+
+    pub fn schedule(&mut self) {
+        self.due = self.watchers.iter().map(Watcher::next).min().unwrap_or(Instant::NEVER);
+    }
+
+    /// Reads the raw number.
+    pub fn read(
+        &mut self,
+        now: Instant,
+        plugs: &mut BTreeMap<AttributeId, Plug>,
+        readers: &mut dyn Readers,
+        counters: &mut Counters,
+    ) -> Option<i64> {
+        let raw = match plugs.get_mut(&self.id) {
+            Some(plug) => plug.source.read(self.about, now, readers),
+            None => readers.read(self.id, self.about, now),
+        };
+        counters.looks += 1;
+        counters.unread += u64::from(raw.is_none());
+        raw
+    }
+
+    /// One look: read once, judge every threshold, tell those whose time has come.
+    pub fn look(
+        &mut self,
+        now: Instant,
+        plugs: &mut BTreeMap<AttributeId, Plug>,
+        readers: &mut dyn Readers,
+        counters: &mut Counters,
+        tell: &mut dyn FnMut(Reading),
+    ) {
+        let raw = self.read(now, plugs, readers, counters);
+        let step = raw.and_then(|raw| self.steps.step(self.attribute.shape, raw, now));
+        let Probe { id, attribute, watchers, .. } = self;
+        for watcher in watchers {
+            let teller = Teller { id: *id, attribute, now, counters: &mut *counters, tell: &mut *tell };
+            watcher.looked(raw, step, teller);
+        }
+    }
+
+    /// The kernel has seen the attribute beyond `level`.
+    pub fn alert(
+        &mut self,
+        level: i64,
+        now: Instant,
+        plugs: &mut BTreeMap<AttributeId, Plug>,
+        readers: &mut dyn Readers,
+        counters: &mut Counters,
+        tell: &mut dyn FnMut(Reading),
+    ) {
+        let Some(raw) = self.read(now, plugs, readers, counters) else { return };
+        // Of a total that was never looked at before, all that is known is that it is beyond.
+        let step = self.steps.step(self.attribute.shape, raw, now).unwrap_or((level, Nanos::ZERO));
+        let Probe { id, attribute, watchers, .. } = self;
+        for watcher in watchers.iter_mut().filter(|watcher| watcher.minds(level)) {
+            watcher.beyond = true;
+            let mut teller = Teller { id: *id, attribute, now, counters: &mut *counters, tell: &mut *tell };
+            teller.tell(watcher.application, step, Cause::Crossed);
+        }
+    }
+
+    /// What a watcher would be told now.
+    pub fn asked(&self, application: AppId, raw: i64, now: Instant) -> Option<Reading> {
+        let watcher = &self.watchers[self.find(application)?];
+        let (value, over) = match self.attribute.shape {
+            Shape::Level => (raw, Nanos::ZERO),
+            shape => watcher.since?.value(shape, raw, now),
+        };
+        let (attribute, unit) = (self.id, self.attribute.unit);
+        Some(Reading { attribute, application, value, at: now, over, cause: Cause::Asked, unit })
+    }
+
+    pub fn watched<'a>(&'a self, watcher: &Watcher) -> Watched<'a> {
+        Watched {
+            application: watcher.application,
+            attribute: &self.attribute,
+            watch: watcher.watch,
+            value: self.steps.last(),
+            beyond: watcher.beyond,
+            due: watcher.due,
+        }
+    }
+}
+
+/// Tells readings of one look.
+struct Teller<'a> {
+    id: AttributeId,
+    attribute: &'a Attribute,
+    now: Instant,
+    counters: &'a mut Counters,
+    tell: &'a mut dyn FnMut(Reading),
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, application: AppId, (value, over): (i64, Nanos), cause: Cause) -> Reading {
+        let (attribute, unit) = (self.id, self.attribute.unit);
+        let reading = Reading { attribute, application, value, at: self.now, over, cause, unit };
+        self.counters.told += 1;
+        (self.tell)(reading);
+        reading
+    }
+}
+
+impl Watcher {
+    fn new(application: AppId, watch: Watch, since: Option<Base>, now: Instant) -> Watcher {
+        let (looks, never) = (Looks::default(), Instant::NEVER);
+        let mut watcher =
+            Watcher { application, watch, pace: None, due: never, check_due: never, since, looks, beyond: false };
+        watcher.change(watch, now);
+        watcher
+    }
+
+    fn change(&mut self, watch: Watch, now: Instant) {
+        self.beyond &= self.watch.threshold == watch.threshold;
+        self.watch = watch;
+        self.set_period(watch.period, now);
+    }
+
+    pub fn set_period(&mut self, period: Nanos, now: Instant) {
+        self.watch.period = period;
+        self.due = next_multiple(now, period);
+        self.check_due = self.next_check(now);
+    }
+
+    /// Who has no threshold has nothing to check.
+    fn next_check(&self, now: Instant) -> Instant {
+        let check = self.watch.check.filter(|_| self.watch.threshold.is_some());
+        check.map_or(Instant::NEVER, |check| next_multiple(now, check))
+    }
+
+    fn next(&self) -> Instant {
+        self.due.min(self.check_due)
+    }
+
+    fn looked(&mut self, raw: Option<i64>, step: Option<(i64, Nanos)>, mut teller: Teller) {
+        let now = teller.now;
+        if let Some(step) = step {
+            self.looks.take(step.0);
+            self.judge(step, &mut teller);
+        }
+        if self.check_due <= now {
+            self.check_due = self.next_check(now);
+        }
+        if self.due <= now {
+            self.is_due(raw, teller);
+        }
+    }
+
+    fn judge(&mut self, step: (i64, Nanos), teller: &mut Teller) {
+        let Some(threshold) = self.watch.threshold else { return };
+        let beyond = threshold.is_beyond(self.beyond, step.0);
+        if beyond != std::mem::replace(&mut self.beyond, beyond) {
+            let reading = teller.tell(self.application, step, if beyond { Cause::Crossed } else { Cause::Cleared });
+            self.adapt(&reading, teller.now);
+        }
+    }
+
+    fn is_due(&mut self, raw: Option<i64>, mut teller: Teller) {
+        let now = teller.now;
+        teller.counters.skipped += now.since(self.due).get() / self.watch.period.get();
+        self.due = next_multiple(now, self.watch.period);
+        let Some(raw) = raw else { return };
+        let told = self.summary(teller.attribute.shape, raw, now);
+        self.since = Some(Base { raw, at: now });
+        self.looks = Looks::default();
+        if let Some(told) = told.filter(|_| !self.watch.quiet) {
+            let reading = teller.tell(self.application, told, Cause::Poll);
+            self.adapt(&reading, now);
+        }
+    }
+
+    /// None before the second look at a total.
+    fn summary(&self, shape: Shape, raw: i64, now: Instant) -> Option<(i64, Nanos)> {
+        let over = self.since.map_or(Nanos::ZERO, |since| now.since(since.at));
+        let Looks { count, sum, min, max } = self.looks;
+        match self.watch.summary {
+            Summary::Min => (count > 0).then_some((min, over)),
+            Summary::Max => (count > 0).then_some((max, over)),
+            Summary::Mean if !shape.is_total() => (count > 0).then(|| ((sum / i128::from(count)) as i64, over)),
+            _ if shape.is_total() => self.since.map(|since| since.value(shape, raw, now)),
+            _ => Some((raw, Nanos::ZERO)),
+        }
+    }
+
+    fn adapt(&mut self, reading: &Reading, now: Instant) {
+        let Some(pace) = &mut self.pace else { return };
+        let period = pace.next(reading, self.watch.period).max(MIN_PERIOD).min(MAX_PERIOD);
+        if period != self.watch.period {
+            self.set_period(period, now);
+        }
+    }
+
+    /// Whether the kernel's message is about a threshold of this watcher that it did not know to be crossed.
+    fn minds(&self, level: i64) -> bool {
+        let crossed = match self.watch.threshold {
+            Some(Threshold::Above { limit, .. }) => limit <= level,
+            Some(Threshold::Below { limit, .. }) => limit >= level,
+            None => false,
+        };
+        crossed && !self.beyond
+    }
+}

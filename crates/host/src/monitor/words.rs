@@ -1,0 +1,158 @@
+//! What the monitor is asked, and what it answers.
+
+use qfabric_types::monitor::{Attribute, AttributeId, Readers, Threshold};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::{MAX_PERIOD, MIN_PERIOD};
+
+/// How an attribute is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// The watcher is told every so often.
+    pub period: Nanos,
+    /// Its threshold is judged at least every so often; none: every `period`.
+    pub check: Option<Nanos>,
+    /// Beyond it the watcher is told at once.
+    pub threshold: Option<Threshold>,
+    /// What is told of the looks since it was told last.
+    pub summary: Summary,
+    /// It is told of crossings only.
+    pub quiet: bool,
+}
+
+impl Watch {
+    /// Told every `period`, nothing else.
+    pub const fn every(period: Nanos) -> Watch {
+        Watch { period, check: None, threshold: None, summary: Summary::Last, quiet: false }
+    }
+
+    /// With a threshold.
+    pub const fn with(self, threshold: Threshold) -> Watch {
+        Watch { threshold: Some(threshold), ..self }
+    }
+
+    pub(super) fn check_periods(&self) -> Result<(), MonitorError> {
+        let asked = [Some(self.period), self.check];
+        let bad = asked.into_iter().flatten().find(|period| !(MIN_PERIOD..=MAX_PERIOD).contains(period));
+        bad.map_or(Ok(()), |period| Err(MonitorError::Period { period }))
+    }
+}
+
+/// What becomes of several looks between two tellings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Summary {
+    /// A level as it is; a total over all the time since.
+    #[default]
+    Last,
+    /// The mean of the looks; of totals: over all the time since.
+    Mean,
+    /// The least look.
+    Min,
+    /// The greatest look.
+    Max,
+}
+
+/// A watch as it stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Watched<'a> {
+    /// Who watches.
+    pub application: AppId,
+    /// What.
+    pub attribute: &'a Attribute,
+    /// How, with the period that feedback has chosen.
+    pub watch: Watch,
+    /// The last look's value, since the look before.
+    pub value: Option<i64>,
+    /// Whether the threshold is crossed.
+    pub beyond: bool,
+    /// When the watcher is told next, at the latest.
+    pub due: Instant,
+}
+
+/// What a monitor has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Looks at attributes.
+    pub looks: u64,
+    /// Looks at which nothing could be read.
+    pub unread: u64,
+    /// Readings told.
+    pub told: u64,
+    /// Tellings that came too late by a period or more, and were left out.
+    pub skipped: u64,
+    /// Thresholds that the kernel reported.
+    pub alerts: u64,
+}
+
+/// An attribute that is plugged in.
+pub trait Source: Send {
+    /// The raw number now: the level or the total. `others` are the attributes of this host that are not plugged in.
+    fn read(&mut self, application: AppId, now: Instant, others: &mut dyn Readers) -> Option<i64>;
+}
+
+impl<F: FnMut(AppId, Instant, &mut dyn Readers) -> Option<i64> + Send> Source for F {
+    fn read(&mut self, application: AppId, now: Instant, others: &mut dyn Readers) -> Option<i64> {
+        self(application, now, others)
+    }
+}
+
+/// Why something is not watched. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MonitorError {
+    /// There is no such attribute.
+    #[error("no attribute {name:?} on this host; {near}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is, or how to find out.
+        near: String,
+    },
+    /// The period is out of its range.
+    #[error("a poll period of {period} is not possible; use {MIN_PERIOD} to {MAX_PERIOD}")]
+    Period {
+        /// What was asked for.
+        period: Nanos,
+    },
+    /// A limit is reached.
+    #[error("too many {what}: the limit is {limit}; end some watches first")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The name, or its number, is in use.
+    #[error("{name} cannot be plugged in: {by} has its name or its number; choose another name")]
+    Taken {
+        /// What was to be plugged in.
+        name: String,
+        /// What is there.
+        by: String,
+    },
+    /// An attribute of applications is watched for none.
+    #[error("{name} is about an application: say which (--application)")]
+    NeedsApplication {
+        /// The attribute.
+        name: String,
+    },
+    /// There is no such watch.
+    #[error("application {application} does not watch attribute {attribute}; watch it first")]
+    NotWatched {
+        /// Who.
+        application: AppId,
+        /// What.
+        attribute: AttributeId,
+    },
+}
+
+/// What to say to one who looks for an attribute that is not there: those that begin or end alike.
+pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a Attribute>) -> String {
+    let first = name.split('.').next().unwrap_or_default();
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_near = |known: &str| known.split('.').next() == Some(first) || known.rsplit('.').next() == Some(last);
+    let names: Vec<_> = known.map(|attribute| attribute.name.as_str()).filter(|name| is_near(name)).take(8).collect();
+    match names.is_empty() {
+        true => "`qfabric monitor ls` lists what there is".to_owned(),
+        false => format!("near it: {}", names.join(", ")),
+    }
+}

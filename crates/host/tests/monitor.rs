@@ -1,0 +1,478 @@
+//! The resource monitor over made-up readers and a made-up clock.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use qfabric_ecode::{Engine, Interpreter, Limits, Program};
+use qfabric_host::monitor::{Adaptive, Counters, Derived, MAX_WATCHES, Monitor, MonitorError, Summary, Watch};
+use qfabric_types::monitor::{Attribute, AttributeId, Cause, HOST, Readers, Reading, Shape, Threshold, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+const A: AppId = AppId(1);
+const B: AppId = AppId(2);
+const QUEUE: AttributeId = AttributeId::of("cpu.run_queue");
+const BYTES: AttributeId = AttributeId::of("net.eth0.rx_bytes");
+
+/// Attributes whose raw numbers the test sets.
+struct Made {
+    attributes: Vec<Attribute>,
+    raw: BTreeMap<(AttributeId, AppId), i64>,
+    reads: u64,
+}
+
+impl Made {
+    fn new() -> Made {
+        let of = |name, unit, shape| Attribute::new(name, unit, shape).unwrap();
+        let attributes = vec![
+            of("cpu.run_queue", Unit::Count, Shape::Level),
+            of("cpu.pressure", Unit::Millionths, Shape::Part),
+            of("net.eth0.rx_bytes", Unit::Bytes, Shape::Sum),
+            of("app.misses", Unit::Count, Shape::Sum),
+        ];
+        let raw = [(QUEUE, 1), (BYTES, 1_000), (AttributeId::of("cpu.pressure"), 0)];
+        Made { attributes, raw: raw.map(|(id, value)| ((id, HOST), value)).into(), reads: 0 }
+    }
+
+    fn set(&mut self, id: AttributeId, value: i64) {
+        self.raw.insert((id, HOST), value);
+    }
+}
+
+impl Readers for Made {
+    fn attributes(&self) -> &[Attribute] {
+        &self.attributes
+    }
+
+    fn read(&mut self, attribute: AttributeId, application: AppId, _: Instant) -> Option<i64> {
+        self.reads += 1;
+        self.raw.get(&(attribute, application)).copied()
+    }
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::new(ms * 1_000_000)
+}
+
+fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+fn poll(monitor: &mut Monitor, made: &mut Made, now: Instant) -> Vec<Reading> {
+    let mut told = Vec::new();
+    monitor.poll(now, made, &mut |reading| told.push(reading));
+    told
+}
+
+/// Polls whenever it is due, until `end`.
+fn run(monitor: &mut Monitor, made: &mut Made, end: Instant) -> Vec<Reading> {
+    let mut told = Vec::new();
+    while let Some(due) = monitor.next_wakeup().filter(|due| *due <= end) {
+        told.extend(poll(monitor, made, due));
+    }
+    told
+}
+
+fn watching(period_ms: u64) -> (Monitor, Made) {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    monitor.watch(A, "cpu.run_queue", Watch::every(ms(period_ms)), &mut made, at(0)).unwrap();
+    (monitor, made)
+}
+
+#[test]
+fn the_shortest_period_wins_and_each_is_told_at_its_own() {
+    let (mut monitor, mut made) = watching(100);
+    monitor.watch(B, "cpu.run_queue", Watch::every(ms(20)), &mut made, at(0)).unwrap();
+    made.reads = 0;
+    let told = run(&mut monitor, &mut made, at(1_000));
+    assert_eq!(made.reads, 50, "one look every 20 ms, for both");
+    assert_eq!(told.iter().filter(|reading| reading.application == A).count(), 10);
+    assert_eq!(told.iter().filter(|reading| reading.application == B).count(), 50);
+}
+
+#[test]
+fn levels_are_told_as_they_are_and_totals_as_what_came_since() {
+    let (mut monitor, mut made) = watching(50);
+    monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(50)), &mut made, at(0)).unwrap();
+    made.set(QUEUE, 5);
+    made.set(BYTES, 1_700);
+    let told = run(&mut monitor, &mut made, at(50));
+    let of = |id| told.iter().find(|reading| reading.attribute == id).unwrap();
+    assert_eq!((of(QUEUE).value, of(QUEUE).over, of(QUEUE).cause), (5, Nanos::ZERO, Cause::Poll));
+    assert_eq!((of(BYTES).value, of(BYTES).over, of(BYTES).unit), (700, ms(50), Unit::Bytes));
+}
+
+#[test]
+fn each_watcher_counts_a_total_for_itself() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(30)), &mut made, at(0)).unwrap();
+    monitor.watch(B, "net.eth0.rx_bytes", Watch::every(ms(100)), &mut made, at(0)).unwrap();
+    let mut sums = BTreeMap::new();
+    for step in 1..=30 {
+        made.set(BYTES, 1_000 + step * 10);
+        for reading in run(&mut monitor, &mut made, at(step as u64 * 10)) {
+            *sums.entry(reading.application).or_insert(0) += reading.value;
+        }
+    }
+    assert_eq!(sums, BTreeMap::from([(A, 300), (B, 300)]));
+}
+
+#[test]
+fn a_threshold_is_told_at_the_look_that_sees_it_and_once() {
+    let (mut monitor, mut made) = watching(20);
+    let watch = Watch { quiet: true, ..Watch::every(ms(1_000)).with("> 4 until 2".parse().unwrap()) };
+    monitor.watch(B, "cpu.run_queue", watch, &mut made, at(0)).unwrap();
+    let mut causes = Vec::new();
+    for (step, queue) in [4, 5, 9, 4, 3, 5, 2, 3, 4, 5].into_iter().enumerate() {
+        made.set(QUEUE, queue);
+        let told = run(&mut monitor, &mut made, at(20 * (step as u64 + 1)));
+        causes.extend(told.iter().filter(|r| r.application == B).map(|r| (r.at.get() / 1_000_000, r.cause, r.value)));
+    }
+    assert_eq!(causes, [(40, Cause::Crossed, 5), (140, Cause::Cleared, 2), (200, Cause::Crossed, 5)]);
+}
+
+#[test]
+fn a_threshold_is_judged_more_often_than_its_watcher_is_told() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let watch = Watch { check: Some(ms(10)), ..Watch::every(ms(500)).with(Threshold::above(4)) };
+    monitor.watch(A, "cpu.run_queue", watch, &mut made, at(0)).unwrap();
+    assert!(run(&mut monitor, &mut made, at(295)).is_empty());
+    made.set(QUEUE, 7);
+    let told = run(&mut monitor, &mut made, at(499));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].cause, told[0].at), (Cause::Crossed, at(300)));
+    assert_eq!(run(&mut monitor, &mut made, at(500))[0].cause, Cause::Poll);
+}
+
+#[test]
+fn what_the_kernel_reports_is_told_at_once_and_not_again() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let watch = Watch::every(ms(1_000)).with("> 100000 until 50000".parse().unwrap());
+    monitor.watch(A, "cpu.pressure", watch, &mut made, at(0)).unwrap();
+    let pressure = AttributeId::of("cpu.pressure");
+    assert_eq!(monitor.thresholds(pressure).collect::<Vec<_>>(), [watch.threshold.unwrap()]);
+    made.set(pressure, 40_000_000);
+    let mut told = Vec::new();
+    monitor.alert(pressure, 100_000, at(500), &mut made, &mut |reading| told.push(reading));
+    monitor.alert(pressure, 100_000, at(510), &mut made, &mut |reading| told.push(reading));
+    assert_eq!(told.iter().map(|r| (r.cause, r.value)).collect::<Vec<_>>(), [(Cause::Crossed, 80_000)]);
+    let told = run(&mut monitor, &mut made, at(1_000));
+    assert_eq!(
+        told.iter().map(|r| (r.cause, r.value)).collect::<Vec<_>>(),
+        [(Cause::Cleared, 0), (Cause::Poll, 40_000)]
+    );
+}
+
+#[test]
+fn looks_between_two_tellings_are_summed_up_as_wanted() {
+    for (summary, expected) in [(Summary::Last, 2), (Summary::Mean, 3), (Summary::Min, 1), (Summary::Max, 6)] {
+        let (mut monitor, mut made) = watching(10);
+        monitor.watch(B, "cpu.run_queue", Watch { summary, ..Watch::every(ms(30)) }, &mut made, at(0)).unwrap();
+        let mut told = Vec::new();
+        for (step, queue) in [1, 6, 2].into_iter().enumerate() {
+            made.set(QUEUE, queue);
+            told.extend(run(&mut monitor, &mut made, at(10 * (step as u64 + 1))));
+        }
+        let of_b: Vec<_> = told.iter().filter(|r| r.application == B).map(|r| r.value).collect();
+        assert_eq!(of_b, [expected], "{summary:?}");
+    }
+}
+
+#[test]
+fn leaving_frees_an_applications_polls_and_no_others() {
+    let (mut monitor, mut made) = watching(10);
+    monitor.watch(B, "cpu.run_queue", Watch::every(ms(100)), &mut made, at(0)).unwrap();
+    monitor.watch(B, "net.eth0.rx_bytes", Watch::every(ms(30)), &mut made, at(0)).unwrap();
+    monitor.leave(A);
+    assert_eq!(monitor.next_wakeup(), Some(at(30)));
+    assert!(monitor.unwatch(B, BYTES) && !monitor.unwatch(B, BYTES));
+    assert_eq!(monitor.next_wakeup(), Some(at(100)));
+    monitor.leave(B);
+    assert_eq!((monitor.next_wakeup(), monitor.watches().count()), (None, 0));
+    made.reads = 0;
+    assert!(poll(&mut monitor, &mut made, at(1_000)).is_empty() && made.reads == 0);
+}
+
+#[test]
+fn feedback_changes_a_period_while_it_runs() {
+    let (mut monitor, mut made) = watching(100);
+    assert_eq!(run(&mut monitor, &mut made, at(200)).len(), 2);
+    monitor.set_period(A, QUEUE, ms(10), at(205)).unwrap();
+    assert_eq!(monitor.next_wakeup(), Some(at(210)));
+    assert_eq!(run(&mut monitor, &mut made, at(300)).len(), 10);
+    let refused = monitor.set_period(B, QUEUE, ms(10), at(300)).unwrap_err();
+    assert_eq!(refused, MonitorError::NotWatched { application: B, attribute: QUEUE });
+    assert!(monitor.set_period(A, QUEUE, Nanos::new(10), at(300)).unwrap_err().to_string().contains("10 ns"));
+}
+
+#[test]
+fn an_adaptive_pace_is_quick_where_the_value_moves_and_slow_where_it_rests() {
+    let (mut monitor, mut made) = watching(80);
+    monitor.set_pace(A, QUEUE, Some(Box::new(Adaptive::new(ms(10), ms(640), 2)))).unwrap();
+    run(&mut monitor, &mut made, at(10_000));
+    let period = |monitor: &Monitor| monitor.watches().next().unwrap().watch.period;
+    assert_eq!(period(&monitor), ms(640));
+    for step in 0..20 {
+        made.set(QUEUE, 10 * (step % 2));
+        let due = monitor.next_wakeup().unwrap();
+        poll(&mut monitor, &mut made, due);
+    }
+    assert_eq!(period(&monitor), ms(10));
+}
+
+#[test]
+fn attributes_of_applications_are_about_who_watches() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let misses = AttributeId::of("app.misses");
+    made.raw.extend([((misses, A), 10), ((misses, B), 20)]);
+    for app in [A, B] {
+        monitor.watch(app, "app.misses", Watch::every(ms(100)), &mut made, at(0)).unwrap();
+    }
+    made.raw.extend([((misses, A), 11), ((misses, B), 25)]);
+    let told = run(&mut monitor, &mut made, at(100));
+    assert_eq!(told.iter().map(|r| (r.application, r.value)).collect::<Vec<_>>(), [(A, 1), (B, 5)]);
+    let refused = monitor.watch(HOST, "app.misses", Watch::every(ms(100)), &mut made, at(100)).unwrap_err();
+    assert!(refused.to_string().contains("say which"), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_read_is_counted_and_what_came_meanwhile_is_told_later() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(10)), &mut made, at(0)).unwrap();
+    made.raw.clear();
+    assert!(run(&mut monitor, &mut made, at(30)).is_empty());
+    assert_eq!(monitor.counters().unread, 3);
+    made.set(BYTES, 1_500);
+    let told = run(&mut monitor, &mut made, at(40));
+    assert_eq!((told[0].value, told[0].over), (500, ms(40)));
+}
+
+#[test]
+fn a_late_poll_skips_and_counts() {
+    let (mut monitor, mut made) = watching(10);
+    assert_eq!(poll(&mut monitor, &mut made, at(57)).len(), 1);
+    assert_eq!(monitor.counters(), Counters { looks: 2, told: 1, skipped: 4, ..Counters::default() });
+    assert_eq!(monitor.next_wakeup(), Some(at(60)));
+}
+
+#[test]
+fn one_may_ask_without_waiting() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(100)), &mut made, at(0)).unwrap();
+    made.set(BYTES, 1_250);
+    let reading = monitor.ask(A, BYTES, at(40), &mut made).unwrap().unwrap();
+    assert_eq!((reading.value, reading.over, reading.cause), (250, ms(40), Cause::Asked));
+    assert_eq!(run(&mut monitor, &mut made, at(100))[0].value, 250, "asking takes nothing away");
+}
+
+#[test]
+fn refusals_name_what_was_wrong_and_what_would_be_right() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let mut refusal =
+        |name: &str, period| monitor.watch(A, name, Watch::every(period), &mut made, at(0)).unwrap_err().to_string();
+    assert!(refusal("cpu.run_que", ms(10)).contains("near it: cpu.run_queue, cpu.pressure"));
+    assert!(refusal("net.eth7.rx_bytes", ms(10)).contains("net.eth0.rx_bytes"));
+    assert!(refusal("nonsense", ms(10)).contains("qfabric monitor ls"));
+    assert!(
+        refusal("cpu.run_queue", Nanos::new(1)).contains("a poll period of 1 ns is not possible; use 1 ms to 3600 s")
+    );
+    assert_eq!(monitor.next_wakeup(), None, "nothing was changed");
+}
+
+#[test]
+fn an_application_watches_a_bounded_number_of_attributes() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let more = (0..=MAX_WATCHES).map(|n| Attribute::new(&format!("x.{n}"), Unit::Count, Shape::Level).unwrap());
+    made.attributes.extend(more);
+    for n in 0..MAX_WATCHES {
+        monitor.watch(A, &format!("x.{n}"), Watch::every(ms(10)), &mut made, at(0)).unwrap();
+    }
+    let last = format!("x.{MAX_WATCHES}");
+    let refused = monitor.watch(A, &last, Watch::every(ms(10)), &mut made, at(0)).unwrap_err();
+    assert!(refused.to_string().contains("the limit is 256"), "{refused}");
+    monitor.watch(A, "x.0", Watch::every(ms(20)), &mut made, at(0)).unwrap();
+    monitor.watch(B, &last, Watch::every(ms(10)), &mut made, at(0)).unwrap();
+}
+
+#[test]
+fn an_attribute_plugs_in_as_code_and_leaves_with_its_owner() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let attribute = Attribute::new("game.players", Unit::Count, Shape::Level).unwrap();
+    let twice = |_: AppId, now: Instant, others: &mut dyn Readers| Some(2 * others.read(QUEUE, HOST, now)?);
+    monitor.plug_in(A, attribute.clone(), Box::new(twice), &made).unwrap();
+    let again = monitor.plug_in(B, attribute, Box::new(twice), &made).unwrap_err();
+    assert!(again.to_string().contains("has its name"), "{again}");
+    let standard = Attribute::new("cpu.run_queue", Unit::Count, Shape::Level).unwrap();
+    assert!(monitor.plug_in(A, standard, Box::new(twice), &made).is_err(), "nobody can shadow the standard ones");
+    monitor.watch(B, "game.players", Watch::every(ms(10)), &mut made, at(0)).unwrap();
+    made.set(QUEUE, 21);
+    assert_eq!(run(&mut monitor, &mut made, at(10))[0].value, 42);
+    monitor.leave(A);
+    assert!(run(&mut monitor, &mut made, at(20)).is_empty());
+    assert_eq!(monitor.counters().unread, 1);
+}
+
+fn interpreter(program: &Program) -> Result<Box<dyn Engine + Send>, String> {
+    Ok(Box::new(Interpreter::new(program, Limits::default())))
+}
+
+fn derived(text: &str, made: &Made) -> Result<Derived, String> {
+    Derived::new(text, HOST, made, &mut interpreter).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_attribute_plugs_in_as_e_code_over_others() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let text = "struct input { int cpu_run_queue; long net_eth0_rx_bytes; };
+                struct output { long value; };
+                static int calls = 0;
+                calls++;
+                if (input.cpu_run_queue > 100) return 0;
+                output.value = input.net_eth0_rx_bytes * input.cpu_run_queue + calls * 1000000;";
+    let source = derived(text, &made).unwrap();
+    let attribute = Attribute::new("my.load", Unit::Count, Shape::Level).unwrap();
+    monitor.plug_in(A, attribute, Box::new(source), &made).unwrap();
+    monitor.watch(A, "my.load", Watch::every(ms(10)), &mut made, at(0)).unwrap();
+    made.set(QUEUE, 3);
+    made.set(BYTES, 1_050);
+    assert_eq!(run(&mut monitor, &mut made, at(10))[0].value, 1_000_150, "50 bytes came, at a queue of 3");
+    made.set(QUEUE, 101);
+    assert!(run(&mut monitor, &mut made, at(20)).is_empty(), "the text said that there is nothing to tell");
+    made.set(QUEUE, i64::MAX);
+    assert!(run(&mut monitor, &mut made, at(30)).is_empty(), "a value is brought into its member's range");
+}
+
+#[test]
+fn a_fault_of_a_text_gives_no_reading() {
+    let mut made = Made::new();
+    let text = "struct input { long cpu_run_queue; }; struct output { long value; };
+                output.value = 100 / (input.cpu_run_queue - 1);";
+    let mut source = derived(text, &made).unwrap();
+    use qfabric_host::monitor::Source;
+    assert_eq!(source.read(HOST, at(0), &mut made), None);
+    assert_eq!(source.faults(), 1);
+    made.set(QUEUE, 6);
+    assert_eq!(source.read(HOST, at(10), &mut made), Some(20));
+}
+
+#[test]
+fn texts_that_make_no_attribute_are_refused_with_the_reason() {
+    let made = Made::new();
+    let output = "struct output { long value; }; output.value = 1;";
+    for (text, reason) in [
+        ("this is no program".to_owned(), "there is no type `this`"),
+        (
+            format!("struct input {{ long cpu_run_que; }}; {output}"),
+            "no attribute of this host is called `cpu_run_que`",
+        ),
+        (format!("struct input {{ long app_misses; }}; {output}"), "say which"),
+        (format!("struct input {{ long cpu_run_queue[2]; }}; {output}"), "is no number"),
+        (output.to_owned(), "over 0 attributes"),
+        ("struct input { long cpu_run_queue; }; return 1;".to_owned(), "struct output { long value; }"),
+        ("x".repeat(70_000), "the limit is 65536"),
+    ] {
+        let refusal = derived(&text, &made).err().expect("refused");
+        assert!(refusal.contains(reason), "{refusal}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Wait(u64),
+    Set(i64),
+    Watch { app: u64, bytes: bool, period: u64, check: Option<u64>, limit: Option<i64> },
+    Unwatch { app: u64, bytes: bool },
+    Leave(u64),
+    Period { app: u64, period: u64 },
+    Alert(i64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let watch = (1u64..4, any::<bool>(), 1u64..200, prop::option::of(1u64..50), prop::option::of(0i64..50));
+    prop_oneof![
+        6 => (0u64..150).prop_map(Op::Wait),
+        4 => (0i64..60).prop_map(Op::Set),
+        3 => watch.prop_map(|(app, bytes, period, check, limit)| Op::Watch { app, bytes, period, check, limit }),
+        1 => (1u64..4, any::<bool>()).prop_map(|(app, bytes)| Op::Unwatch { app, bytes }),
+        1 => (1u64..4).prop_map(Op::Leave),
+        1 => (1u64..4, 1u64..200).prop_map(|(app, period)| Op::Period { app, period }),
+        1 => (0i64..60).prop_map(Op::Alert),
+    ]
+}
+
+fn carry_out(op: &Op, monitor: &mut Monitor, made: &mut Made, now: Instant, told: &mut Vec<Reading>) {
+    let name = |bytes| if bytes { "net.eth0.rx_bytes" } else { "cpu.run_queue" };
+    match *op {
+        Op::Wait(_) => told.extend(poll(monitor, made, now)),
+        Op::Set(value) => {
+            made.set(QUEUE, value);
+            *made.raw.get_mut(&(BYTES, HOST)).unwrap() += value;
+        }
+        Op::Watch { app, bytes, period, check, limit } => {
+            let threshold = limit.map(|limit| Threshold::Above { limit, until: limit / 2 });
+            let watch = Watch { check: check.map(ms), threshold, ..Watch::every(ms(period)) };
+            monitor.watch(AppId(app), name(bytes), watch, made, now).unwrap();
+        }
+        Op::Unwatch { app, bytes } => {
+            monitor.unwatch(AppId(app), AttributeId::of(name(bytes)));
+        }
+        Op::Leave(app) => monitor.leave(AppId(app)),
+        Op::Period { app, period } => drop(monitor.set_period(AppId(app), QUEUE, ms(period), now)),
+        Op::Alert(level) => monitor.alert(QUEUE, level, now, made, &mut |reading| told.push(reading)),
+    }
+}
+
+proptest! {
+    /// Whatever is asked in whatever order: nobody is told who does not watch, what is due lies ahead and on its grid,
+    /// and crossings and clearings of a watch take turns.
+    #[test]
+    fn nothing_breaks_the_schedule(ops in prop::collection::vec(op(), 1..80)) {
+        let (mut monitor, mut made, mut now) = (Monitor::new(), Made::new(), at(3));
+        let mut beyond: BTreeMap<(AppId, AttributeId), bool> = BTreeMap::new();
+        for op in &ops {
+            if let Op::Wait(by) = op { now = now + ms(*by) + Nanos::new(137); }
+            let before: Vec<_> = monitor.watches().map(|w| (w.application, w.attribute.id(), w.beyond)).collect();
+            beyond.extend(before.iter().map(|(app, id, beyond)| ((*app, *id), *beyond)));
+            let mut told = Vec::new();
+            carry_out(op, &mut monitor, &mut made, now, &mut told);
+            for reading in &told {
+                let key = (reading.application, reading.attribute);
+                prop_assert!(before.iter().any(|(app, id, _)| (*app, *id) == key), "{reading:?}");
+                match reading.cause {
+                    Cause::Crossed => prop_assert_eq!(beyond.insert(key, true), Some(false)),
+                    Cause::Cleared => prop_assert_eq!(beyond.insert(key, false), Some(true)),
+                    _ => (),
+                }
+            }
+            for watched in monitor.watches() {
+                prop_assert_eq!(watched.due.get() % watched.watch.period.get(), 0, "off its grid");
+                if matches!(op, Op::Wait(_)) {
+                    prop_assert!(watched.due > now && watched.due <= now + watched.watch.period);
+                }
+            }
+            prop_assert_eq!(monitor.next_wakeup().is_none(), monitor.watches().count() == 0);
+            if matches!(op, Op::Wait(_)) {
+                prop_assert!(monitor.next_wakeup().is_none_or(|due| due > now), "it would be polled without end");
+            }
+        }
+    }
+
+    /// However late it is polled: tellings happen at the first poll at or behind each multiple of the period, and their
+    /// sums come to the whole.
+    #[test]
+    fn polls_do_not_drift_and_lose_nothing(lateness in prop::collection::vec(0u64..40_000_000, 1..100)) {
+        let (mut monitor, mut made) = (Monitor::new(), Made::new());
+        monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(10)), &mut made, at(0)).unwrap();
+        let (mut sum, mut last) = (0, at(0));
+        for late in lateness {
+            let due = monitor.next_wakeup().unwrap();
+            prop_assert_eq!(due.get() % 10_000_000, 0);
+            prop_assert!(due > last && due <= last + ms(10));
+            last = due + Nanos::new(late);
+            made.set(BYTES, 1_000 + last.get() as i64 / 1_000);
+            let told = poll(&mut monitor, &mut made, last);
+            prop_assert_eq!(told.len(), 1);
+            sum += told[0].value;
+        }
+        prop_assert_eq!(sum, last.get() as i64 / 1_000);
+    }
+}
