@@ -1,12 +1,14 @@
 //! What all hosts have told of themselves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use qfabric_types::channel::{ChannelId, Name};
 
-use crate::{Incarnation, Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
+use crate::wire::Change;
+use crate::{Incarnation, Limits, Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
 
-/// All hosts, this one included.
+/// All hosts that are there, this one included.
 #[derive(Debug, Default)]
 pub struct Directory {
     pub(crate) hosts: BTreeMap<Name, HostRecord>,
@@ -31,7 +33,7 @@ pub struct Held {
     /// The creation that it goes back to.
     pub origin: Origin,
     /// What it is.
-    pub spec: Spec,
+    pub spec: Arc<Spec>,
     /// The host's sources.
     pub sources: BTreeMap<SourceId, SourceInfo>,
     /// The host's sinks.
@@ -39,12 +41,12 @@ pub struct Held {
 }
 
 /// A channel as all hosts together hold it.
-#[derive(Clone, Copy, Debug)]
-pub struct ChannelView<'a> {
+#[derive(Clone, Debug)]
+pub struct ChannelView {
     /// The creation that stands.
-    pub origin: &'a Origin,
+    pub origin: Origin,
     /// What it is.
-    pub spec: &'a Spec,
+    pub spec: Arc<Spec>,
     /// How many hosts hold it.
     pub hosts: usize,
     /// How many sources it has.
@@ -69,19 +71,175 @@ impl Directory {
         self.hosts.iter().filter_map(move |(name, host)| Some((name, host.channels.get(channel)?)))
     }
 
-    /// A channel.
-    pub fn channel(&self, channel: &ChannelId) -> Option<ChannelView<'_>> {
-        let _ = channel;
-        unimplemented!()
+    /// A channel, by the earliest of its creations.
+    pub fn channel(&self, channel: &ChannelId) -> Option<ChannelView> {
+        let stands = self.holders(channel).map(|(_, held)| held).min_by_key(|held| &held.origin)?;
+        let (mut hosts, mut sources, mut sinks) = (0, 0, 0);
+        for (_, held) in self.holders(channel) {
+            hosts += 1;
+            sources += held.sources.len();
+            sinks += held.sinks.len();
+        }
+        Some(ChannelView { origin: stands.origin.clone(), spec: stands.spec.clone(), hosts, sources, sinks })
     }
 
-    /// All channels.
+    /// All channels, in order.
     pub fn channels(&self) -> Vec<&ChannelId> {
-        unimplemented!()
+        let mut all: Vec<&ChannelId> = self.hosts.values().flat_map(|host| host.channels.keys()).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// All groups with their members.
     pub fn groups(&self) -> BTreeMap<&Name, Vec<(&Name, &Registration)>> {
-        unimplemented!()
+        let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (name, host) in &self.hosts {
+            for registration in host.registrations.values() {
+                groups.entry(&registration.group).or_default().push((name, registration));
+            }
+        }
+        groups
     }
+
+    /// The hosts of a group's applications, each once.
+    pub fn hosts_of_group<'a>(&'a self, group: &'a Name) -> impl Iterator<Item = &'a Name> {
+        let member = move |host: &HostRecord| host.registrations.values().any(|have| have.group == *group);
+        self.hosts.iter().filter(move |(_, host)| member(host)).map(|(name, _)| name)
+    }
+
+    /// The same specification as another holder's, so that it is kept once.
+    pub(crate) fn shared(&self, channel: &ChannelId, spec: Spec) -> Arc<Spec> {
+        let same = self.holders(channel).find(|(_, held)| *held.spec == spec);
+        same.map_or_else(|| Arc::new(spec), |(_, held)| held.spec.clone())
+    }
+}
+
+/// A change that goes beyond a limit, or is about what is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unfit;
+
+impl HostRecord {
+    /// What makes this record of an empty one.
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (id, held) in &self.channels {
+            changes.push(Change::Hold(id.clone(), held.origin.clone(), (*held.spec).clone()));
+            let sources = held.sources.iter();
+            changes.extend(sources.map(|(number, info)| Change::Source(id.clone(), *number, info.clone())));
+            let sinks = held.sinks.iter();
+            changes.extend(sinks.map(|(number, info)| Change::Sink(id.clone(), *number, info.clone())));
+        }
+        let registrations = self.registrations.iter();
+        changes.extend(registrations.map(|(id, registration)| Change::Register(*id, registration.clone())));
+        changes
+    }
+
+    /// What makes the other record of this one.
+    pub(crate) fn changes_to(&self, other: &HostRecord) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let released = self.channels.keys().filter(|id| !other.channels.contains_key(id));
+        changes.extend(released.map(|id| Change::Release(id.clone())));
+        let gone = self.registrations.keys().filter(|id| !other.registrations.contains_key(id));
+        changes.extend(gone.map(|id| Change::Unregister(*id)));
+        for (id, held) in &other.channels {
+            match self.channels.get(id) {
+                Some(before) => before.members_gone(id, held, &mut changes),
+                None => {}
+            }
+        }
+        let have = self.changes();
+        changes.extend(other.changes().into_iter().filter(|change| !have.contains(change)));
+        changes
+    }
+
+    /// How many members it has on the channel.
+    pub(crate) fn members(&self, channel: &ChannelId) -> usize {
+        self.channels.get(channel).map_or(0, |held| held.sources.len() + held.sinks.len())
+    }
+}
+
+impl Held {
+    fn members_gone(&self, id: &ChannelId, other: &Held, changes: &mut Vec<Change>) {
+        let sources = self.sources.keys().filter(|number| !other.sources.contains_key(number));
+        changes.extend(sources.map(|number| Change::SourceGone(id.clone(), *number)));
+        let sinks = self.sinks.keys().filter(|number| !other.sinks.contains_key(number));
+        changes.extend(sinks.map(|number| Change::SinkGone(id.clone(), *number)));
+    }
+}
+
+impl Change {
+    /// The channel that it is about.
+    pub(crate) fn channel(&self) -> Option<&ChannelId> {
+        match self {
+            Change::Hold(channel, ..)
+            | Change::Release(channel)
+            | Change::Source(channel, ..)
+            | Change::SourceGone(channel, ..)
+            | Change::Sink(channel, ..)
+            | Change::SinkGone(channel, ..) => Some(channel),
+            Change::Register(..) | Change::Unregister(..) => None,
+        }
+    }
+}
+
+impl Directory {
+    /// Carries a change out; `spec` is what [`Directory::shared`] made of a hold's.
+    pub(crate) fn apply(&mut self, host: &Name, change: Change) -> Result<(), Unfit> {
+        let spec = match &change {
+            Change::Hold(channel, _, spec) => Some(self.shared(channel, spec.clone())),
+            _ => None,
+        };
+        let crowd = change.channel().map_or(0, |id| self.hosts.values().map(|host| host.members(id)).sum());
+        let record = self.hosts.get_mut(host).ok_or(Unfit)?;
+        match change {
+            Change::Hold(channel, origin, _) => record.hold(channel, origin, spec.ok_or(Unfit)?),
+            Change::Release(channel) => record.channels.remove(&channel).map(drop).ok_or(Unfit),
+            Change::Source(channel, id, info) => {
+                let held = record.channels.get_mut(&channel).ok_or(Unfit)?;
+                fits(held.sources.contains_key(&id) || crowd < Limits::MEMBERS)?;
+                held.sources.insert(id, info);
+                Ok(())
+            }
+            Change::SourceGone(channel, id) => {
+                let held = record.channels.get_mut(&channel).ok_or(Unfit)?;
+                held.sources.remove(&id).map(drop).ok_or(Unfit)
+            }
+            Change::Sink(channel, id, info) => {
+                let held = record.channels.get_mut(&channel).ok_or(Unfit)?;
+                fits(held.sinks.contains_key(&id) || crowd < Limits::MEMBERS)?;
+                held.sinks.insert(id, info);
+                Ok(())
+            }
+            Change::SinkGone(channel, id) => {
+                let held = record.channels.get_mut(&channel).ok_or(Unfit)?;
+                held.sinks.remove(&id).map(drop).ok_or(Unfit)
+            }
+            Change::Register(id, registration) => {
+                fits(record.registrations.len() < Limits::REGISTRATIONS)?;
+                record.registrations.insert(id, registration);
+                Ok(())
+            }
+            Change::Unregister(id) => record.registrations.remove(&id).map(drop).ok_or(Unfit),
+        }
+    }
+}
+
+impl HostRecord {
+    /// Members stay where the specification does.
+    fn hold(&mut self, channel: ChannelId, origin: Origin, spec: Arc<Spec>) -> Result<(), Unfit> {
+        match self.channels.get_mut(&channel) {
+            Some(held) if held.spec == spec => held.origin = origin,
+            _ => {
+                fits(self.channels.len() < 2 * Limits::CHANNELS)?;
+                let (sources, sinks) = Default::default();
+                self.channels.insert(channel, Held { origin, spec, sources, sinks });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fits(does: bool) -> Result<(), Unfit> {
+    if does { Ok(()) } else { Err(Unfit) }
 }

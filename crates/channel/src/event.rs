@@ -1,5 +1,7 @@
 //! Events as they are submitted, delivered and taken.
 
+use std::sync::Arc;
+
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -78,8 +80,8 @@ pub struct Event<'a> {
 #[derive(Debug, Default)]
 pub struct Taken {
     pub(crate) meta: Option<Meta>,
-    pub(crate) channel: Option<ChannelId>,
-    pub(crate) host: Option<Name>,
+    pub(crate) channel: Option<Arc<ChannelId>>,
+    pub(crate) host: Option<Arc<Name>>,
     /// Attributes, then the payload.
     pub(crate) bytes: Vec<u8>,
 }
@@ -97,10 +99,24 @@ pub(crate) struct Meta {
     pub attribute_bytes: u32,
 }
 
+impl Meta {
+    pub fn of(event: &Event<'_>) -> Meta {
+        Meta {
+            source: event.source,
+            number: event.number,
+            event_type: event.event_type,
+            priority: event.priority,
+            sent: event.sent,
+            deadline: event.deadline,
+            attribute_bytes: event.attributes.bytes().len() as u32,
+        }
+    }
+}
+
 impl Taken {
     /// The event; none before the first was taken.
     pub fn event(&self) -> Option<Event<'_>> {
-        let (meta, channel, host) = (self.meta?, self.channel.as_ref()?, self.host.as_ref()?);
+        let (meta, channel, host) = (self.meta?, self.channel.as_deref()?, self.host.as_deref()?);
         let (attributes, payload) = self.bytes.split_at(meta.attribute_bytes as usize);
         Some(Event {
             channel,

@@ -3,7 +3,10 @@
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use serde::{Deserialize, Serialize};
 
-use crate::Key;
+use crate::{Error, Key};
+
+/// Most ranges of one application.
+pub(crate) const MAX_QOS: usize = 64;
 
 /// What an application wants of one metric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,23 @@ impl Registration {
     /// The group's Q-channel.
     pub fn channel(&self) -> Option<ChannelId> {
         group_channel(&self.group)
+    }
+}
+
+impl Registration {
+    /// Its Q-channel, where all of it can be.
+    pub(crate) fn validate(&self) -> Result<ChannelId, Error> {
+        if !(1..=4).contains(&self.level) {
+            return Err(Error::Level(self.level));
+        }
+        if let Some(QosRange { metric, min, max }) = self.qos.iter().find(|range| range.min > range.max).cloned() {
+            return Err(Error::EmptyRange { metric, min, max });
+        }
+        let (what, asked, limit) = ("ranges of quality", self.qos.len(), MAX_QOS);
+        if asked > limit {
+            return Err(Error::TooMany { what, asked, limit, remedy: "register several applications" });
+        }
+        self.channel().ok_or_else(|| Error::GroupName(self.group.clone()))
     }
 }
 

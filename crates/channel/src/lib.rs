@@ -25,7 +25,9 @@ mod member;
 mod node;
 mod notice;
 mod port;
+mod queue;
 mod spec;
+mod wire;
 
 pub use attributes::{Attributes, AttributesRef, InvalidKey, Key};
 pub use config::{Action, AllowAll, Config, Engines, Policy, interpreter};

@@ -5,6 +5,9 @@ use qfabric_types::channel::Name;
 use qfabric_types::format::Format;
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+use crate::wire::Writer;
+
 /// One type of events. Its number is its place in [`Spec::types`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventType {
@@ -61,6 +64,65 @@ pub struct Spec {
     pub pressure: Pressure,
 }
 
+impl Spec {
+    /// Whether it can be a channel's: its numbers within their limits, its formats sound, their names different.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.validate_types()?;
+        if let Pressure::Block { patience } = self.pressure
+            && patience > Limits::PATIENCE
+        {
+            return Err(Error::Patience { asked: patience });
+        }
+        let asked = self.encoded_len();
+        let remedy = "declare fewer or smaller types";
+        if asked > Limits::SPEC {
+            return Err(Error::TooMany { what: "bytes of specification", asked, limit: Limits::SPEC, remedy });
+        }
+        Ok(())
+    }
+
+    fn validate_types(&self) -> Result<(), Error> {
+        let asked = self.types.len();
+        if asked > Limits::TYPES {
+            let remedy = "use several channels";
+            return Err(Error::TooMany { what: "types of events", asked, limit: Limits::TYPES, remedy });
+        }
+        for (at, event_type) in self.types.iter().enumerate() {
+            event_type.format.validate()?;
+            if self.types[..at].iter().any(|before| before.name() == event_type.name()) {
+                return Err(Error::TwoTypes(event_type.name().to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        let mut bytes = Vec::new();
+        Writer(&mut bytes).spec(self);
+        bytes.len()
+    }
+
+    /// The number of a type.
+    pub fn type_number(&self, name: &str) -> Option<u16> {
+        let at = self.types.iter().position(|event_type| event_type.name() == name)?;
+        Some(at as u16)
+    }
+
+    /// All types, one bit each.
+    pub(crate) fn all_types(&self) -> u64 {
+        match self.types.len() {
+            Limits::TYPES.. => u64::MAX,
+            count => (1 << count) - 1,
+        }
+    }
+
+    /// Names of the types, for people.
+    pub(crate) fn type_names(&self) -> String {
+        let names: Vec<String> = self.types.iter().map(|known| format!("`{}`", known.name())).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+}
+
 /// Who created a channel, and when. Of two creations of one name the smaller stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
@@ -84,7 +146,7 @@ impl Limits {
     /// Filters of one channel on one host.
     pub const FILTERS: usize = 32;
     /// Bytes of a filter's text.
-    pub const TEXT: usize = 64 << 10;
+    pub const TEXT: usize = u16::MAX as usize;
     /// Registrations of applications on one host.
     pub const REGISTRATIONS: usize = 1024;
     /// Hosts that are known.
@@ -94,7 +156,9 @@ impl Limits {
     /// Bytes of the events in a sink's queue.
     pub const QUEUE_BYTES: usize = 4 << 20;
     /// Bytes of a frame.
-    pub const FRAME: usize = 64 << 10;
+    pub const FRAME: usize = 128 << 10;
+    /// Bytes of a specification as it is told to others.
+    pub const SPEC: usize = 48 << 10;
     /// Longest time for which a slow sink may hold up the others.
     pub const PATIENCE: Nanos = Nanos::from_millis(10_000);
 }

@@ -1,106 +1,128 @@
 //! Filters: which sinks get an event.
 
+mod closure;
+mod plan;
+mod spec;
+mod text;
+
 use qfabric_types::channel::{ChannelId, Name};
-use serde::{Deserialize, Serialize};
 
-use crate::{Event, Key, MemberId};
+pub(crate) use closure::Closure;
+pub use closure::{Candidates, Choose};
+pub(crate) use plan::FieldAt;
+pub use spec::{Binding, Direction, FilterSpec, Order, Spot};
+pub(crate) use text::TextFilter;
 
-/// Where in an event's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// When an event is dispatched to this host's sinks.
-    In,
-    /// When a source of this host submits an event: sees the sinks of all hosts.
-    Out,
-}
+use crate::node::{Ctx, Seat};
+use crate::{Event, FilterCounts, MemberId, Notice};
 
-/// Which filter: a name may be given once for each channel and direction on a host.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Spot {
-    /// On which channel.
-    pub channel: ChannelId,
-    /// In or out.
-    pub direction: Direction,
-    /// Its name. Filters are called in the order of their names.
+/// A filter that is installed.
+#[derive(Debug)]
+pub(crate) struct Filter {
     pub name: Name,
-}
-
-/// A filter that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilterSpec {
-    /// Where. A filter that is there is replaced between two events; parameters it had keep their values.
-    pub spot: Spot,
-    /// The only sink that it decides on; none: all.
+    pub direction: Direction,
+    /// The only sink that it decides on.
     pub sink: Option<MemberId>,
-    /// Names of the types it is called for; none: all. Others pass.
-    pub types: Vec<String>,
-    /// E-code: `struct input { …members of the event…; int sinks; struct { long load; } sink[100]; }`, where wanted
-    /// `struct output { unsigned char chosen[100]; }`, and what decides. Verdict 0: nobody.
-    pub text: String,
-    /// First values of its attributes (`get_attribute(name)`).
-    pub parameters: Vec<(Key, i64)>,
+    /// The types it is called for, one bit each.
+    pub types: u64,
+    pub body: Body,
+    pub counts: FilterCounts,
 }
 
-/// What other hosts are asked to do with their filters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Install or replace one.
-    Install(FilterSpec),
-    /// Remove one.
-    Remove(Spot),
-    /// Change a parameter.
-    Parameter(Spot, Key, i64),
+#[derive(Debug)]
+pub(crate) enum Body {
+    Text(Box<TextFilter>),
+    Closure(Closure),
 }
 
-/// From now on a number in events of one channel is a parameter of a filter of another: a Q-filter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// Which filter.
-    pub filter: Spot,
-    /// Which of its parameters.
-    pub parameter: Key,
-    /// Where the events come from; it has to be open here.
-    pub channel: ChannelId,
-    /// Name of their type.
-    pub event_type: String,
-    /// Name of their member, a single number.
-    pub field: String,
+/// An event on its way through filters, which may change its payload.
+#[derive(Debug)]
+pub(crate) struct Draft<'a, 'e> {
+    pub event: Event<'e>,
+    /// Empty where nothing was changed.
+    pub changed: &'a mut Vec<u8>,
 }
 
-/// The sinks that a filter decides on.
-#[derive(Clone, Copy)]
-pub struct Candidates<'a> {
-    pub(crate) sinks: &'a [Candidate],
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Candidate {
-    pub member: MemberId,
-    pub attributes: crate::Attributes,
-}
-
-impl Candidates<'_> {
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.sinks.len()
+impl<'e> Draft<'_, 'e> {
+    /// The event as it is by now.
+    pub fn event(&self) -> Event<'_> {
+        let payload = if self.changed.is_empty() { self.event.payload } else { &self.changed[..] };
+        Event { payload, ..self.event }
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.sinks.is_empty()
-    }
-
-    /// Which one.
-    pub fn member(&self, index: usize) -> &MemberId {
-        &self.sinks[index].member
-    }
-
-    /// What it says of itself.
-    pub fn attribute(&self, index: usize, key: &str) -> Option<i64> {
-        self.sinks[index].attributes.get(key)
+    /// The payload, to be changed.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        if self.changed.is_empty() {
+            self.changed.extend_from_slice(self.event.payload);
+        }
+        self.changed
     }
 }
 
-/// A filter in Rust: unsets the places of those that are not to get the event.
-pub type Choose = Box<dyn FnMut(&Event<'_>, Candidates<'_>, &mut [bool]) + Send>;
+/// Lets each filter in turn unset those that are not to get the event. Gives how many are left.
+pub(crate) fn choose(
+    filters: &mut [Filter],
+    draft: &mut Draft<'_, '_>,
+    generation: u64,
+    seats: &[Seat],
+    chosen: &mut [bool],
+    ctx: &mut Ctx<'_>,
+) -> usize {
+    let mut left = count(chosen);
+    for filter in filters {
+        if left == 0 {
+            break;
+        }
+        if filter.types & 1 << draft.event.event_type != 0 {
+            filter.run(draft, generation, seats, chosen, ctx);
+            left = count(chosen);
+        }
+    }
+    left
+}
+
+fn count(chosen: &[bool]) -> usize {
+    chosen.iter().filter(|chosen| **chosen).count()
+}
+
+impl Filter {
+    fn run(
+        &mut self,
+        draft: &mut Draft<'_, '_>,
+        generation: u64,
+        seats: &[Seat],
+        chosen: &mut [bool],
+        ctx: &mut Ctx<'_>,
+    ) {
+        let Some(range) = self.scope(seats, chosen) else { return };
+        let (seats, chosen) = (&seats[range.clone()], &mut chosen[range]);
+        self.counts.calls += 1;
+        match &mut self.body {
+            Body::Closure(closure) => closure.run(&draft.event(), seats, chosen),
+            Body::Text(text) => match text.run(draft, generation, seats, chosen, ctx.now) {
+                Ok(beyond) => self.counts.beyond += beyond,
+                Err(fault) => {
+                    // A filter that failed has chosen nobody.
+                    chosen.fill(false);
+                    self.counts.faults += 1;
+                    if self.counts.faults == 1 {
+                        let (spot, fault) = (self.spot(draft.event.channel), fault.to_string());
+                        ctx.port.notice(Notice::FilterFaulted { spot, fault });
+                    }
+                }
+            },
+        }
+        self.counts.blocked += u64::from(!chosen.contains(&true));
+    }
+
+    /// The seats that it decides on, where one of them is chosen.
+    fn scope(&self, seats: &[Seat], chosen: &[bool]) -> Option<std::ops::Range<usize>> {
+        let Some(sink) = &self.sink else { return Some(0..seats.len()) };
+        let at = seats.binary_search_by(|seat| seat.member.cmp(sink)).ok()?;
+        chosen[at].then_some(at..at + 1)
+    }
+
+    pub fn spot(&self, channel: &ChannelId) -> Spot {
+        Spot { channel: channel.clone(), direction: self.direction, name: self.name.clone() }
+    }
+}

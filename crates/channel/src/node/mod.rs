@@ -1,223 +1,232 @@
 //! One host's side of all channels.
+//!
+//! ```text
+//! hold, join, groups ──> tell ──┄┄──> learn      who holds what, with which members: the directory
+//! submit ──┄┄──> receive ──> take                events
+//! books: marks there, reports back               what was sent, and what became of it
+//! filters, ship                                  which sinks get an event, here and elsewhere
+//! ```
+
+mod books;
+mod channel;
+mod clock;
+mod filters;
+mod groups;
+mod hold;
+mod join;
+mod learn;
+mod look;
+mod peer;
+mod receive;
+mod ship;
+mod submit;
+mod take;
+mod tell;
+mod wake;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
-use crate::*;
+pub(crate) use channel::{Channel, Roster, Seat, Sink, Tally};
+use filters::Bound;
+use peer::Peer;
+use receive::Scratch;
+use ship::Waiting;
+use tell::Telling;
 
-/// One host's side of all channels. Every method says what it wants done to the port, and leaves nothing running.
+use crate::wire::{self, Kind, Reader, Unreadable};
+use crate::{Config, Directory, HostRecord, Lane, Limits, NodeCounts, Notice, Policy, Port};
+
+/// One host's side of all channels. Every method says what it wants done to the port, and leaves nothing running: call
+/// [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
 #[derive(Debug)]
-pub struct Node {}
+pub struct Node {
+    config: Config,
+    host: Arc<Name>,
+    /// This host's record is in it.
+    directory: Directory,
+    peers: BTreeMap<Name, Peer>,
+    /// Channels that are open here, in places that stay.
+    channels: Vec<Option<Channel>>,
+    places: BTreeMap<ChannelId, u32>,
+    /// The channel's place of each source and sink of this host.
+    sources: BTreeMap<u32, u32>,
+    sinks: BTreeMap<u32, u32>,
+    bound: BTreeMap<u32, Bound>,
+    requests: BTreeMap<u32, Waiting>,
+    /// Last number given to a source, sink, registration or request.
+    last_number: u32,
+    /// Channels whose members have changed since the rosters were made.
+    touched: BTreeSet<ChannelId>,
+    telling: Telling,
+    /// When the next thing may be due.
+    due: Option<Instant>,
+    scratch: Scratch,
+    counts: NodeCounts,
+}
 
-#[allow(unused_variables)]
+/// The moment of a call, and what it wants done.
+pub(crate) struct Ctx<'a> {
+    pub now: Instant,
+    pub port: &'a mut dyn Port,
+}
+
 impl Node {
     /// A host that knows of no other.
     pub fn new(config: Config, now: Instant) -> Node {
-        unimplemented!()
-    }
-
-    /// This host's name.
-    pub fn host(&self) -> &Name {
-        unimplemented!()
+        let mut directory = Directory::default();
+        let record = HostRecord { incarnation: config.incarnation, ..HostRecord::default() };
+        directory.hosts.insert(config.host.clone(), record);
+        Node {
+            host: Arc::new(config.host.clone()),
+            config,
+            directory,
+            peers: BTreeMap::new(),
+            channels: Vec::new(),
+            places: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            sinks: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            last_number: 0,
+            touched: BTreeSet::new(),
+            telling: Telling::new(now),
+            due: None,
+            scratch: Scratch::default(),
+            counts: NodeCounts::default(),
+        }
     }
 
     /// The network says that a host is there.
     pub fn appeared(&mut self, host: &Name, now: Instant, port: &mut dyn Port) {
-        unimplemented!()
+        if *host == *self.host || self.peers.contains_key(host) {
+            return;
+        }
+        if self.peers.len() >= Limits::HOSTS {
+            self.counts.beyond_limit += 1;
+            return;
+        }
+        let mut ctx = Ctx { now, port };
+        self.peers.insert(host.clone(), Peer::new(host, now));
+        self.tell_all(host, &mut ctx);
+        self.telling.again(now);
+        self.wake_by(now + peer::PATIENCE);
     }
 
     /// The network says that a host is gone.
     pub fn vanished(&mut self, host: &Name, now: Instant, port: &mut dyn Port) {
-        unimplemented!()
+        let Some(peer) = self.peers.remove(host) else { return };
+        let mut ctx = Ctx { now, port };
+        self.forget_inbound(peer);
+        self.forget_record(host, &mut ctx);
+        ctx.port.notice(Notice::HostVanished(host.clone()));
+        self.settle(&mut ctx);
     }
 
     /// A frame of a host that the network has authenticated.
     pub fn arrive(&mut self, from: &Name, lane: Lane, frame: &[u8], now: Instant, port: &mut dyn Port) {
-        unimplemented!()
+        self.counts.frames_in += 1;
+        let mut ctx = Ctx { now, port };
+        let mut reader = Reader(frame);
+        let prefix = match wire::read_prefix(&mut reader) {
+            _ if frame.len() > Limits::FRAME => return self.counts.malformed += 1,
+            Ok(prefix) => prefix,
+            Err(Unreadable::OtherVersion(theirs)) => return self.other_version(from, theirs, &mut ctx),
+            Err(Unreadable::Malformed) => return self.counts.malformed += 1,
+        };
+        if !self.is_of_present(from, prefix.incarnation, &mut ctx) {
+            return self.counts.stranger += 1;
+        }
+        let _ = lane;
+        if self.handle(from, prefix.kind, reader, &mut ctx).is_err() {
+            self.counts.malformed += 1;
+        }
+        if prefix.kind != Kind::Event {
+            self.settle(&mut ctx);
+        }
     }
 
-    /// When [`Node::wake`] is to be called; it may change with every call.
-    pub fn next_wakeup(&self) -> Option<Instant> {
-        unimplemented!()
-    }
-
-    /// Does what is due.
-    pub fn wake(&mut self, now: Instant, port: &mut dyn Port) {
-        unimplemented!()
-    }
-
-    /// Creates a channel, and holds it until [`Node::close`].
-    pub fn create(&mut self, channel: &ChannelId, spec: Spec, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// Holds a channel that some host holds. Each opening wants its [`Node::close`].
-    pub fn open(&mut self, channel: &ChannelId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// Takes one creation or opening back; the last takes the host's members with it.
-    pub fn close(&mut self, channel: &ChannelId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// A source on a channel that is open here.
-    pub fn source_subscribe(
+    fn handle(
         &mut self,
-        channel: &ChannelId,
-        source: SourceSpec,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<SourceId, Error> {
-        unimplemented!()
+        from: &Name,
+        kind: Kind,
+        mut reader: Reader<'_>,
+        ctx: &mut Ctx<'_>,
+    ) -> Result<(), wire::Malformed> {
+        let reader = &mut reader;
+        match kind {
+            Kind::Event => self.receive(from, &wire::EventFrame::read(reader)?, ctx),
+            Kind::Changes => self.learn_changes(from, wire::Changes::read(reader)?, ctx),
+            Kind::Full => self.learn_full(from, wire::Full::read(reader)?, ctx),
+            Kind::Ask => self.asked(from, ctx),
+            Kind::Digest => self.learn_digest(from, &wire::Digest::read(reader)?, ctx),
+            Kind::Mark => self.marked(from, &wire::Mark::read(reader)?, ctx),
+            Kind::Report => self.reported(from, &wire::Report::read(reader)?, ctx),
+            Kind::Ping => self.pinged(from, wire::Ping::read(reader)?.t0, ctx),
+            Kind::Pong => self.answered(from, &wire::Pong::read(reader)?, ctx),
+            Kind::Shipped => self.shipped(from, wire::Shipped::read(reader)?, ctx),
+            Kind::Answer => self.answer(from, wire::Answer::read(reader)?, ctx),
+        }
+        Ok(())
     }
 
-    /// A sink on a channel that is open here.
-    pub fn sink_subscribe(
-        &mut self,
-        channel: &ChannelId,
-        sink: SinkSpec,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<SinkId, Error> {
-        unimplemented!()
+    fn other_version(&mut self, from: &Name, theirs: u8, ctx: &mut Ctx<'_>) {
+        self.counts.other_version += 1;
+        let Some(peer) = self.peers.get_mut(from) else { return };
+        if !std::mem::replace(&mut peer.other_version, true) {
+            ctx.port.notice(Notice::OtherVersion { host: from.clone(), theirs, ours: wire::VERSION });
+        }
     }
 
-    /// Ends a source.
-    pub fn leave_source(&mut self, source: SourceId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
-        unimplemented!()
+    /// Other rules from now on. All hosts are asked for their records again, so that the new rules hold for what they
+    /// had told before.
+    pub fn set_policy(&mut self, policy: Box<dyn Policy>, now: Instant, port: &mut dyn Port) {
+        self.config.policy = policy;
+        let mut ctx = Ctx { now, port };
+        for name in self.peers.keys().cloned().collect::<Vec<_>>() {
+            self.ask(&name, &mut ctx);
+        }
     }
 
-    /// Ends a sink; what is in its queue is gone.
-    pub fn leave_sink(&mut self, sink: SinkId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
-        unimplemented!()
+    /// What every method that changes members ends with.
+    fn settle(&mut self, ctx: &mut Ctx<'_>) {
+        let mut fresh = BTreeSet::new();
+        while let Some(channel) = self.touched.pop_first() {
+            self.stand(&channel, ctx);
+            fresh.insert(channel);
+        }
+        // Who is new is told before it is welcomed by sources that are new themselves.
+        self.flush(ctx);
+        for channel in fresh {
+            self.refresh(&channel, ctx);
+        }
     }
 
-    /// Sets a source's attribute; none takes it away.
-    pub fn set_source_attribute(
-        &mut self,
-        source: SourceId,
-        key: Key,
-        value: Option<i64>,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<(), Error> {
-        unimplemented!()
+    fn next_number(&mut self) -> u32 {
+        self.last_number += 1;
+        self.last_number
     }
 
-    /// Sets a sink's attribute, which OUT-filters at all sources see; none takes it away.
-    pub fn set_sink_attribute(
-        &mut self,
-        sink: SinkId,
-        key: Key,
-        value: Option<i64>,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<(), Error> {
-        unimplemented!()
+    fn wake_by(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Submits an event.
-    pub fn submit(
-        &mut self,
-        source: SourceId,
-        event: &Submission<'_>,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<Sent, SubmitError> {
-        unimplemented!()
+    fn place(&self, channel: &ChannelId) -> Option<u32> {
+        self.places.get(channel).copied()
     }
 
-    /// Takes the next event of a queue; false: there is none.
-    pub fn take(&mut self, sink: SinkId, into: &mut Taken, now: Instant, port: &mut dyn Port) -> Result<bool, Error> {
-        unimplemented!()
+    fn at(&self, place: u32) -> Option<&Channel> {
+        self.channels.get(place as usize)?.as_ref()
     }
 
-    /// Installs a filter in E-code on this host, or replaces it.
-    pub fn install(&mut self, filter: &FilterSpec) -> Result<(), FilterError> {
-        unimplemented!()
+    fn at_mut(&mut self, place: u32) -> Option<&mut Channel> {
+        self.channels.get_mut(place as usize)?.as_mut()
     }
 
-    /// Installs a filter in Rust on this host, or replaces it.
-    pub fn install_closure(
-        &mut self,
-        spot: Spot,
-        sink: Option<MemberId>,
-        types: &[String],
-        choose: Choose,
-    ) -> Result<(), FilterError> {
-        unimplemented!()
-    }
-
-    /// Removes a filter of this host.
-    pub fn remove_filter(&mut self, spot: &Spot) -> Result<(), FilterError> {
-        unimplemented!()
-    }
-
-    /// Changes a filter's parameter on this host; the next event sees it.
-    pub fn set_parameter(&mut self, spot: &Spot, parameter: &str, value: i64) -> Result<(), FilterError> {
-        unimplemented!()
-    }
-
-    /// A filter's parameter.
-    pub fn parameter(&self, spot: &Spot, parameter: &str) -> Result<i64, FilterError> {
-        unimplemented!()
-    }
-
-    /// Binds a filter's parameter to events of a channel. The sink ends it ([`Node::leave_sink`]).
-    pub fn bind(&mut self, binding: &Binding, now: Instant, port: &mut dyn Port) -> Result<SinkId, FilterError> {
-        unimplemented!()
-    }
-
-    /// Asks hosts to do something with their filters; each answers with a notice. An empty list: all hosts that hold
-    /// the channel.
-    pub fn ship(&mut self, to: &[Name], order: &FilterOrder, now: Instant, port: &mut dyn Port) -> RequestId {
-        unimplemented!()
-    }
-
-    /// The filters of a channel on this host.
-    pub fn filters(&self, channel: &ChannelId) -> Vec<(Spot, FilterCounts)> {
-        unimplemented!()
-    }
-
-    /// An application joins a group, and this host the group's Q-channel.
-    pub fn register(
-        &mut self,
-        registration: Registration,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<RegistrationId, Error> {
-        unimplemented!()
-    }
-
-    /// It leaves.
-    pub fn unregister(&mut self, id: RegistrationId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// What all hosts have told of themselves.
-    pub fn directory(&self) -> &Directory {
-        unimplemented!()
-    }
-
-    /// What was counted of a source.
-    pub fn source_counts(&self, source: SourceId) -> Result<SourceCounts, Error> {
-        unimplemented!()
-    }
-
-    /// What was counted of a sink.
-    pub fn sink_counts(&self, sink: SinkId) -> Result<SinkCounts, Error> {
-        unimplemented!()
-    }
-
-    /// What was counted of all.
-    pub fn counts(&self) -> &NodeCounts {
-        unimplemented!()
-    }
-
-    /// What is to be added to the time of another host's clock to get this one's, and how far it may be off; none:
-    /// not known yet.
-    pub fn clock_offset(&self, host: &Name) -> Option<(i64, qfabric_types::Nanos)> {
-        unimplemented!()
+    fn unix_ns(&self, now: Instant) -> u64 {
+        now.get().wrapping_add(self.config.unix_offset_ns)
     }
 }

@@ -1,0 +1,238 @@
+//! How an event and the sinks' attributes become a filter's `struct input`, and its `struct output` a choice.
+//!
+//! ```text
+//! struct input  { …members of the event, by name and type…; struct { long type, priority, size, …attributes…; } event;
+//!                 int sinks; struct { …attributes of a sink… } sink[N]; }
+//! struct output { unsigned char chosen[N]; …members of the event that are changed… }
+//! ```
+//! A member of the event's own format goes before a word of ours. All numbers are cut to their members' types.
+
+use qfabric_types::format::{Field, Format, Kind, Scalar};
+
+use crate::Event;
+
+/// Bytes that are copied as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub from: u32,
+    pub to: u32,
+    pub bytes: u32,
+}
+
+/// Where a number lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub offset: u32,
+    pub ty: Scalar,
+}
+
+impl At {
+    pub fn put(self, value: i64, into: &mut [u8]) {
+        let bytes = self.ty.bytes() as usize;
+        into[self.offset as usize..][..bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+    }
+
+    fn get(self, from: &[u8]) -> Option<i64> {
+        let bytes = self.ty.bytes() as usize;
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(from.get(self.offset as usize..)?.get(..bytes)?);
+        Some(self.ty.wrap(i64::from_le_bytes(word)))
+    }
+}
+
+/// What of an event is a number of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Type,
+    Priority,
+    Size,
+    Attribute(String),
+}
+
+impl Word {
+    fn of(name: &str) -> Word {
+        match name {
+            "type" => Word::Type,
+            "priority" => Word::Priority,
+            "size" => Word::Size,
+            _ => Word::Attribute(name.to_owned()),
+        }
+    }
+
+    pub fn of_event(&self, event: &Event<'_>) -> i64 {
+        match self {
+            Word::Type => i64::from(event.event_type),
+            Word::Priority => i64::from(event.priority),
+            Word::Size => event.payload.len() as i64,
+            Word::Attribute(name) => event.attributes.get(name).unwrap_or(0),
+        }
+    }
+}
+
+/// From an event of one type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub copies: Vec<Copied>,
+    pub words: Vec<(Word, At)>,
+    /// From the output back to the payload.
+    pub writes: Vec<Copied>,
+}
+
+/// From the sinks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub at: u32,
+    pub stride: u32,
+    pub rows: u32,
+    pub columns: Vec<(String, At)>,
+}
+
+/// What does not depend on the event's type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub sinks: Option<At>,
+    pub table: Option<Table>,
+    /// Offset of the first byte in the output, and how many there are.
+    pub chosen: Option<(u32, u32)>,
+}
+
+/// The structure, and what is wrong with it.
+pub(crate) type Misfit = (&'static str, String);
+
+impl Plan {
+    pub fn new(input: &Format, output: Option<&Format>, event: &Format) -> Result<Plan, Misfit> {
+        let mut plan = Plan::default();
+        for field in &input.fields {
+            plan.take(field, event).map_err(|what| ("input", what))?;
+        }
+        for field in output.map_or(&[][..], |output| &output.fields) {
+            plan.give(field, event).map_err(|what| ("output", what))?;
+        }
+        Ok(plan)
+    }
+
+    fn take(&mut self, field: &Field, event: &Format) -> Result<(), String> {
+        if let Some(there) = event.field(&field.name) {
+            let bytes = same(field, there)?;
+            self.copies.push(Copied { from: there.offset, to: field.offset, bytes });
+            self.copies = merged(std::mem::take(&mut self.copies));
+            return Ok(());
+        }
+        match (field.name.as_str(), &field.kind) {
+            ("sinks" | "sink", _) => Ok(()),
+            ("event", Kind::Struct(words)) if field.dims.is_empty() => {
+                for (name, at) in numbers(words, field.offset)? {
+                    self.words.push((Word::of(&name), at));
+                }
+                Ok(())
+            }
+            (name, _) => Err(unknown(name, event)),
+        }
+    }
+
+    fn give(&mut self, field: &Field, event: &Format) -> Result<(), String> {
+        match event.field(&field.name) {
+            Some(there) => {
+                let bytes = same(field, there)?;
+                self.writes.push(Copied { from: field.offset, to: there.offset, bytes });
+                Ok(())
+            }
+            None if matches!(field.name.as_str(), "chosen" | "sinks" | "sink" | "event") => Ok(()),
+            None => Err(unknown(&field.name, event)),
+        }
+    }
+}
+
+impl Shape {
+    pub fn new(input: &Format, output: Option<&Format>, event: Option<&Format>) -> Result<Shape, Misfit> {
+        let ours = |field: &&Field| event.is_none_or(|event| event.field(&field.name).is_none());
+        let word = |format: &Format, name: &str| format.field(name).filter(ours).cloned();
+        let mut shape = Shape::default();
+        if let Some(field) = word(input, "sinks") {
+            shape.sinks = Some(number(&field, 0).map_err(|what| ("input", what))?);
+        }
+        if let Some(field) = word(input, "sink") {
+            shape.table = Some(table(&field).map_err(|what| ("input", what))?);
+        }
+        if let Some(field) = output.and_then(|output| word(output, "chosen")) {
+            shape.chosen = Some(places(&field).map_err(|what| ("output", what))?);
+        }
+        Ok(shape)
+    }
+}
+
+fn table(field: &Field) -> Result<Table, String> {
+    let (Kind::Struct(row), [rows]) = (&field.kind, &field.dims[..]) else {
+        return Err(format!("`sink` is {}, and has to be an array of structures of numbers", field.type_text()));
+    };
+    Ok(Table { at: field.offset, stride: row.size, rows: *rows, columns: numbers(row, 0)? })
+}
+
+fn places(field: &Field) -> Result<(u32, u32), String> {
+    match (&field.kind, &field.dims[..]) {
+        (Kind::Scalar(Scalar { bits: 8, .. }), [count]) => Ok((field.offset, *count)),
+        _ => Err(format!("`chosen` is {}, and has to be an array of `unsigned char`", field.type_text())),
+    }
+}
+
+/// The members of a structure of numbers.
+fn numbers(format: &Format, base: u32) -> Result<Vec<(String, At)>, String> {
+    format.fields.iter().map(|field| Ok((field.name.clone(), number(field, base)?))).collect()
+}
+
+fn number(field: &Field, base: u32) -> Result<At, String> {
+    match (&field.kind, &field.dims[..]) {
+        (Kind::Scalar(ty), []) => Ok(At { offset: base + field.offset, ty: *ty }),
+        _ => Err(format!("`{}` is {}, and has to be one number", field.name, field.type_text())),
+    }
+}
+
+/// How many bytes a member has, where it is of the same type in both.
+fn same(field: &Field, there: &Field) -> Result<u32, String> {
+    let alone = |field: &Field| {
+        let field = Field { offset: 0, ..field.clone() };
+        Format { name: String::new(), size: 0, align: 8, fields: vec![field] }
+    };
+    if alone(field).first_difference(&alone(there)).is_some() {
+        let (name, here, there) = (&field.name, field.type_text(), there.type_text());
+        return Err(format!("`{name}` is {here} here, {there} in the event"));
+    }
+    Ok(field.kind.size() * field.dims.iter().product::<u32>())
+}
+
+fn unknown(name: &str, event: &Format) -> String {
+    let known: Vec<&str> = event.fields.iter().map(|field| field.name.as_str()).collect();
+    format!("there is no `{name}` in the event; it has {}", known.join(", "))
+}
+
+/// Stretches that lie one behind the other on both sides are one.
+fn merged(copies: Vec<Copied>) -> Vec<Copied> {
+    let mut merged: Vec<Copied> = Vec::with_capacity(copies.len());
+    for copy in copies {
+        match merged.last_mut() {
+            Some(last) if last.from + last.bytes == copy.from && last.to + last.bytes == copy.to => {
+                last.bytes += copy.bytes;
+            }
+            _ => merged.push(copy),
+        }
+    }
+    merged
+}
+
+/// A number in events of one type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldAt {
+    pub event_type: u16,
+    at: At,
+}
+
+impl FieldAt {
+    /// None: there is no single number of that name.
+    pub fn new(event_type: u16, format: &Format, name: &str) -> Option<FieldAt> {
+        Some(FieldAt { event_type, at: number(format.field(name)?, 0).ok()? })
+    }
+
+    pub fn read(&self, event: &Event<'_>) -> Option<i64> {
+        if event.event_type == self.event_type { self.at.get(event.payload) } else { None }
+    }
+}

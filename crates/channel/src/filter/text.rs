@@ -1,0 +1,166 @@
+//! Filters in E-code.
+
+use std::fmt;
+
+use qfabric_ecode::{Engine, Environment, Fault, Limits as CallLimits, World, compile};
+use qfabric_types::Instant;
+
+use super::Draft;
+use super::plan::{Plan, Shape, Table};
+use crate::node::Seat;
+use crate::{Engines, FilterError, Limits, Spec};
+
+/// A compiled filter and its memory.
+pub(crate) struct TextFilter {
+    engine: Box<dyn Engine + Send>,
+    pub parameters: Vec<String>,
+    shape: Shape,
+    /// By type; none: it is not called for those.
+    plans: Vec<Option<Plan>>,
+    /// `struct input` of the last call: the table in it stays good until the sinks change.
+    input: Vec<u8>,
+    /// Which seats are in the table, in order, and of which roster they are.
+    rows: Vec<u32>,
+    generation: Option<u64>,
+    next_rows: Vec<u32>,
+}
+
+impl TextFilter {
+    /// Compiles a text for those types of the channel's.
+    pub fn new(text: &str, spec: &Spec, types: u64, engines: &Engines) -> Result<TextFilter, FilterError> {
+        let (what, asked, limit) = ("bytes of text", text.len(), Limits::TEXT);
+        if asked > limit {
+            let remedy = "shorten the filter";
+            return Err(crate::Error::TooMany { what, asked, limit, remedy }.into());
+        }
+        let wanted = |number: usize| types & 1 << number != 0;
+        let formats = spec.types.iter().enumerate().filter(|(number, _)| wanted(*number));
+        let mut formats = formats.map(|(_, known)| &known.format);
+        let (first, others) = (formats.next(), formats.next().is_some());
+        // A text that does not say its input gets the event itself, where there is only one type.
+        let says_input = text.contains("struct input");
+        let input = first.filter(|format| !says_input && !others && format.size > 0).cloned();
+        let environment = Environment { input, ..Environment::default() };
+        let program = compile(text, &environment).map_err(|errors| FilterError::Text(errors.to_string()))?;
+        let output = program.output.as_ref();
+        let misfit = |name: &str| {
+            let event_type = name.to_owned();
+            move |(structure, what)| FilterError::Layout { structure, event_type, what }
+        };
+        let mut plans = Vec::new();
+        for (number, known) in spec.types.iter().enumerate() {
+            let plan = || Plan::new(&program.input, output, &known.format).map_err(misfit(known.name()));
+            plans.push(if wanted(number) { Some(plan()?) } else { None });
+        }
+        let name = first.map_or("", |format| format.name.as_str());
+        let shape = Shape::new(&program.input, output, first).map_err(misfit(name))?;
+        let limits = CallLimits { emissions: 0, ..CallLimits::default() };
+        let engine = engines(&program, limits).map_err(FilterError::Engine)?;
+        let input = vec![0; program.input.size as usize];
+        let (rows, next_rows, generation) = (Vec::new(), Vec::new(), None);
+        Ok(TextFilter { engine, parameters: program.attributes, shape, plans, input, rows, generation, next_rows })
+    }
+
+    /// Gives how many sinks did not fit the table.
+    pub fn run(
+        &mut self,
+        draft: &mut Draft<'_, '_>,
+        generation: u64,
+        seats: &[Seat],
+        chosen: &mut [bool],
+        now: Instant,
+    ) -> Result<u64, Fault> {
+        let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return Ok(0) };
+        let event = draft.event();
+        for copy in &plan.copies {
+            let from = &event.payload[copy.from as usize..][..copy.bytes as usize];
+            self.input[copy.to as usize..][..copy.bytes as usize].copy_from_slice(from);
+        }
+        for (word, at) in &plan.words {
+            at.put(word.of_event(&event), &mut self.input);
+        }
+        let beyond = self.seat(generation, seats, chosen);
+        let world = World { now: now.get(), ..World::default() };
+        let verdict = self.engine.call(&self.input, &world, &mut |_| {})?;
+        if verdict == 0 {
+            chosen.fill(false);
+            return Ok(beyond);
+        }
+        self.pick(chosen);
+        self.change(draft);
+        Ok(beyond)
+    }
+
+    /// Fills the table with those who can still get the event. Gives how many do not fit.
+    fn seat(&mut self, generation: u64, seats: &[Seat], chosen: &[bool]) -> u64 {
+        let Shape { sinks, table, chosen: places } = &self.shape;
+        if sinks.is_none() && table.is_none() && places.is_none() {
+            return 0;
+        }
+        self.next_rows.clear();
+        let open = chosen.iter().enumerate().filter(|(_, chosen)| **chosen);
+        self.next_rows.extend(open.map(|(at, _)| at as u32));
+        let room = [table.as_ref().map(|table| table.rows), places.map(|(_, count)| count)];
+        let room = room.into_iter().flatten().min().map_or(usize::MAX, |room| room as usize);
+        let beyond = self.next_rows.len().saturating_sub(room);
+        self.next_rows.truncate(room);
+        if self.generation == Some(generation) && self.rows == self.next_rows {
+            return beyond as u64;
+        }
+        self.generation = Some(generation);
+        std::mem::swap(&mut self.rows, &mut self.next_rows);
+        if let Some(at) = sinks {
+            at.put(self.rows.len() as i64, &mut self.input);
+        }
+        if let Some(table) = table {
+            fill(table, &self.rows, seats, &mut self.input);
+        }
+        beyond as u64
+    }
+
+    /// Leaves those that the output names; without names all stay.
+    fn pick(&self, chosen: &mut [bool]) {
+        let Some((offset, _)) = self.shape.chosen else { return };
+        let output = &self.engine.output()[offset as usize..];
+        chosen.fill(false);
+        for (row, at) in self.rows.iter().enumerate() {
+            chosen[*at as usize] = output[row] != 0;
+        }
+    }
+
+    /// Puts what the output says of the event into it.
+    fn change(&self, draft: &mut Draft<'_, '_>) {
+        let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return };
+        for copy in &plan.writes {
+            let from = &self.engine.output()[copy.from as usize..][..copy.bytes as usize];
+            draft.payload_mut()[copy.to as usize..][..copy.bytes as usize].copy_from_slice(from);
+        }
+    }
+
+    /// A parameter's place, by its name.
+    pub fn parameter(&mut self, name: &str) -> Option<&mut i64> {
+        let at = self.parameters.iter().position(|known| known == name)?;
+        self.engine.attributes().get_mut(at)
+    }
+}
+
+fn fill(table: &Table, rows: &[u32], seats: &[Seat], input: &mut [u8]) {
+    for (row, at) in rows.iter().enumerate() {
+        let base = (table.at + row as u32 * table.stride) as usize;
+        for (name, at_column) in &table.columns {
+            let value = seats[*at as usize].info.attributes.get(name).unwrap_or(0);
+            at_column.put(value, &mut input[base..]);
+        }
+    }
+}
+
+impl fmt::Debug for TextFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TextFilter { parameters, shape, plans, .. } = self;
+        f.debug_struct("TextFilter")
+            .field("parameters", parameters)
+            .field("shape", shape)
+            .field("plans", plans)
+            .finish()
+    }
+}

@@ -1,0 +1,215 @@
+//! A channel as this host holds it: its members here, and the sinks of all hosts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qfabric_types::Instant;
+use qfabric_types::channel::{ChannelId, Name, Plane};
+
+use crate::directory::Directory;
+use crate::filter::{FieldAt, Filter};
+use crate::queue::Queue;
+use crate::wire::Reported;
+use crate::{Lane, MemberId, SinkInfo, SourceCounts, Spec};
+
+/// A channel that is open here.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub id: Arc<ChannelId>,
+    pub spec: Arc<Spec>,
+    /// Creations and openings that have not been closed; for a Q-channel, data channels and registrations that need it.
+    pub opens: u32,
+    pub sources: BTreeMap<u32, Source>,
+    pub sinks: BTreeMap<u32, Sink>,
+    pub roster: Roster,
+    /// In the order of their names.
+    pub filters_in: Vec<Filter>,
+    pub filters_out: Vec<Filter>,
+}
+
+/// The sinks of all hosts, by host and number.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    pub seats: Vec<Seat>,
+    pub spans: Vec<Span>,
+    /// Sources on all hosts.
+    pub sources: usize,
+    /// Rises with every change.
+    pub generation: u64,
+}
+
+/// A sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub member: MemberId,
+    pub info: SinkInfo,
+}
+
+/// The sinks of one host.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub host: Arc<Name>,
+    pub incarnation: u64,
+    pub local: bool,
+    pub from: usize,
+    pub to: usize,
+}
+
+/// A source of this host.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    /// Its last event's number.
+    pub last: u64,
+    /// One for each seat of the roster.
+    pub tallies: Vec<Tally>,
+    pub counts: SourceCounts,
+    pub mark_due: Option<Instant>,
+    /// Marks that nobody has answered since the last answer.
+    pub unanswered: u32,
+    /// It was told to wait: until then at most.
+    pub waits_until: Option<Instant>,
+    /// When sinks were last asked whether there is room.
+    pub probed: Option<Instant>,
+}
+
+/// What a source has sent to one sink.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// The source's last event before it began to count.
+    pub from: u64,
+    pub sent: u64,
+    /// What was sent when the last mark was.
+    pub marked: u64,
+    pub reported: Reported,
+    /// Since when the source has been waiting for it.
+    pub blocked_since: Option<Instant>,
+    /// It was waited for long enough.
+    pub overdue: bool,
+}
+
+impl Tally {
+    pub fn outstanding(&self) -> u64 {
+        let Reported { delivered, refused, lost, .. } = self.reported;
+        self.sent.saturating_sub(delivered + refused + lost)
+    }
+}
+
+/// A sink of this host.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub mode: Mode,
+    pub totals: Totals,
+}
+
+#[derive(Debug)]
+pub(crate) enum Mode {
+    Call,
+    Queue(Queue),
+    /// A number of its events is a filter's parameter.
+    Bound(FieldAt),
+}
+
+/// What was counted of a sink, but for what is booked by source.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub delivered: u64,
+    pub filtered: u64,
+    pub dropped: u64,
+    pub late: u64,
+    /// From sources of this host, and from those that are gone.
+    pub sent: u64,
+    pub lost: u64,
+}
+
+impl Channel {
+    pub fn new(id: ChannelId, spec: Arc<Spec>) -> Channel {
+        Channel {
+            id: Arc::new(id),
+            spec,
+            opens: 0,
+            sources: BTreeMap::new(),
+            sinks: BTreeMap::new(),
+            roster: Roster::default(),
+            filters_in: Vec::new(),
+            filters_out: Vec::new(),
+        }
+    }
+
+    pub fn lane(&self) -> Lane {
+        match self.id.plane {
+            Plane::Quality => Lane::Control,
+            Plane::Data => Lane::Data,
+        }
+    }
+
+    /// How many events a source may have on their way to a sink of that capacity.
+    pub fn window(&self, capacity: u32) -> u64 {
+        (u64::from(capacity) / self.roster.sources.max(1) as u64).max(1)
+    }
+}
+
+impl Roster {
+    /// The sinks of all hosts whose specification is this host's.
+    pub fn of(directory: &Directory, channel: &Channel, here: &Name) -> Roster {
+        let mut roster = Roster { generation: channel.roster.generation + 1, ..Roster::default() };
+        for (host, record) in directory.hosts() {
+            let Some(held) = record.channels.get(&*channel.id) else { continue };
+            if !(Arc::ptr_eq(&held.spec, &channel.spec) || held.spec == channel.spec) {
+                continue;
+            }
+            roster.sources += held.sources.len();
+            let from = roster.seats.len();
+            roster.seats.extend(held.sinks.iter().map(|(number, info)| {
+                let member = MemberId { host: host.clone(), number: number.0 };
+                Seat { member, info: info.clone() }
+            }));
+            let to = roster.seats.len();
+            if from < to {
+                let known = channel.roster.spans.iter().find(|span| *span.host == *host);
+                let name = known.map_or_else(|| Arc::new(host.clone()), |span| span.host.clone());
+                let incarnation = record.incarnation.0;
+                roster.spans.push(Span { host: name, incarnation, local: host == here, from, to });
+            }
+        }
+        roster
+    }
+
+    /// The places of those that were not there before.
+    pub fn newcomers(&self, before: &Roster) -> Vec<usize> {
+        let mut fresh = Vec::new();
+        for span in &self.spans {
+            let old = before.of_host(&span.host).filter(|old| old.incarnation == span.incarnation);
+            let old = old.map_or(&[][..], |old| &before.seats[old.from..old.to]);
+            let known = |seat: &Seat| old.iter().any(|old| old.member.number == seat.member.number);
+            fresh.extend((span.from..span.to).filter(|at| !known(&self.seats[*at])));
+        }
+        fresh
+    }
+
+    /// This host's sinks.
+    pub fn local(&self) -> std::ops::Range<usize> {
+        self.spans.iter().find(|span| span.local).map_or(0..0, |span| span.from..span.to)
+    }
+
+    /// The seats of a host.
+    pub fn of_host(&self, host: &Name) -> Option<&Span> {
+        self.spans.iter().find(|span| *span.host == *host)
+    }
+}
+
+impl Source {
+    /// Takes the tallies of sinks that stay over to a new roster. A sink on a restarted host is another sink.
+    pub fn reseat(&mut self, before: &Roster, now: &Roster) {
+        let mut tallies = Vec::with_capacity(now.seats.len());
+        for span in &now.spans {
+            let old = before.of_host(&span.host).filter(|old| old.incarnation == span.incarnation);
+            let old = old.map_or(0..0, |old| old.from..old.to);
+            for seat in &now.seats[span.from..span.to] {
+                let same = old.clone().find(|at| before.seats[*at].member.number == seat.member.number);
+                let fresh = Tally { from: self.last, ..Tally::default() };
+                tallies.push(same.map_or(fresh, |at| self.tallies[at]));
+            }
+        }
+        self.tallies = tallies;
+    }
+}

@@ -1,0 +1,101 @@
+//! How another host's clock differs from this one's.
+//!
+//! A ping at t0, answered at t1 by the other's clock, is back at t2: the other's clock is ahead by t1 − (t0 + t2)/2,
+//! give or take half the round trip. Of the last [`SAMPLES`] the one with the shortest round trip counts: what is longer
+//! waited somewhere, and nobody knows on which way. Clocks drift by some 50 µs in a second, so that samples age.
+
+use qfabric_types::{Instant, Nanos};
+
+/// How many of the last answers are looked at.
+const SAMPLES: usize = 8;
+/// Pings follow each other quickly until there are samples, then seldom.
+const QUICK: Nanos = Nanos::from_millis(100);
+const SELDOM: Nanos = Nanos::from_millis(5_000);
+/// Without events from it for so long, a host is not pinged.
+const IDLE: Nanos = Nanos::from_millis(15_000);
+
+/// What is known of another host's clock.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    /// Offset in nanoseconds (its clock less ours) and round trip, latest last.
+    samples: Vec<(i64, Nanos)>,
+    heard: Option<Instant>,
+    pub due: Option<Instant>,
+}
+
+impl Clock {
+    /// An event came: its times have to be understood. True where a ping has become due by that.
+    pub fn heard(&mut self, now: Instant) -> bool {
+        self.heard = Some(now);
+        if self.due.is_none() {
+            self.due = Some(now);
+            return true;
+        }
+        false
+    }
+
+    /// A ping goes out now.
+    pub fn pinged(&mut self, now: Instant) {
+        let wait = if self.samples.len() < SAMPLES { QUICK } else { SELDOM };
+        let idle = self.heard.is_none_or(|heard| now.since(heard) > IDLE);
+        self.due = if idle { None } else { Some(now + wait) };
+    }
+
+    /// The answer to the ping of `t0` came at `t2`; the other's clock said `t1`.
+    pub fn answered(&mut self, t0: Instant, t1: Instant, t2: Instant) {
+        if t2 < t0 {
+            return;
+        }
+        if self.samples.len() == SAMPLES {
+            self.samples.remove(0);
+        }
+        let round_trip = t2.since(t0);
+        let middle = t0 + Nanos::new(round_trip.get() / 2);
+        self.samples.push((t1.signed_since(middle), round_trip));
+    }
+
+    /// Its clock less ours, and how far that may be off.
+    pub fn offset(&self) -> Option<(i64, Nanos)> {
+        let (offset, round_trip) = self.samples.iter().min_by_key(|(_, round_trip)| *round_trip)?;
+        Some((*offset, Nanos::new(round_trip.get() / 2)))
+    }
+
+    /// One of its moments by our clock. Before the offset is known: now, as if it had taken no time.
+    pub fn ours(&self, theirs: u64, now: Instant) -> Instant {
+        match self.offset() {
+            None => now,
+            // An event is not from the future.
+            Some((offset, _)) => Instant::new((theirs as i64).wrapping_sub(offset).max(0) as u64).min(now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Instant {
+        Instant::new(ms * 1_000_000)
+    }
+
+    #[test]
+    fn the_shortest_round_trip_says_how_clocks_differ() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.ours(123, ms(7)), ms(7), "unknown");
+        clock.answered(ms(10), ms(1_000_014), ms(20));
+        clock.answered(ms(30), ms(1_000_031), ms(32));
+        assert_eq!(clock.offset(), Some((1_000_000_000_000, Nanos::from_millis(1))));
+        assert_eq!(clock.ours(1_000_050_000_000, ms(60)), ms(50));
+        assert_eq!(clock.ours(1_000_090_000_000, ms(60)), ms(60), "not from the future");
+    }
+
+    #[test]
+    fn samples_age() {
+        let mut clock = Clock::default();
+        clock.answered(ms(10), ms(10), ms(10));
+        for at in 0..8 {
+            clock.answered(ms(20 + at), ms(26 + at), ms(22 + at));
+        }
+        assert_eq!(clock.offset(), Some((5_000_000, Nanos::from_millis(1))), "the drift is followed");
+    }
+}

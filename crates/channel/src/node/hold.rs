@@ -1,0 +1,181 @@
+//! Which channels this host holds.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::{ChannelId, Plane};
+
+use super::{Channel, Ctx, Node, Roster};
+use crate::wire::Change;
+use crate::{Action, Error, Limits, Notice, Origin, Port, Spec};
+
+impl Node {
+    /// Creates a channel, with its Q-channel, and holds both until [`Node::close`].
+    pub fn create(&mut self, channel: &ChannelId, spec: Spec, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+        if channel.plane == Plane::Quality {
+            return Err(Error::Hidden);
+        }
+        if let Some(there) = self.directory.channel(channel) {
+            return Err(Error::Exists { channel: channel.clone(), origin: there.origin });
+        }
+        self.permit(Action::Create, channel)?;
+        spec.validate()?;
+        self.room_for_two()?;
+        let mut ctx = Ctx { now, port };
+        self.hold_quality(channel, &mut ctx);
+        self.hold_new(channel, spec, &mut ctx);
+        self.settle(&mut ctx);
+        Ok(())
+    }
+
+    /// Holds a channel that some host holds, with its Q-channel. Each opening wants its [`Node::close`].
+    pub fn open(&mut self, channel: &ChannelId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+        if channel.plane == Plane::Quality {
+            return Err(Error::Hidden);
+        }
+        if self.directory.channel(channel).is_none() {
+            return Err(Error::Unknown(channel.clone()));
+        }
+        self.room_for_two()?;
+        let mut ctx = Ctx { now, port };
+        if self.place(channel).is_none() {
+            self.hold_quality(channel, &mut ctx);
+        }
+        self.hold_known(channel, &mut ctx);
+        self.settle(&mut ctx);
+        Ok(())
+    }
+
+    /// Takes one creation or opening back; the last takes the host's members with it, and lets the Q-channel go.
+    pub fn close(&mut self, channel: &ChannelId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+        let Some(place) = self.place(channel).filter(|_| channel.plane == Plane::Data) else {
+            return Err(Error::NotOpen(channel.clone()));
+        };
+        let mut ctx = Ctx { now, port };
+        self.release(place, &mut ctx);
+        self.settle(&mut ctx);
+        Ok(())
+    }
+
+    pub(crate) fn permit(&self, action: Action, channel: &ChannelId) -> Result<(), Error> {
+        if self.config.policy.allows(&self.host, action, channel) {
+            return Ok(());
+        }
+        Err(Error::Forbidden { host: (*self.host).clone(), action, channel: channel.clone() })
+    }
+
+    pub(crate) fn room_for_two(&self) -> Result<(), Error> {
+        let (what, asked, limit) = ("open channels (each with its Q-channel)", self.places.len() + 2, Limits::CHANNELS);
+        if asked > limit {
+            return Err(Error::TooMany { what, asked, limit, remedy: "close channels that are not used" });
+        }
+        Ok(())
+    }
+
+    fn hold_quality(&mut self, data: &ChannelId, ctx: &mut Ctx<'_>) {
+        let quality = ChannelId { plane: Plane::Quality, name: data.name.clone() };
+        self.hold_any(&quality, ctx);
+    }
+
+    /// Holds a Q-channel, whether there is one or not.
+    pub(crate) fn hold_any(&mut self, channel: &ChannelId, ctx: &mut Ctx<'_>) {
+        match self.directory.channel(channel) {
+            Some(_) => self.hold_known(channel, ctx),
+            None => self.hold_new(channel, self.config.quality.clone(), ctx),
+        }
+    }
+
+    fn hold_new(&mut self, channel: &ChannelId, spec: Spec, ctx: &mut Ctx<'_>) {
+        let origin = Origin { created_unix_ns: self.unix_ns(ctx.now), creator: (*self.host).clone() };
+        self.hold(channel, origin, spec, ctx);
+    }
+
+    fn hold_known(&mut self, channel: &ChannelId, ctx: &mut Ctx<'_>) {
+        if let Some(place) = self.place(channel) {
+            let channel = self.at_mut(place).expect("places are of open channels");
+            channel.opens += 1;
+            return;
+        }
+        if let Some(there) = self.directory.channel(channel) {
+            self.hold(channel, there.origin, (*there.spec).clone(), ctx);
+        }
+    }
+
+    fn hold(&mut self, id: &ChannelId, origin: Origin, spec: Spec, ctx: &mut Ctx<'_>) {
+        let shared = self.directory.shared(id, spec.clone());
+        let mut channel = Channel::new(id.clone(), shared);
+        channel.opens = 1;
+        let free = self.channels.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            self.channels.push(None);
+            self.channels.len() - 1
+        });
+        self.channels[place] = Some(channel);
+        self.places.insert(id.clone(), place as u32);
+        self.change(Change::Hold(id.clone(), origin, spec), ctx);
+        ctx.port.notice(Notice::Opened(id.clone()));
+    }
+
+    /// One opening less.
+    pub(crate) fn release(&mut self, place: u32, ctx: &mut Ctx<'_>) {
+        let Some(channel) = self.at_mut(place) else { return };
+        channel.opens = channel.opens.saturating_sub(1);
+        if channel.opens == 0 {
+            self.end(place, ctx);
+        }
+    }
+
+    /// Lets a channel go with all that this host has on it.
+    fn end(&mut self, place: u32, ctx: &mut Ctx<'_>) {
+        let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::take) else { return };
+        let id = (*channel.id).clone();
+        self.places.remove(&id);
+        for number in channel.sources.keys() {
+            self.sources.remove(number);
+        }
+        for number in channel.sinks.keys() {
+            self.sinks.remove(number);
+            self.bound.remove(number);
+        }
+        for peer in self.peers.values_mut() {
+            peer.inbound.retain(|_, inbound| inbound.slot != place);
+        }
+        if !channel.sinks.is_empty() {
+            ctx.port.ignore(&id);
+        }
+        self.change(Change::Release(id.clone()), ctx);
+        ctx.port.notice(Notice::Closed(id.clone()));
+        if id.plane == Plane::Data {
+            let quality = self.place(&ChannelId { plane: Plane::Quality, name: id.name });
+            quality.into_iter().for_each(|quality| self.release(quality, ctx));
+        }
+    }
+
+    /// Of several creations of one name the earliest stands: a later one becomes an opening of it where the
+    /// specifications agree, else it ends here.
+    pub(crate) fn stand(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
+        let Some(place) = self.place(id) else { return };
+        let mine = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
+        let (Some(mine), Some(stands)) = (mine, self.directory.channel(id)) else { return };
+        if mine.origin == stands.origin {
+            return;
+        }
+        if mine.spec == stands.spec {
+            let spec = (*stands.spec).clone();
+            return self.change(Change::Hold(id.clone(), stands.origin, spec), ctx);
+        }
+        self.end(place, ctx);
+        ctx.port.notice(Notice::DuplicateName { channel: id.clone(), stands: stands.origin });
+    }
+
+    /// Makes the roster anew, and welcomes those who are new in it.
+    pub(crate) fn refresh(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
+        let Some(place) = self.place(id) else { return };
+        let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let roster = Roster::of(&self.directory, channel, &self.host);
+        let before = std::mem::replace(&mut channel.roster, roster);
+        for source in channel.sources.values_mut() {
+            source.reseat(&before, &channel.roster);
+        }
+        let fresh = channel.roster.newcomers(&before);
+        self.welcome(place, &fresh, ctx);
+    }
+}

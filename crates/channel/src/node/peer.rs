@@ -1,0 +1,120 @@
+//! Another host, as this one sees it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos};
+
+use super::clock::Clock;
+use crate::HostRecord;
+use crate::wire::Reported;
+
+/// A host that is there.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub name: Arc<Name>,
+    /// None before its first frame.
+    pub incarnation: Option<u64>,
+    /// Its sources that have welcomed sinks here.
+    pub inbound: BTreeMap<u32, Inbound>,
+    /// Parts of its full record that have come.
+    pub staging: Option<Staging>,
+    /// When it is to be asked for its full record.
+    pub ask_due: Option<Instant>,
+    /// When it was last told this host's.
+    pub told: Option<Instant>,
+    pub clock: Clock,
+    /// It speaks another version of the protocol, and that was said.
+    pub other_version: bool,
+}
+
+/// A record that comes in parts.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    pub version: u64,
+    pub parts: u16,
+    pub changes: Vec<crate::wire::Change>,
+}
+
+/// A source of another host.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// The channel's place in the node.
+    pub slot: u32,
+    /// The last event that was seen or marked.
+    pub last: u64,
+    /// The last mark's.
+    pub marked: u64,
+    /// When its latest event was sent, by this host's clock: later ones do not go before it.
+    pub time: u64,
+    /// By number of the sink.
+    pub entries: Vec<Entry>,
+}
+
+/// What came from a source for one sink of this host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entry {
+    pub sink: u32,
+    pub from: u64,
+    /// As the source says.
+    pub sent: u64,
+    pub arrived: u64,
+    pub delivered: u64,
+    pub refused: u64,
+    /// Delivered and refused at the last report.
+    pub told: u64,
+    /// The last report was made while something was waiting.
+    pub owes: bool,
+}
+
+impl Entry {
+    /// Sent to it in any case.
+    pub fn sent_at_least(&self) -> u64 {
+        self.sent.max(self.arrived)
+    }
+
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.arrived)
+    }
+
+    /// Whether everything that arrived was delivered or refused.
+    pub fn is_settled(&self) -> bool {
+        self.delivered + self.refused >= self.arrived
+    }
+
+    pub fn reported(&self) -> Reported {
+        let (sink, from, lost) = (self.sink, self.from, self.lost());
+        Reported { sink, from, delivered: self.delivered, refused: self.refused, lost }
+    }
+}
+
+impl Inbound {
+    pub fn entry(&mut self, sink: u32) -> Option<&mut Entry> {
+        let at = self.entries.binary_search_by_key(&sink, |entry| entry.sink).ok()?;
+        Some(&mut self.entries[at])
+    }
+}
+
+/// Before a host that appeared is asked for its record: it tells it by itself.
+pub(crate) const PATIENCE: Nanos = Nanos::from_millis(200);
+
+impl Peer {
+    pub fn new(name: &Name, now: Instant) -> Peer {
+        Peer {
+            name: Arc::new(name.clone()),
+            incarnation: None,
+            inbound: BTreeMap::new(),
+            staging: None,
+            ask_due: Some(now + PATIENCE),
+            told: None,
+            clock: Clock::default(),
+            other_version: false,
+        }
+    }
+
+    /// Its record without anything.
+    pub fn record(&self) -> HostRecord {
+        HostRecord { incarnation: crate::Incarnation(self.incarnation.unwrap_or(0)), ..HostRecord::default() }
+    }
+}

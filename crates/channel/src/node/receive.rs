@@ -1,0 +1,227 @@
+//! From the network, or a source of this host, to the sinks here.
+
+use std::sync::Arc;
+
+use qfabric_types::channel::Name;
+
+use super::channel::{Mode, Sink};
+use super::peer::Inbound;
+use super::{Channel, Ctx, Node};
+use crate::filter::{self, Draft};
+use crate::wire::EventFrame;
+use crate::{Event, Order, Pressure, SinkId, SourceId};
+
+/// Memory that events use one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// For each seat of the roster, or of this host's part of it.
+    pub chosen: Vec<bool>,
+    pub attributes: Vec<u8>,
+    /// The payload as filters have changed it; empty: they have not.
+    pub changed: Vec<u8>,
+    pub frame: Vec<u8>,
+    pub sinks: Vec<u32>,
+    /// A copy of `chosen` for this host's seats, from before filters.
+    pub meant: Vec<bool>,
+    pub outcome: Outcomes,
+}
+
+/// Where it is booked what became of an event.
+pub(crate) enum Books<'a> {
+    /// It is of a source of this host.
+    None,
+    /// Its source is told.
+    Of(&'a mut Inbound),
+}
+
+impl Books<'_> {
+    fn book(&mut self, sink: u32, fate: Fate) {
+        let Books::Of(inbound) = self else { return };
+        let Some(entry) = inbound.entry(sink) else { return };
+        match fate {
+            Fate::Delivered => entry.delivered += 1,
+            Fate::Refused => entry.refused += 1,
+            Fate::Queued => {}
+        }
+    }
+}
+
+/// What became of an event at a sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Delivered,
+    Queued,
+    Refused,
+}
+
+/// What is to be done after an event was given to all sinks.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    /// What events say to filters' parameters: by which sink, and the value.
+    pub parameters: Vec<(u32, i64)>,
+    /// Events that made room for others: their host, their source, and the sink.
+    pub evicted: Vec<(Arc<Name>, u32, u32)>,
+}
+
+impl Node {
+    /// An event of another host.
+    pub(crate) fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, ctx: &mut Ctx<'_>) {
+        let Some(peer) = self.peers.get_mut(from) else { return };
+        if peer.clock.heard(ctx.now) {
+            self.due = Some(ctx.now);
+        }
+        let header = &frame.header;
+        let Some(inbound) = peer.inbound.get_mut(&header.source) else { return self.counts.unwelcome += 1 };
+        let Some(Some(channel)) = self.channels.get_mut(inbound.slot as usize) else { return };
+        if header.number <= inbound.last {
+            return self.counts.out_of_order += 1;
+        }
+        if frame.list.is_some_and(|(to, _)| to != self.config.incarnation.0) {
+            return self.counts.stranger += 1;
+        }
+        inbound.last = header.number;
+        let known = channel.spec.types.get(usize::from(header.event_type));
+        if known.is_none_or(|known| frame.payload.len() < known.format.size as usize) {
+            return self.counts.mismatched += 1;
+        }
+        let sent = peer.clock.ours(header.sent_ns, ctx.now);
+        inbound.time = inbound.time.max(sent.get());
+        let id = channel.id.clone();
+        let event = Event {
+            channel: &id,
+            host: from,
+            source: SourceId(header.source),
+            number: header.number,
+            event_type: header.event_type,
+            priority: header.priority,
+            sent,
+            deadline: header.left_ns.map(|left| sent + qfabric_types::Nanos::new(left)),
+            attributes: frame.attributes,
+            payload: frame.payload,
+        };
+        if arrived(channel, inbound, frame, &mut self.scratch.chosen) == 0 {
+            return;
+        }
+        let Scratch { chosen, changed, meant, outcome, .. } = &mut self.scratch;
+        let (name, time) = (peer.name.clone(), inbound.time);
+        changed.clear();
+        let mut dispatch = Dispatch { channel, changed, meant, outcome, ctx };
+        dispatch.run(event, &name, time, chosen, &mut Books::Of(inbound));
+        self.after(ctx);
+    }
+
+    /// What follows from events that were given to sinks.
+    pub(crate) fn after(&mut self, ctx: &mut Ctx<'_>) {
+        while let Some((host, source, sink)) = self.scratch.outcome.evicted.pop() {
+            let peer = self.peers.get_mut(&*host);
+            let entry = peer.and_then(|peer| peer.inbound.get_mut(&source)?.entry(sink));
+            if let Some(entry) = entry {
+                entry.refused += 1;
+            }
+        }
+        while let Some((sink, value)) = self.scratch.outcome.parameters.pop() {
+            self.turn(sink, value, ctx);
+        }
+    }
+}
+
+/// Books the arrival for the sinks that it is for, and sets them. Gives how many.
+fn arrived(channel: &Channel, inbound: &mut Inbound, frame: &EventFrame<'_>, chosen: &mut Vec<bool>) -> usize {
+    chosen.clear();
+    let mut count = 0;
+    for seat in &channel.roster.seats[channel.roster.local()] {
+        let number = seat.member.number;
+        let meant = seat.info.wants(frame.header.event_type) && frame.is_for(number);
+        let entry = if meant { inbound.entry(number) } else { None };
+        chosen.push(entry.is_some());
+        if let Some(entry) = entry {
+            entry.arrived += 1;
+            count += 1;
+        }
+    }
+    count
+}
+
+/// What giving an event to this host's sinks needs.
+pub(crate) struct Dispatch<'a, 'p> {
+    pub channel: &'a mut Channel,
+    pub changed: &'a mut Vec<u8>,
+    pub meant: &'a mut Vec<bool>,
+    pub outcome: &'a mut Outcomes,
+    pub ctx: &'a mut Ctx<'p>,
+}
+
+impl Dispatch<'_, '_> {
+    /// `chosen` has one place for each of this host's seats. `time` orders events in queues.
+    pub fn run(&mut self, event: Event<'_>, host: &Arc<Name>, time: u64, chosen: &mut [bool], books: &mut Books<'_>) {
+        let is_late = event.deadline.is_some_and(|deadline| deadline < self.ctx.now);
+        self.meant.clear();
+        self.meant.extend_from_slice(chosen);
+        let Channel { filters_in, roster, sinks, spec, .. } = &mut *self.channel;
+        let seats = &roster.seats[roster.local()];
+        let mut draft = Draft { event, changed: self.changed };
+        if !is_late && !filters_in.is_empty() {
+            filter::choose(filters_in, &mut draft, roster.generation, seats, chosen, self.ctx);
+        }
+        let event = draft.event();
+        for (at, seat) in seats.iter().enumerate().filter(|(at, _)| self.meant[*at]) {
+            let number = seat.member.number;
+            let Some(sink) = sinks.get_mut(&number) else { continue };
+            let fate = if is_late {
+                sink.totals.late += 1;
+                Fate::Refused
+            } else if !chosen[at] {
+                sink.totals.filtered += 1;
+                Fate::Refused
+            } else {
+                sink.accept(number, &event, host, time, (spec.order, spec.pressure), self.outcome, self.ctx)
+            };
+            books.book(number, fate);
+        }
+    }
+}
+
+impl Sink {
+    fn accept(
+        &mut self,
+        number: u32,
+        event: &Event<'_>,
+        host: &Arc<Name>,
+        time: u64,
+        rules: (Order, Pressure),
+        outcome: &mut Outcomes,
+        ctx: &mut Ctx<'_>,
+    ) -> Fate {
+        let queue = match &mut self.mode {
+            Mode::Queue(queue) => queue,
+            Mode::Call => {
+                self.totals.delivered += 1;
+                ctx.port.deliver(SinkId(number), event);
+                return Fate::Delivered;
+            }
+            Mode::Bound(field) => {
+                self.totals.delivered += 1;
+                outcome.parameters.extend(field.read(event).map(|value| (number, value)));
+                return Fate::Delivered;
+            }
+        };
+        let (was_empty, totals) = (queue.len() == 0, &mut self.totals);
+        let queued = queue.push(event, host, time, rules, &mut |older| {
+            totals.dropped += 1;
+            outcome.evicted.push((older.host.clone(), older.meta.source.0, number));
+        });
+        if !queued {
+            totals.dropped += 1;
+            return Fate::Refused;
+        }
+        if was_empty {
+            ctx.port.ready(SinkId(number));
+        }
+        Fate::Queued
+    }
+
+    /// Whether one more event would not fit.
+    pub fn is_full(&self) -> bool {
+        matches!(&self.mode, Mode::Queue(queue) if queue.is_full_for(0))
+    }
+}

@@ -1,0 +1,123 @@
+//! Filters for other hosts: what is asked of them, and what they answer.
+
+use std::collections::BTreeSet;
+
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos};
+
+use super::{Ctx, Node};
+use crate::wire::{self, Answer, Kind, Shipped};
+use crate::{Action, Destination, FilterError, FilterOrder, Lane, Notice, Port, RequestId};
+
+/// A host that has not answered by then is said not to.
+const PATIENCE: Nanos = Nanos::from_millis(2_000);
+
+/// Hosts that have not answered yet.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    hosts: BTreeSet<Name>,
+    pub until: Instant,
+}
+
+impl Node {
+    /// Asks hosts to do something with their filters; each answers with a [`Notice::Answered`], within 2 s or not at
+    /// all. An empty list: all hosts that hold the channel.
+    pub fn ship(&mut self, to: &[Name], order: &FilterOrder, now: Instant, port: &mut dyn Port) -> RequestId {
+        let mut ctx = Ctx { now, port };
+        let request = RequestId(self.next_number());
+        let mut hosts: BTreeSet<Name> = to.iter().cloned().collect();
+        if to.is_empty() {
+            hosts.extend(self.directory.holders(&order.spot().channel).map(|(host, _)| host.clone()));
+        }
+        if hosts.remove(&*self.host) {
+            let (host, result) = ((*self.host).clone(), self.obey_own(order).map_err(|error| error.to_string()));
+            ctx.port.notice(Notice::Answered { request, host, result });
+        }
+        let mut asked = BTreeSet::new();
+        for host in hosts {
+            if self.ship_to(&host, request, order, &mut ctx) {
+                asked.insert(host);
+            } else {
+                let result = Err(format!("{host} is not there; see `qfabric channel ls` for the hosts that are"));
+                ctx.port.notice(Notice::Answered { request, host, result });
+            }
+        }
+        if !asked.is_empty() {
+            let until = now + PATIENCE;
+            self.requests.insert(request.0, Waiting { hosts: asked, until });
+            self.wake_by(until);
+        }
+        request
+    }
+
+    fn ship_to(&mut self, host: &Name, request: RequestId, order: &FilterOrder, ctx: &mut Ctx<'_>) -> bool {
+        let Some(to) = self.peers.get(host).and_then(|peer| peer.incarnation) else { return false };
+        let mut frame = Vec::new();
+        let shipped = Shipped { to, request, order: order.clone() };
+        shipped.write(&mut wire::begin(&mut frame, Kind::Shipped, self.config.incarnation.0));
+        self.send(Destination::Host(host), Lane::Control, &frame, ctx);
+        true
+    }
+
+    fn obey_own(&mut self, order: &FilterOrder) -> Result<(), FilterError> {
+        self.permit(Action::Install, &order.spot().channel)?;
+        self.obey(order)
+    }
+
+    fn obey(&mut self, order: &FilterOrder) -> Result<(), FilterError> {
+        match order {
+            FilterOrder::Install(filter) => self.install_text(filter),
+            FilterOrder::Remove(spot) => self.remove_filter(spot),
+            FilterOrder::Parameter(spot, key, value) => self.set_parameter(spot, key.as_str(), *value),
+        }
+    }
+
+    /// Another host wants something done with a filter here.
+    pub(crate) fn shipped(&mut self, from: &Name, shipped: Shipped, ctx: &mut Ctx<'_>) {
+        if shipped.to != self.config.incarnation.0 {
+            return;
+        }
+        let channel = &shipped.order.spot().channel;
+        let result = if self.config.policy.allows(from, Action::Install, channel) {
+            self.obey(&shipped.order).map_err(|error| error.to_string())
+        } else {
+            self.counts.forbidden += 1;
+            let (action, channel) = (Action::Install, channel.clone());
+            let (host, refusal) = (from.clone(), "the policy of that host does not let you install filters there");
+            ctx.port.notice(Notice::Forbidden { host, action, channel });
+            Err(refusal.to_owned())
+        };
+        if result.is_ok() {
+            let (spot, author) = (shipped.order.spot().clone(), from.clone());
+            ctx.port.notice(Notice::FilterChanged { spot, author });
+        }
+        let Some(to) = self.peers.get(from).and_then(|peer| peer.incarnation) else { return };
+        let mut frame = Vec::new();
+        let answer = Answer { to, request: shipped.request, result };
+        answer.write(&mut wire::begin(&mut frame, Kind::Answer, self.config.incarnation.0));
+        self.send(Destination::Host(from), Lane::Control, &frame, ctx);
+    }
+
+    pub(crate) fn answer(&mut self, from: &Name, answer: Answer, ctx: &mut Ctx<'_>) {
+        let Some(waiting) = self.requests.get_mut(&answer.request.0) else { return };
+        if answer.to != self.config.incarnation.0 || !waiting.hosts.remove(from) {
+            return;
+        }
+        if waiting.hosts.is_empty() {
+            self.requests.remove(&answer.request.0);
+        }
+        let (request, host) = (answer.request, from.clone());
+        ctx.port.notice(Notice::Answered { request, host, result: answer.result });
+    }
+
+    /// Says of those who have not answered in time that they have not.
+    pub(crate) fn give_up(&mut self, ctx: &mut Ctx<'_>) {
+        let overdue = self.requests.extract_if(.., |_, waiting| waiting.until <= ctx.now);
+        for (request, waiting) in overdue {
+            for host in waiting.hosts {
+                let result = Err(format!("no answer within {PATIENCE}; it may have been done all the same"));
+                ctx.port.notice(Notice::Answered { request: RequestId(request), host, result });
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! From a source to the network.
+
+use std::sync::Arc;
+
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::format::Format;
+use qfabric_types::{Instant, Nanos};
+
+use super::channel::Roster;
+use super::receive::{self, Scratch};
+use super::{Channel, Ctx, Node, books};
+use crate::filter::{self, Draft};
+use crate::wire::{Header, write_attributes};
+use crate::{
+    AttributesRef, Destination, Event, NodeCounts, Port, Pressure, Sent, SourceId, Submission, SubmitError, Target,
+};
+
+/// What the steps of one submission share.
+struct Step<'a, 'p> {
+    channel: &'a mut Channel,
+    scratch: &'a mut Scratch,
+    counts: &'a mut NodeCounts,
+    host: &'a Arc<Name>,
+    incarnation: u64,
+    ctx: &'a mut Ctx<'p>,
+}
+
+impl Node {
+    /// Submits an event: filters choose among the sinks, and each chosen one is sent it, or given it where it is here.
+    pub fn submit(
+        &mut self,
+        source: SourceId,
+        event: &Submission<'_>,
+        now: Instant,
+        port: &mut dyn Port,
+    ) -> Result<Sent, SubmitError> {
+        let mut ctx = Ctx { now, port };
+        let gone = SubmitError::Gone(source.0);
+        let place = *self.sources.get(&source.0).ok_or(gone.clone())?;
+        let channel = self.channels.get_mut(place as usize).and_then(Option::as_mut).ok_or(gone)?;
+        check(channel, source.0, event, now)?;
+        write_attributes(event.attributes, &mut self.scratch.attributes)?;
+        let (host, incarnation) = (&self.host, self.config.incarnation.0);
+        let (scratch, counts) = (&mut self.scratch, &mut self.counts);
+        let mut step = Step { channel, scratch, counts, host, incarnation, ctx: &mut ctx };
+        let done = step.run(source.0, event);
+        let due = step.channel.sources.get_mut(&source.0).and_then(|source| match done {
+            Ok(sent) if sent.remote > 0 => books::mark_due(source, now),
+            _ => None,
+        });
+        due.into_iter().for_each(|due| self.wake_by(due));
+        match done {
+            Err(SubmitError::WouldBlock { until }) => {
+                self.probe(place, source.0, &mut ctx);
+                self.wake_by(until);
+            }
+            _ => self.after(&mut ctx),
+        }
+        done
+    }
+}
+
+/// What can be said before anybody is asked.
+fn check(channel: &mut Channel, source: u32, event: &Submission<'_>, now: Instant) -> Result<(), SubmitError> {
+    let have = channel.spec.types.len();
+    let known = channel.spec.types.get(usize::from(event.event_type));
+    let least = known.ok_or(SubmitError::NoType { asked: event.event_type, have })?.format.size;
+    let bytes = event.payload.len();
+    if bytes < least as usize || bytes > Format::MAX_SIZE as usize {
+        return Err(SubmitError::Size { bytes, least });
+    }
+    if event.priority > 7 {
+        return Err(SubmitError::Priority(event.priority));
+    }
+    if let Some(deadline) = event.deadline.filter(|deadline| *deadline < now) {
+        if let Some(source) = channel.sources.get_mut(&source) {
+            source.counts.late += 1;
+        }
+        return Err(SubmitError::Late { by: now.since(deadline) });
+    }
+    Ok(())
+}
+
+impl Step<'_, '_> {
+    fn run(&mut self, number: u32, event: &Submission<'_>) -> Result<Sent, SubmitError> {
+        let mut sent = Sent::default();
+        let wanted = aim(&self.channel.roster, event, &mut self.scratch.chosen);
+        let passed = self.filter(number, event, wanted);
+        sent.filtered = (wanted - passed) as u32;
+        sent.dropped = self.hold_back(number)?;
+        let Some(source) = self.channel.sources.get_mut(&number) else { return Err(SubmitError::Gone(number)) };
+        source.last += 1;
+        sent.number = source.last;
+        for (tally, chosen) in source.tallies.iter_mut().zip(&self.scratch.chosen) {
+            tally.sent += u64::from(*chosen);
+        }
+        sent.remote = self.send(number, event, sent.number);
+        sent.local = self.give(number, event, sent.number);
+        let counts = &mut self.channel.sources.get_mut(&number).ok_or(SubmitError::Gone(number))?.counts;
+        counts.submitted += 1;
+        counts.sent += u64::from(sent.remote + sent.local);
+        counts.filtered += u64::from(sent.filtered);
+        counts.dropped += u64::from(sent.dropped);
+        Ok(sent)
+    }
+
+    /// Lets the OUT-filters choose. Gives how many are left.
+    fn filter(&mut self, number: u32, submission: &Submission<'_>, wanted: usize) -> usize {
+        self.scratch.changed.clear();
+        if self.channel.filters_out.is_empty() || wanted == 0 {
+            return wanted;
+        }
+        let Scratch { chosen, attributes, changed, .. } = &mut *self.scratch;
+        let next = self.channel.sources.get(&number).map_or(0, |source| source.last + 1);
+        let id = self.channel.id.clone();
+        let event = as_event(&id, self.host, number, next, submission, attributes, self.ctx.now);
+        let mut draft = Draft { event, changed };
+        let Channel { filters_out, roster, .. } = &mut *self.channel;
+        filter::choose(filters_out, &mut draft, roster.generation, &roster.seats, chosen, self.ctx)
+    }
+
+    /// Where the channel blocks: refuses while a sink is slow, and passes it over when it was waited for long enough.
+    fn hold_back(&mut self, number: u32) -> Result<u32, SubmitError> {
+        let Pressure::Block { patience } = self.channel.spec.pressure else { return Ok(0) };
+        let (mut until, mut dropped) = (None::<Instant>, 0);
+        for at in 0..self.scratch.chosen.len() {
+            if !self.scratch.chosen[at] {
+                continue;
+            }
+            let full = self.channel.is_full(number, at, &self.channel.roster.seats[at]);
+            let Some(source) = self.channel.sources.get_mut(&number) else { break };
+            match wait_for(&mut source.tallies[at], full, self.ctx.now, patience) {
+                Wait::No => {}
+                Wait::Until(end) => until = Some(until.map_or(end, |until| until.min(end))),
+                Wait::Over => {
+                    self.scratch.chosen[at] = false;
+                    dropped += 1;
+                }
+            }
+        }
+        let Some(until) = until else { return Ok(dropped) };
+        if let Some(source) = self.channel.sources.get_mut(&number) {
+            source.waits_until = Some(until);
+            source.counts.blocked += 1;
+        }
+        Err(SubmitError::WouldBlock { until })
+    }
+
+    /// One frame for all where all hosts get it whole, else one for each host.
+    fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
+        let Scratch { chosen, attributes, changed, frame, sinks, .. } = &mut *self.scratch;
+        let payload = if changed.is_empty() { submission.payload } else { &changed[..] };
+        let roster = &self.channel.roster;
+        let header = Header {
+            source: number,
+            number: event_number,
+            event_type: submission.event_type,
+            priority: submission.priority,
+            sent_ns: self.ctx.now.get(),
+            left_ns: submission.deadline.map(|deadline| deadline.since(self.ctx.now).get()),
+        };
+        let lane = self.channel.lane();
+        let (remote, whole) = survey(roster, submission.event_type, chosen);
+        if remote > 0 && whole {
+            header.write(frame, self.incarnation, None::<(u64, std::slice::Iter<'_, u32>)>, attributes, payload);
+            self.ctx.port.send(Destination::Channel(&self.channel.id), lane, frame);
+            self.counts.frames_out += 1;
+            return remote;
+        }
+        for span in roster.spans.iter().filter(|span| !span.local) {
+            sinks.clear();
+            let seats = (span.from..span.to).filter(|at| chosen[*at]);
+            sinks.extend(seats.map(|at| roster.seats[at].member.number));
+            if !sinks.is_empty() {
+                header.write(frame, self.incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
+                self.ctx.port.send(Destination::Host(&span.host), lane, frame);
+                self.counts.frames_out += 1;
+            }
+        }
+        remote
+    }
+
+    /// To the chosen sinks of this host, by the IN-filters.
+    fn give(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
+        let local = self.channel.roster.local();
+        let given = self.scratch.chosen[local.clone()].iter().filter(|chosen| **chosen).count();
+        if given == 0 {
+            return 0;
+        }
+        let Scratch { chosen, attributes, changed, meant, outcome, .. } = &mut *self.scratch;
+        let id = self.channel.id.clone();
+        let mut event = as_event(&id, self.host, number, event_number, submission, attributes, self.ctx.now);
+        let out = std::mem::take(changed);
+        if !out.is_empty() {
+            event.payload = &out;
+        }
+        for (seat, chosen) in self.channel.roster.seats[local.clone()].iter().zip(&chosen[local.clone()]) {
+            if let Some(sink) = self.channel.sinks.get_mut(&seat.member.number) {
+                sink.totals.sent += u64::from(*chosen);
+            }
+        }
+        let time = self.ctx.now.get();
+        let mut dispatch = receive::Dispatch { channel: self.channel, changed, meant, outcome, ctx: self.ctx };
+        dispatch.run(event, self.host, time, &mut chosen[local], &mut receive::Books::None);
+        *changed = out;
+        given as u32
+    }
+}
+
+/// Sets who is to get it before filters choose: those who want the type, and are meant. Gives how many.
+fn aim(roster: &Roster, event: &Submission<'_>, chosen: &mut Vec<bool>) -> usize {
+    chosen.clear();
+    let meant = |host: &Name, number: u32| match event.target {
+        Target::All => true,
+        Target::Host(name) => host == name,
+        Target::Sink(name, sink) => number == sink && host == name,
+    };
+    chosen.extend(roster.seats.iter().map(|seat| {
+        let member = &seat.member;
+        seat.info.wants(event.event_type) && meant(&member.host, member.number)
+    }));
+    chosen.iter().filter(|chosen| **chosen).count()
+}
+
+/// How many sinks elsewhere are chosen, and whether these are all on all hosts that want the type.
+fn survey(roster: &Roster, event_type: u16, chosen: &[bool]) -> (u32, bool) {
+    let (mut remote, mut whole) = (0, true);
+    for span in roster.spans.iter().filter(|span| !span.local) {
+        let mut any = false;
+        for (seat, chosen) in roster.seats[span.from..span.to].iter().zip(&chosen[span.from..span.to]) {
+            remote += u32::from(*chosen);
+            any |= *chosen;
+            whole &= *chosen || !seat.info.wants(event_type);
+        }
+        // A host that wants nothing of it need not get it.
+        whole &= any;
+    }
+    (remote, whole)
+}
+
+enum Wait {
+    No,
+    Until(Instant),
+    Over,
+}
+
+fn wait_for(tally: &mut super::Tally, full: bool, now: Instant, patience: Nanos) -> Wait {
+    if !full {
+        (tally.blocked_since, tally.overdue) = (None, false);
+        return Wait::No;
+    }
+    let until = *tally.blocked_since.get_or_insert(now) + patience;
+    tally.overdue |= now >= until;
+    if tally.overdue { Wait::Over } else { Wait::Until(until) }
+}
+
+fn as_event<'a>(
+    channel: &'a ChannelId,
+    host: &'a Name,
+    source: u32,
+    number: u64,
+    submission: &Submission<'a>,
+    attributes: &'a [u8],
+    now: Instant,
+) -> Event<'a> {
+    Event {
+        channel,
+        host,
+        source: SourceId(source),
+        number,
+        event_type: submission.event_type,
+        priority: submission.priority,
+        sent: now,
+        deadline: submission.deadline,
+        attributes: AttributesRef::checked(attributes),
+        payload: submission.payload,
+    }
+}

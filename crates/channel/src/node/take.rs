@@ -1,0 +1,78 @@
+//! From a queue to the application.
+
+use qfabric_types::Instant;
+
+use super::channel::Mode;
+use super::join::gone;
+use super::{Ctx, Node, books};
+use crate::queue::Waiting;
+use crate::{Error, Port, Pressure, SinkId, Taken};
+
+impl Node {
+    /// Takes the next event of a queue: by priority, then in the channel's order; late ones are passed over. False:
+    /// there is none. `into` is used again and again, so that taking needs no memory.
+    pub fn take(&mut self, sink: SinkId, into: &mut Taken, now: Instant, port: &mut dyn Port) -> Result<bool, Error> {
+        let mut ctx = Ctx { now, port };
+        let place = *self.sinks.get(&sink.0).ok_or(gone("sink", sink.0))?;
+        loop {
+            let Some(waiting) = self.pop(place, sink.0) else { return Ok(false) };
+            let is_late = waiting.meta.deadline.is_some_and(|deadline| deadline < now);
+            self.consumed(place, sink.0, &waiting, is_late, &mut ctx);
+            if !is_late {
+                self.hand_over(place, sink.0, waiting, into);
+                return Ok(true);
+            }
+        }
+    }
+
+    fn pop(&mut self, place: u32, sink: u32) -> Option<Waiting> {
+        let sink = self.at_mut(place)?.sinks.get_mut(&sink)?;
+        let Mode::Queue(queue) = &mut sink.mode else { return None };
+        queue.pop()
+    }
+
+    fn hand_over(&mut self, place: u32, sink: u32, waiting: Waiting, into: &mut Taken) {
+        let Some(channel) = self.at_mut(place) else { return };
+        into.meta = Some(waiting.meta);
+        into.host = Some(waiting.host);
+        into.channel = Some(channel.id.clone());
+        let used = std::mem::replace(&mut into.bytes, waiting.bytes);
+        if let Some(Mode::Queue(queue)) = channel.sinks.get_mut(&sink).map(|sink| &mut sink.mode) {
+            queue.give_back(used);
+        }
+    }
+
+    /// Books it, tells the source where it is waiting for that, and lets sources of this host go on.
+    fn consumed(&mut self, place: u32, number: u32, waiting: &Waiting, is_late: bool, ctx: &mut Ctx<'_>) {
+        let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(sink) = channel.sinks.get_mut(&number) else { return };
+        let one = if is_late { &mut sink.totals.late } else { &mut sink.totals.delivered };
+        *one += 1;
+        let capacity = match (&sink.mode, channel.spec.pressure) {
+            (Mode::Queue(queue), Pressure::Block { .. }) => Some(queue.capacity()),
+            _ => None,
+        };
+        if *waiting.host == *self.host {
+            if capacity.is_some() {
+                self.unblock_all(place, ctx);
+            }
+            return;
+        }
+        let source = waiting.meta.source.0;
+        let peer = self.peers.get_mut(&*waiting.host);
+        let Some(entry) = peer.and_then(|peer| peer.inbound.get_mut(&source)?.entry(number)) else { return };
+        let one = if is_late { &mut entry.refused } else { &mut entry.delivered };
+        *one += 1;
+        if books::owes_report(entry, capacity) {
+            self.report(&waiting.host, source, |entry| entry.sink == number, ctx);
+        }
+    }
+
+    fn unblock_all(&mut self, place: u32, ctx: &mut Ctx<'_>) {
+        let Some(channel) = self.at(place) else { return };
+        let waiting = channel.sources.iter().filter(|(_, source)| source.waits_until.is_some());
+        for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.unblock(place, number, ctx);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What is due.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::Name;
+
+use super::{Ctx, Node};
+use crate::wire::{self, Kind, Pong};
+use crate::{Destination, Lane, Port};
+
+impl Node {
+    /// When [`Node::wake`] is to be called.
+    pub fn next_wakeup(&self) -> Option<Instant> {
+        let digest = (!self.peers.is_empty()).then_some(self.telling.digest_due);
+        [self.due, digest].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn wake(&mut self, now: Instant, port: &mut dyn Port) {
+        let mut ctx = Ctx { now, port };
+        if self.telling.digest_due <= now {
+            self.digest(&mut ctx);
+        }
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.due = None;
+        self.ask_overdue(&mut ctx);
+        self.ping(&mut ctx);
+        self.mark_due(&mut ctx);
+        self.give_up(&mut ctx);
+        self.set_due(now);
+    }
+
+    fn ask_overdue(&mut self, ctx: &mut Ctx<'_>) {
+        let overdue = self.peers.iter().filter(|(_, peer)| peer.ask_due.is_some_and(|due| due <= ctx.now));
+        for host in overdue.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.ask(&host, ctx);
+        }
+    }
+
+    fn ping(&mut self, ctx: &mut Ctx<'_>) {
+        let due = self.peers.iter().filter(|(_, peer)| peer.clock.due.is_some_and(|due| due <= ctx.now));
+        for host in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            let mut frame = Vec::new();
+            wire::begin(&mut frame, Kind::Ping, self.config.incarnation.0).u64(ctx.now.get());
+            self.send(Destination::Host(&host), Lane::Control, &frame, ctx);
+            if let Some(peer) = self.peers.get_mut(&host) {
+                peer.clock.pinged(ctx.now);
+            }
+        }
+    }
+
+    pub(crate) fn pinged(&mut self, from: &Name, t0: u64, ctx: &mut Ctx<'_>) {
+        let mut frame = Vec::new();
+        let mut writer = wire::begin(&mut frame, Kind::Pong, self.config.incarnation.0);
+        writer.u64(t0);
+        writer.u64(ctx.now.get());
+        self.send(Destination::Host(from), Lane::Control, &frame, ctx);
+    }
+
+    pub(crate) fn answered(&mut self, from: &Name, pong: &Pong, ctx: &mut Ctx<'_>) {
+        if let Some(peer) = self.peers.get_mut(from) {
+            peer.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), ctx.now);
+        }
+    }
+
+    /// Sources whose marks are due, and those that wait.
+    fn mark_due(&mut self, ctx: &mut Ctx<'_>) {
+        for (number, place) in self.sources.iter().map(|(number, place)| (*number, *place)).collect::<Vec<_>>() {
+            let Some(source) = self.at_mut(place).and_then(|channel| channel.sources.get_mut(&number)) else {
+                continue;
+            };
+            let open = source.tallies.iter().any(|tally| tally.outstanding() > 0);
+            let (due, waits) = (source.mark_due.is_some_and(|due| due <= ctx.now), source.waits_until.is_some());
+            if due && open {
+                self.mark(place, number, ctx);
+            } else if due {
+                source.mark_due = None;
+            }
+            if waits {
+                self.probe(place, number, ctx);
+                self.unblock(place, number, ctx);
+            }
+        }
+    }
+
+    /// The earliest of all that is due at some time.
+    fn set_due(&mut self, now: Instant) {
+        let peers = self.peers.values().flat_map(|peer| [peer.ask_due, peer.clock.due]);
+        let channels = self.channels.iter().flatten().flat_map(|channel| channel.sources.values());
+        let sources = channels.flat_map(|source| {
+            let probe = source.waits_until.map(|until| until.min(now + super::books::PROBE));
+            [source.mark_due, probe]
+        });
+        let requests = self.requests.values().map(|waiting| Some(waiting.until));
+        let earliest = peers.chain(sources).chain(requests).flatten().min();
+        self.due = [self.due, earliest].into_iter().flatten().min();
+    }
+}

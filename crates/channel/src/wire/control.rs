@@ -1,0 +1,143 @@
+//! Frames between two hosts that keep their books: what was sent, what became of it, and how their clocks differ.
+//!
+//! ```text
+//! Digest:  version u64                                                    this is how much I have told
+//! Mark:    to u64 | source u32 | last u64 | channel | n × (sink u32, from u64, sent u64)
+//! Report:  to u64 | source u32 | last u64 | n × (sink u32, from u64, delivered u64, refused u64, lost u64)
+//! Ping:    t0 u64            Pong:  t0 u64 | t1 u64                        nanoseconds of each one's own clock
+//! ```
+//! `to` is the incarnation that is meant: numbers of sources and sinks are those of one start of a host.
+
+use qfabric_types::channel::ChannelId;
+
+use super::{Malformed, Reader, Writer};
+use crate::Limits;
+
+#[derive(Debug)]
+pub(crate) struct Digest {
+    pub version: u64,
+}
+
+/// How many events a source has sent to each sink of the receiving host; also its welcome to new sinks.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub to: u64,
+    pub source: u32,
+    /// The source's last event.
+    pub last: u64,
+    pub channel: ChannelId,
+    pub sinks: Vec<Marked>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marked {
+    pub sink: u32,
+    /// The source's last event before it began to count.
+    pub from: u64,
+    pub sent: u64,
+}
+
+/// What became of a source's events at the sinks of a host.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub to: u64,
+    pub source: u32,
+    /// The last event of the mark that was seen last.
+    pub last: u64,
+    pub sinks: Vec<Reported>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reported {
+    pub sink: u32,
+    pub from: u64,
+    pub delivered: u64,
+    pub refused: u64,
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ping {
+    pub t0: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pong {
+    pub t0: u64,
+    pub t1: u64,
+}
+
+impl Digest {
+    pub fn read(reader: &mut Reader<'_>) -> Result<Digest, Malformed> {
+        Ok(Digest { version: reader.u64()? })
+    }
+}
+
+impl Mark {
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        writer.u64(self.to);
+        writer.u32(self.source);
+        writer.u64(self.last);
+        writer.channel(&self.channel);
+        writer.list(self.sinks.iter(), |writer, marked| {
+            writer.u32(marked.sink);
+            writer.u64(marked.from);
+            writer.u64(marked.sent);
+        });
+    }
+
+    pub fn read(reader: &mut Reader<'_>) -> Result<Mark, Malformed> {
+        Ok(Mark {
+            to: reader.u64()?,
+            source: reader.u32()?,
+            last: reader.u64()?,
+            channel: reader.channel()?,
+            sinks: reader.list(Limits::MEMBERS, |reader| {
+                Ok(Marked { sink: reader.u32()?, from: reader.u64()?, sent: reader.u64()? })
+            })?,
+        })
+    }
+}
+
+impl Report {
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        writer.u64(self.to);
+        writer.u32(self.source);
+        writer.u64(self.last);
+        writer.list(self.sinks.iter(), |writer, reported| {
+            writer.u32(reported.sink);
+            for count in [reported.from, reported.delivered, reported.refused, reported.lost] {
+                writer.u64(count);
+            }
+        });
+    }
+
+    pub fn read(reader: &mut Reader<'_>) -> Result<Report, Malformed> {
+        Ok(Report {
+            to: reader.u64()?,
+            source: reader.u32()?,
+            last: reader.u64()?,
+            sinks: reader.list(Limits::MEMBERS, |reader| {
+                Ok(Reported {
+                    sink: reader.u32()?,
+                    from: reader.u64()?,
+                    delivered: reader.u64()?,
+                    refused: reader.u64()?,
+                    lost: reader.u64()?,
+                })
+            })?,
+        })
+    }
+}
+
+impl Ping {
+    pub fn read(reader: &mut Reader<'_>) -> Result<Ping, Malformed> {
+        Ok(Ping { t0: reader.u64()? })
+    }
+}
+
+impl Pong {
+    pub fn read(reader: &mut Reader<'_>) -> Result<Pong, Malformed> {
+        Ok(Pong { t0: reader.u64()?, t1: reader.u64()? })
+    }
+}

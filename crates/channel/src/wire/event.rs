@@ -1,0 +1,148 @@
+//! Events on their way.
+//!
+//! ```text
+//! flags u8 (1 deadline, 2 list of sinks, 4 attributes) | priority u8 | type u16 | source u32 | number u64 | sent u64
+//! | left u64, where there is a deadline | to u64, n u16, n × sink u32, where there is a list
+//! | n u8, n × (length u8, name, value i64), where there are attributes | payload
+//! ```
+//! Without a list it is for all sinks of the receiving host that want the type. `sent` is the source's clock, `left`
+//! what was left to the deadline then, both in nanoseconds.
+
+use qfabric_types::format::Format;
+
+use super::{Kind, Malformed, Reader, Writer, begin};
+use crate::attributes::{Attributes, AttributesRef, Key};
+use crate::{InvalidKey, Limits, SubmitError};
+
+const DEADLINE: u8 = 1;
+const LIST: u8 = 2;
+const ATTRIBUTES: u8 = 4;
+
+/// What comes before attributes and payload, but for the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub source: u32,
+    pub number: u64,
+    pub event_type: u16,
+    pub priority: u8,
+    /// By the source's clock.
+    pub sent_ns: u64,
+    /// From `sent_ns` to the deadline.
+    pub left_ns: Option<u64>,
+}
+
+/// An event's frame, read without taking memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventFrame<'a> {
+    pub header: Header,
+    /// The receiver's incarnation, and four bytes for each sink.
+    pub list: Option<(u64, &'a [u8])>,
+    pub attributes: AttributesRef<'a>,
+    pub payload: &'a [u8],
+}
+
+impl Header {
+    /// Writes everything. `attributes` are as [`write_attributes`] makes them.
+    pub fn write<'s>(
+        &self,
+        frame: &mut Vec<u8>,
+        incarnation: u64,
+        list: Option<(u64, impl ExactSizeIterator<Item = &'s u32>)>,
+        attributes: &[u8],
+        payload: &[u8],
+    ) {
+        let mut writer = begin(frame, Kind::Event, incarnation);
+        let flag = |set, bit| if set { bit } else { 0 };
+        let flags = flag(self.left_ns.is_some(), DEADLINE) | flag(list.is_some(), LIST);
+        writer.u8(flags | flag(!attributes.is_empty(), ATTRIBUTES));
+        writer.u8(self.priority);
+        writer.u16(self.event_type);
+        writer.u32(self.source);
+        writer.u64(self.number);
+        writer.u64(self.sent_ns);
+        if let Some(left) = self.left_ns {
+            writer.u64(left);
+        }
+        if let Some((to, sinks)) = list {
+            writer.u64(to);
+            writer.list(sinks, |writer, sink| writer.u32(*sink));
+        }
+        if !attributes.is_empty() {
+            writer.u8(AttributesRef::checked(attributes).iter().count() as u8);
+        }
+        writer.bytes(attributes);
+        writer.bytes(payload);
+    }
+}
+
+impl<'a> EventFrame<'a> {
+    pub fn read(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
+        let (flags, priority) = (reader.u8()?, reader.u8()?);
+        if flags > 7 || priority > 7 {
+            return Err(Malformed);
+        }
+        let event_type = reader.u16()?;
+        let (source, number, sent_ns) = (reader.u32()?, reader.u64()?, reader.u64()?);
+        let left_ns = if flags & DEADLINE != 0 { Some(reader.u64()?) } else { None };
+        let list = if flags & LIST != 0 { Some(read_list(reader)?) } else { None };
+        let attributes = if flags & ATTRIBUTES != 0 { read_attributes(reader)? } else { AttributesRef::default() };
+        let payload = reader.0;
+        if payload.len() > Format::MAX_SIZE as usize {
+            return Err(Malformed);
+        }
+        let header = Header { source, number, event_type, priority, sent_ns, left_ns };
+        Ok(EventFrame { header, list, attributes, payload })
+    }
+
+    /// Whether the event is for that sink of this host.
+    pub fn is_for(&self, sink: u32) -> bool {
+        match self.list {
+            None => true,
+            Some((_, sinks)) => sinks.chunks_exact(4).any(|listed| listed == sink.to_le_bytes()),
+        }
+    }
+}
+
+fn read_list<'a>(reader: &mut Reader<'a>) -> Result<(u64, &'a [u8]), Malformed> {
+    let to = reader.u64()?;
+    let count = usize::from(reader.u16()?);
+    if count > Limits::MEMBERS {
+        return Err(Malformed);
+    }
+    Ok((to, reader.bytes(4 * count)?))
+}
+
+/// Checks them all, so that they can be read without failing.
+fn read_attributes<'a>(reader: &mut Reader<'a>) -> Result<AttributesRef<'a>, Malformed> {
+    let count = usize::from(reader.u8()?);
+    if count == 0 || count > Attributes::MAX_ON_EVENT {
+        return Err(Malformed);
+    }
+    let whole = reader.0;
+    for _ in 0..count {
+        let length = reader.u8()?;
+        let key = std::str::from_utf8(reader.bytes(usize::from(length))?).map_err(|_| Malformed)?;
+        if !Key::fits(key) {
+            return Err(Malformed);
+        }
+        reader.i64()?;
+    }
+    Ok(AttributesRef::checked(&whole[..whole.len() - reader.0.len()]))
+}
+
+/// An event's attributes as bytes, without their number.
+pub(crate) fn write_attributes(attributes: &[(&str, i64)], into: &mut Vec<u8>) -> Result<(), SubmitError> {
+    into.clear();
+    if attributes.len() > Attributes::MAX_ON_EVENT {
+        return Err(SubmitError::Attributes(attributes.len()));
+    }
+    let mut writer = Writer(into);
+    for (key, value) in attributes {
+        if !Key::fits(key) {
+            return Err(InvalidKey { given: key.chars().take(2 * Key::MAX).collect() }.into());
+        }
+        writer.short(key);
+        writer.i64(*value);
+    }
+    Ok(())
+}

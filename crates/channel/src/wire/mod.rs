@@ -1,0 +1,115 @@
+//! Frames: what nodes tell each other. Little endian; whatever comes from elsewhere is checked before it is used, and
+//! nothing in it decides how much memory is taken.
+//!
+//! ```text
+//! every frame:  version u8 | kind u8 | the sender's incarnation u64 | …
+//! ```
+//! The sender is not in the frame: the network says who it is, and has authenticated it.
+
+mod announce;
+mod codec;
+mod control;
+mod event;
+mod format;
+mod order;
+
+pub(crate) use announce::{Change, Changes, Full, encode_change};
+pub(crate) use codec::{Malformed, Reader, Writer};
+pub(crate) use control::{Digest, Mark, Marked, Ping, Pong, Report, Reported};
+pub(crate) use event::{EventFrame, Header, write_attributes};
+pub(crate) use order::{Answer, Shipped};
+
+/// Version of the protocol: the other's has to be the same.
+pub(crate) const VERSION: u8 = 1;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Event = 1,
+    Changes,
+    Full,
+    Ask,
+    Digest,
+    Mark,
+    Report,
+    Ping,
+    Pong,
+    Shipped,
+    Answer,
+}
+
+const KINDS: [Kind; 11] = [
+    Kind::Event,
+    Kind::Changes,
+    Kind::Full,
+    Kind::Ask,
+    Kind::Digest,
+    Kind::Mark,
+    Kind::Report,
+    Kind::Ping,
+    Kind::Pong,
+    Kind::Shipped,
+    Kind::Answer,
+];
+
+/// A frame's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub kind: Kind,
+    pub incarnation: u64,
+}
+
+/// Why a frame is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    Malformed,
+    OtherVersion(u8),
+}
+
+impl From<Malformed> for Unreadable {
+    fn from(_: Malformed) -> Unreadable {
+        Unreadable::Malformed
+    }
+}
+
+/// Takes the beginning of a frame, and leaves the reader behind it.
+pub(crate) fn read_prefix(reader: &mut Reader<'_>) -> Result<Prefix, Unreadable> {
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(Unreadable::OtherVersion(version));
+    }
+    let kind = reader.u8()?;
+    let kind = KINDS.into_iter().find(|known| *known as u8 == kind).ok_or(Malformed)?;
+    Ok(Prefix { kind, incarnation: reader.u64()? })
+}
+
+/// Begins a frame.
+pub(crate) fn begin(frame: &mut Vec<u8>, kind: Kind, incarnation: u64) -> Writer<'_> {
+    frame.clear();
+    let mut writer = Writer(frame);
+    writer.u8(VERSION);
+    writer.u8(kind as u8);
+    writer.u64(incarnation);
+    writer
+}
+
+/// Reads whatever this is, for tests and fuzzing: true where it is a whole frame.
+#[cfg(any(test, feature = "testing"))]
+pub fn readable(frame: &[u8]) -> bool {
+    let mut reader = Reader(frame);
+    let Ok(prefix) = read_prefix(&mut reader) else { return false };
+    match prefix.kind {
+        Kind::Event => EventFrame::read(&mut reader).is_ok(),
+        Kind::Changes => Changes::read(&mut reader).is_ok(),
+        Kind::Full => Full::read(&mut reader).is_ok(),
+        Kind::Ask => true,
+        Kind::Digest => Digest::read(&mut reader).is_ok(),
+        Kind::Mark => Mark::read(&mut reader).is_ok(),
+        Kind::Report => Report::read(&mut reader).is_ok(),
+        Kind::Ping => Ping::read(&mut reader).is_ok(),
+        Kind::Pong => Pong::read(&mut reader).is_ok(),
+        Kind::Shipped => Shipped::read(&mut reader).is_ok(),
+        Kind::Answer => Answer::read(&mut reader).is_ok(),
+    }
+}

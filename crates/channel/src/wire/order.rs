@@ -1,0 +1,117 @@
+//! What other hosts are asked to do with their filters, and what they answer.
+
+use super::{Malformed, Reader, Writer};
+use crate::filter::{Direction, FilterSpec, Order, Spot};
+use crate::{Limits, RequestId};
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shipped {
+    /// The incarnation that is meant.
+    pub to: u64,
+    pub request: RequestId,
+    pub order: Order,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub to: u64,
+    pub request: RequestId,
+    pub result: Result<(), String>,
+}
+
+/// Longest reason that is told.
+const MOST_REASON: usize = 4096;
+/// Parameters that an order can set at first.
+const MOST_PARAMETERS: usize = 256;
+
+impl Shipped {
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        writer.u64(self.to);
+        writer.u32(self.request.0);
+        match &self.order {
+            Order::Install(filter) => {
+                writer.u8(1);
+                writer.filter(filter);
+            }
+            Order::Remove(spot) => {
+                writer.u8(2);
+                writer.spot(spot);
+            }
+            Order::Parameter(spot, key, value) => {
+                writer.u8(3);
+                writer.spot(spot);
+                writer.short(key.as_str());
+                writer.i64(*value);
+            }
+        }
+    }
+
+    pub fn read(reader: &mut Reader<'_>) -> Result<Shipped, Malformed> {
+        let (to, request) = (reader.u64()?, RequestId(reader.u32()?));
+        let order = match reader.u8()? {
+            1 => Order::Install(reader.filter()?),
+            2 => Order::Remove(reader.spot()?),
+            3 => Order::Parameter(reader.spot()?, reader.key()?, reader.i64()?),
+            _ => return Err(Malformed),
+        };
+        Ok(Shipped { to, request, order })
+    }
+}
+
+impl Answer {
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        writer.u64(self.to);
+        writer.u32(self.request.0);
+        let reason = self.result.as_ref().err().map_or("", String::as_str);
+        writer.flag(self.result.is_ok());
+        writer.text(&reason[..reason.floor_char_boundary(MOST_REASON)]);
+    }
+
+    pub fn read(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
+        let (to, request, done, reason) = (reader.u64()?, RequestId(reader.u32()?), reader.flag()?, reader.text()?);
+        if reason.len() > MOST_REASON {
+            return Err(Malformed);
+        }
+        Ok(Answer { to, request, result: if done { Ok(()) } else { Err(reason.to_owned()) } })
+    }
+}
+
+impl Writer<'_> {
+    fn spot(&mut self, spot: &Spot) {
+        self.channel(&spot.channel);
+        self.flag(spot.direction == Direction::Out);
+        self.short(spot.name.as_str());
+    }
+
+    fn filter(&mut self, filter: &FilterSpec) {
+        self.spot(&filter.spot);
+        self.flag(filter.sink.is_some());
+        if let Some(sink) = &filter.sink {
+            self.member(sink);
+        }
+        self.list(filter.types.iter(), |writer, name| writer.text(name));
+        self.list(filter.parameters.iter(), |writer, (key, value)| {
+            writer.short(key.as_str());
+            writer.i64(*value);
+        });
+        self.text(&filter.text);
+    }
+}
+
+impl Reader<'_> {
+    fn spot(&mut self) -> Result<Spot, Malformed> {
+        let channel = self.channel()?;
+        let direction = if self.flag()? { Direction::Out } else { Direction::In };
+        Ok(Spot { channel, direction, name: self.name()? })
+    }
+
+    fn filter(&mut self) -> Result<FilterSpec, Malformed> {
+        Ok(FilterSpec {
+            spot: self.spot()?,
+            sink: if self.flag()? { Some(self.member()?) } else { None },
+            types: self.list(Limits::TYPES, |reader| Ok(reader.text()?.to_owned()))?,
+            parameters: self.list(MOST_PARAMETERS, |reader| Ok((reader.key()?, reader.i64()?)))?,
+            text: self.text()?.to_owned(),
+        })
+    }
+}
