@@ -38,12 +38,12 @@ struct qf_net_flow {
 
 struct qf_net_mark {
 	__u32 mark; /* 0: empty */
-	__u32 stream;
+	__u32 stream; /* QF_NET_STREAMS where it is empty */
 };
 
 struct qf_net_marks {
-	__u64 active; /* which table is in use: its lowest bit */
-	struct qf_net_mark table[2][QF_NET_MARKS];
+	__u64 active; /* which half of the table is in use: its lowest bit */
+	struct qf_net_mark table[2 * QF_NET_MARKS];
 };
 
 #define QF_NET_IN_USE 1
@@ -62,21 +62,25 @@ struct qf_net_stream_config {
 	__u64 limit;  /* packets that may wait, at most QF_NET_DEPTH */
 };
 
-struct qf_net_config {
-	__u64 changes;   /* counts changes of streams: what is compared first */
+/* What is said of a link when the queue is loaded, and holds: what is not used of it costs nothing. */
+struct qf_net_link {
 	__u64 byte_time; /* 2^-16 ns that a byte occupies the link; 0: not paced here */
 	__u64 catch_up;  /* ns of lost sending time that may be made up for */
 	__u64 share;     /* 2^-16 bytes of best effort owed for each byte of real time while best effort waits */
 	__u64 hold;      /* 0: packets go as soon as they may; n: in bursts, n - 1 ns before the first deadline */
 	__u64 best_limit; /* best-effort packets that may wait, at most QF_NET_BEST_DEPTH */
+	__u64 tick_ns;   /* of the ticks that the kernel counts */
+};
+
+struct qf_net_config {
+	__u64 changes;   /* counts changes of streams: what is compared first */
 	__u64 leaves;    /* the power of two that holds all streams in use */
-	__u64 zero;
 	struct qf_net_stream_config stream[QF_NET_STREAMS];
 };
 
-/* What became of a stream's packets and periods. */
+/* What became of a stream's packets and periods. What came is what went and what waits: not counted twice. */
 struct qf_net_counters {
-	__u64 packets;    /* taken into the queue */
+	__u64 emptied;    /* dropped with the whole queue: the interface went down */
 	__u64 sent;
 	__u64 sent_bytes;
 	__u64 sent_late;  /* of those sent, after the end of their own period */
@@ -95,7 +99,7 @@ struct qf_net_counters {
 };
 
 struct qf_net_stats {
-	__u64 best_packets;
+	__u64 best_emptied;
 	__u64 best_sent;
 	__u64 best_sent_bytes;
 	__u64 best_overflow;
@@ -131,7 +135,7 @@ _Static_assert(sizeof(struct qf_net_marks) == 8 + 16 * QF_NET_MARKS, "words only
 _Static_assert(sizeof(struct qf_net_trial) == 40, "no holes");
 _Static_assert(sizeof(struct qf_net_flow) == 40, "keys have no holes");
 _Static_assert(sizeof(struct qf_net_stream_config) == 64, "one cache line");
-_Static_assert(sizeof(struct qf_net_config) == 64 + 64 * QF_NET_STREAMS, "words only");
+_Static_assert(sizeof(struct qf_net_config) == 16 + 64 * QF_NET_STREAMS, "words only");
 _Static_assert(sizeof(struct qf_net_counters) == 128, "words only");
 _Static_assert(sizeof(struct qf_net_stats) == 80 + 128 * QF_NET_STREAMS, "words only");
 

@@ -60,6 +60,7 @@ QF_INLINE void adopt_stream(u32 i, u64 now)
 		forget(i);
 		s->incarnation = INCARNATION(c.flags);
 	}
+	s->settled_until = 0;
 	s->flags = c.flags;
 	s->limit = c.limit < QF_NET_DEPTH ? c.limit : QF_NET_DEPTH;
 	set_periods(s, &c, now);
@@ -95,6 +96,7 @@ __attribute__((noinline)) int adopt(u64 now)
 	u32 i;
 
 	changes_seen = config.changes;
+	open_lone();
 	grow(now);
 	bpf_for(i, 0, QF_NET_STREAMS)
 		adopt_stream(i, now);

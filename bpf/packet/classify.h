@@ -110,35 +110,48 @@ QF_SUBPROGRAM u32 *stream_of_flow(struct reader *from)
 	return bpf_map_lookup_elem(&flows, &flow);
 }
 
-/* The stream of a mark; NULL where it has none. */
-QF_INLINE u32 *stream_of_mark(u32 mark)
+/* The first place where a mark may be. */
+QF_INLINE struct qf_net_mark *place_of_mark(u32 mark)
 {
-	struct qf_net_mark *table = selector_marks.table[selector_marks.active & 1];
-	u32 at = mark * QF_NET_MARK_FACTOR >> QF_NET_MARK_SHIFT;
+	u32 first = (selector_marks.active & 1) * QF_NET_MARKS;
 
-	for (int probe = 0; probe < QF_NET_STREAMS; probe++, at++) {
-		struct qf_net_mark *found = &table[at & (QF_NET_MARKS - 1)];
-
-		if (found->mark == mark)
-			return &found->stream;
-		if (found->mark == NO_MARK)
-			return NULL;
-	}
-	return NULL;
+	return &selector_marks.table[first | mark * QF_NET_MARK_FACTOR >> QF_NET_MARK_SHIFT];
 }
 
-/* The number of the packet's stream, or QF_NET_STREAMS. */
-QF_INLINE u32 stream_of(u32 mark, u64 cgroup, struct reader *from)
+/* The stream of a mark, or QF_NET_STREAMS, which is what empty places say, and so that of no mark. */
+QF_INLINE u32 stream_of_mark(u32 mark)
 {
-	u32 *found = NULL;
+	u32 first = (selector_marks.active & 1) * QF_NET_MARKS, at = mark * QF_NET_MARK_FACTOR >> QF_NET_MARK_SHIFT;
 
-	if (kinds & QF_NET_FLOW)
-		found = stream_of_flow(from);
-	if (!found && kinds & QF_NET_MARK && mark != NO_MARK)
-		found = stream_of_mark(mark);
-	if (!found && kinds & QF_NET_CGROUP && cgroup)
-		found = bpf_map_lookup_elem(&cgroups, &cgroup);
-	return found && *found < QF_NET_STREAMS ? *found : QF_NET_STREAMS;
+	for (u32 probe = 0; probe < QF_NET_STREAMS; probe++) {
+		struct qf_net_mark *found = &selector_marks.table[first | ((at + probe) & (QF_NET_MARKS - 1))];
+
+		if (found->mark == mark)
+			return found->stream;
+		if (found->mark == NO_MARK)
+			break;
+	}
+	return QF_NET_STREAMS;
+}
+
+/* What a map knows of a stream. */
+QF_INLINE u32 known(const u32 *stream)
+{
+	return stream ? *stream : QF_NET_STREAMS;
+}
+
+/* The number of the packet's stream, or QF_NET_STREAMS. `in_use`: the kinds of selectors. */
+QF_INLINE u32 stream_of(u64 in_use, u32 mark, u64 cgroup, struct reader *from)
+{
+	u32 stream = QF_NET_STREAMS;
+
+	if (in_use & QF_NET_FLOW)
+		stream = known(stream_of_flow(from));
+	if (stream == QF_NET_STREAMS && in_use & QF_NET_MARK)
+		stream = stream_of_mark(mark);
+	if (stream == QF_NET_STREAMS && in_use & QF_NET_CGROUP && cgroup)
+		stream = known(bpf_map_lookup_elem(&cgroups, &cgroup));
+	return stream;
 }
 
 #endif

@@ -53,50 +53,120 @@ QF_INLINE u64 cgroup_of(struct sk_buff *skb)
 QF_INLINE u32 classify(struct sk_buff *skb)
 {
 	struct reader reader = { .ip = skb->head + skb->network_header };
+	u64 in_use = kinds;
 
-	return kinds ? stream_of(skb->mark, kinds & QF_NET_CGROUP ? cgroup_of(skb) : 0, &reader) : NONE;
+	return in_use ? stream_of(in_use, skb->mark, in_use & QF_NET_CGROUP ? cgroup_of(skb) : 0, &reader) : NONE;
+}
+
+/* The only packet of the queue, which has no place. */
+struct sk_buff __kptr *lone_skb SEC(".bss.lone") __hidden __attribute__((aligned(8)));
+
+/* Puts a packet into its place. Answers what must go: the packet where there is no such place, and who was there. */
+QF_INLINE struct sk_buff *put_into(int place, struct sk_buff *skb)
+{
+	struct cell *cell = bpf_map_lookup_elem(&cells, &place);
+
+	return cell ? bpf_kptr_xchg(&cell->skb, skb) : skb;
+}
+
+/* The only packet gets a place: a second one has come. */
+QF_SUBPROGRAM void make_room(u64 now)
+{
+	struct sk_buff *skb = bpf_kptr_xchg(&lone_skb, NULL);
+
+	if (skb)
+		skb = put_into(seat_lone(packet_len(skb), now, bpf_jiffies64()), skb);
+	if (skb)
+		bpf_kfree_skb(skb); /* cannot be: places are below PLACES, and this one was free */
+}
+
+/* What the kernel hands over to enqueue. */
+enum enqueue_argument { SKB, SCH, TO_FREE };
+
+#define SKB_OF(arguments) ((struct sk_buff *)(arguments)[SKB])
+#define SCH_OF(arguments) ((struct Qdisc *)(arguments)[SCH])
+#define TO_FREE_OF(arguments) ((struct bpf_sk_buff_ptr *)(arguments)[TO_FREE])
+/* Whose a packet is, is to be found out. */
+#define UNKNOWN 0xffffffffu
+
+QF_INLINE int take_lone(unsigned long long *arguments, u32 len)
+{
+	struct Qdisc *sch = SCH_OF(arguments);
+	struct sk_buff *skb;
+
+	sch->q.qlen = 1;
+	sch->qstats.backlog = len;
+	skb = bpf_kptr_xchg(&lone_skb, SKB_OF(arguments));
+	if (skb)
+		bpf_qdisc_skb_drop(skb, TO_FREE_OF(arguments)); /* cannot be: the queue was empty */
+	return NET_XMIT_SUCCESS;
+}
+
+QF_SUBPROGRAM int enqueue_any(unsigned long long *arguments, u32 stream)
+{
+	struct sk_buff *skb = SKB_OF(arguments);
+	struct Qdisc *sch = SCH_OF(arguments);
+	u32 len = packet_len(skb);
+	u64 now = bpf_ktime_get_ns();
+	int place;
+
+	if (stream == UNKNOWN)
+		stream = classify(skb);
+	if (!sch->q.qlen && settle_lone(stream, len, now, bpf_jiffies64()))
+		return take_lone(arguments, len);
+	if (lone.who)
+		make_room(now);
+	place = put(stream, len, now);
+	if (place < 0) {
+		bpf_qdisc_skb_drop(skb, TO_FREE_OF(arguments));
+		sch->qstats.drops++;
+		return NET_XMIT_DROP;
+	}
+	skb = put_into(place, skb);
+	if (skb)
+		bpf_qdisc_skb_drop(skb, TO_FREE_OF(arguments)); /* cannot be, as in make_room() */
+	sch->q.qlen++;
+	sch->qstats.backlog += len;
+	return NET_XMIT_SUCCESS;
 }
 
 /*
- * The time for a decision. A packet that comes into an empty queue is asked for at once: the clock is not read twice.
- * Where it is asked for later (the device was busy), the next decision has the time as it is.
+ * What most packets of a link that keeps up need stands here, and everything else apart: so the compiler saves next to
+ * no registers for it.
  */
-u64 time_of_first;
-
-QF_INLINE u64 time_now(void)
+SEC("struct_ops/qf_enqueue")
+int qf_enqueue(unsigned long long *arguments)
 {
-	u64 now = time_of_first;
+	struct sk_buff *skb = SKB_OF(arguments);
+	struct qf_net_mark *place = place_of_mark(skb->mark);
+	u32 stream = UNKNOWN;
 
-	time_of_first = 0;
-	return now ? now : bpf_ktime_get_ns();
+	if (kinds == QF_NET_MARK && place->mark == skb->mark) {
+		stream = place->stream;
+		if (!SCH_OF(arguments)->q.qlen && put_lone(stream, packet_len(skb), bpf_jiffies64()))
+			return take_lone(arguments, packet_len(skb));
+	}
+	return enqueue_any(arguments, stream);
 }
 
-SEC("struct_ops/qf_enqueue")
-int BPF_PROG(qf_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
+QF_INLINE void count_gone(struct Qdisc *sch, u32 len)
 {
-	u32 len = packet_len(skb), stream = classify(skb);
-	struct cell *cell;
-	int place;
+	sch->q.qlen--;
+	sch->qstats.backlog -= len;
+}
 
-	time_of_first = bpf_ktime_get_ns();
-	place = put(stream, len, time_of_first);
+QF_INLINE struct sk_buff *dequeue_lone(struct Qdisc *sch)
+{
+	struct sk_buff *skb = bpf_kptr_xchg(&lone_skb, NULL);
+	u32 len;
 
-	if (place < 0)
-		goto drop;
-	cell = bpf_map_lookup_elem(&cells, &place);
-	if (!cell)
-		goto drop; /* cannot be: places are below PLACES */
-	skb = bpf_kptr_xchg(&cell->skb, skb);
-	if (skb)
-		bpf_qdisc_skb_drop(skb, to_free); /* cannot be: the place was free */
-	if (sch->q.qlen++)
-		time_of_first = 0;
-	sch->qstats.backlog += len;
-	return NET_XMIT_SUCCESS;
-drop:
-	bpf_qdisc_skb_drop(skb, to_free);
-	sch->qstats.drops++;
-	return NET_XMIT_DROP;
+	if (skb) {
+		len = packet_len(skb);
+		count_gone(sch, len);
+		send_lone(len);
+		bpf_qdisc_bstats_update(sch, skb);
+	}
+	return skb;
 }
 
 /* Takes the packet out of a place. */
@@ -108,10 +178,8 @@ QF_INLINE struct sk_buff *taken_from(struct Qdisc *sch, const struct next *next)
 	if (!cell)
 		return NULL;
 	skb = bpf_kptr_xchg(&cell->skb, NULL);
-	if (skb) {
-		sch->q.qlen--;
-		sch->qstats.backlog -= next->len;
-	}
+	if (skb)
+		count_gone(sch, next->len);
 	return skb;
 }
 
@@ -135,25 +203,21 @@ QF_INLINE u32 step_on(struct Qdisc *sch, struct next *next, u32 verdict, u64 now
 				sch->qstats.drops++;
 			}
 		} else if (verdict != AGAIN) {
-			break;
+			return verdict;
 		}
-		verdict = step(next, now);
+		verdict = i < STEPS_MAX - 1 ? step(next, now) : AGAIN;
 	}
 	return verdict;
 }
 
-SEC("struct_ops/qf_dequeue")
-struct sk_buff *BPF_PROG(qf_dequeue, struct Qdisc *sch)
+/* Apart from the rest, so that an empty queue and an only packet save no registers for it. */
+QF_SUBPROGRAM struct sk_buff *dequeue_one(struct Qdisc *sch)
 {
-	struct sk_buff *skb;
+	u64 now = bpf_ktime_get_ns();
 	struct next next = {};
-	u32 verdict;
-	u64 now;
+	u32 verdict = step(&next, now);
+	struct sk_buff *skb;
 
-	if (!sch->q.qlen)
-		return NULL;
-	now = time_now();
-	verdict = step(&next, now);
 	if (unlikely(verdict == AGAIN || verdict == DROP))
 		verdict = step_on(sch, &next, verdict, now);
 	if (verdict == SEND) {
@@ -165,6 +229,14 @@ struct sk_buff *BPF_PROG(qf_dequeue, struct Qdisc *sch)
 	if (verdict != IDLE)
 		come_back(sch, verdict == WAIT ? next.until : now);
 	return NULL;
+}
+
+SEC("struct_ops/qf_dequeue")
+struct sk_buff *BPF_PROG(qf_dequeue, struct Qdisc *sch)
+{
+	if (!sch->q.qlen)
+		return NULL;
+	return lone.who ? dequeue_lone(sch) : dequeue_one(sch);
 }
 
 /* One interface for each object: its state is in one piece. */
@@ -194,6 +266,9 @@ void BPF_PROG(qf_reset, struct Qdisc *sch)
 		if (skb)
 			bpf_kfree_skb(skb);
 	}
+	skb = bpf_kptr_xchg(&lone_skb, NULL);
+	if (skb)
+		bpf_kfree_skb(skb);
 	empty(bpf_ktime_get_ns());
 	sch->q.qlen = 0;
 	sch->qstats.backlog = 0;

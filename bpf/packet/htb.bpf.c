@@ -33,7 +33,8 @@ SEC("tc")
 int qf_class(struct __sk_buff *skb)
 {
 	struct reader reader = { .skb = skb };
-	u32 stream = stream_of(skb->mark, kinds & QF_NET_CGROUP ? bpf_skb_cgroup_id(skb) : 0, &reader);
+	u64 in_use = kinds;
+	u32 stream = stream_of(in_use, skb->mark, in_use & QF_NET_CGROUP ? bpf_skb_cgroup_id(skb) : 0, &reader);
 
 	/* 0: the class of best effort. */
 	return stream < QF_NET_STREAMS ? first_class + stream : 0;

@@ -61,8 +61,9 @@ struct stream {
 	u32 taken;
 	u32 limit;
 	u32 flags;
-	u32 is_begun; /* something of this period was sent */
 	u32 incarnation;
+	u32 pad;
+	u64 settled_until; /* tick, until then a packet that fits into `left` may go at once if nothing else waits */
 	u64 start;
 	u64 change;
 };
@@ -84,6 +85,7 @@ struct next {
 	u64 until; /* WAIT */
 };
 
+const volatile struct qf_net_link link SEC(".rodata.link") = {};
 struct qf_net_config config SEC(".data.config");
 struct qf_net_stats stats SEC(".data.stats");
 
@@ -94,11 +96,30 @@ u32 best_put;
 u32 best_taken;
 u64 best_credit; /* 2^-16 bytes owed to best effort */
 u64 order;
+
+/*
+ * The only packet of a queue, see lone.h; and what is looked at before it may go at once, in one place.
+ */
+struct lone {
+	u64 open_for; /* the `changes` with which it may be taken without a look at the clock */
+	u64 tick; /* when it came */
+	u64 arrived; /* the same in ns, on a paced link */
+	u32 who; /* 0: there is none; else its stream's number, or NONE, and 1 */
+	u32 pad;
+};
+
+struct lone lone;
 u64 changes_seen;
 u64 link_free; /* when the link has sent what it was given */
 u32 late_stream; /* whose missed period's packets are being dropped, while `is_dropping` */
 bool is_dropping;
 bool is_burst;
+
+/* Only where no packet waits for a time, on the link or for others. */
+QF_INLINE void open_lone(void)
+{
+	lone.open_for = link.hold || link.byte_time ? U64_MAX : changes_seen;
+}
 
 QF_INLINE struct stream *stream_at(u32 i)
 {
@@ -129,13 +150,16 @@ QF_INLINE void order_stream(u32 i, u64 now)
 	struct stream *s = stream_at(i);
 	bool has_head = s->put != s->taken;
 	bool is_ready = has_head && s->deadline - s->period <= now;
+	bool is_waiting = has_head && !is_ready;
 	u32 before;
 
 	if (tree_place(&ready, i, is_ready, &before))
 		play_ready(i, before);
-	if (tree_place(&waiting, i, has_head && !is_ready, &before))
+	if (!is_waiting && !tree_has(&waiting, i))
+		return;
+	if (tree_place(&waiting, i, is_waiting, &before))
 		play_waiting(i, before);
-	if (tree_place(&extra, i, has_head && !is_ready && (s->flags & QF_NET_WORK_CONSERVING), &before))
+	if (tree_place(&extra, i, is_waiting && s->flags & QF_NET_WORK_CONSERVING, &before))
 		play_extra(i, before);
 }
 
@@ -143,33 +167,49 @@ QF_INLINE void begin_period(struct stream *s, u64 deadline)
 {
 	s->deadline = deadline;
 	s->left = s->size;
-	s->is_begun = false;
+	s->settled_until = 0;
 }
 
-QF_INLINE void serve(u32 i)
+/* Something of its period was sent: packets have a byte at least. */
+QF_INLINE bool is_begun(const struct stream *s)
+{
+	return s->left != s->size;
+}
+
+/* Its period is served, and the next one begins, or a later one. Verified once, called where periods end. */
+__attribute__((noinline)) int serve(u32 i, u64 deadline)
 {
 	struct stream *s = stream_at(i);
 
 	rule_a(s, i);
 	counters(i)->served++;
+	begin_period(s, deadline);
+	return 0;
 }
 
-/* The stream's next packet has become its head, or it has none: its period moves on where that belongs to a later
- * one, or is more than what is left of this one. */
+/* The period in which a head with this tag and length may go: what is left of the current one, or a later one. */
+QF_INLINE void enter_period(u32 i, u64 tag, u32 len)
+{
+	struct stream *s = stream_at(i);
+
+	if (tag <= s->deadline && (len <= s->left || !is_begun(s)))
+		return;
+	if (tag <= s->deadline)
+		tag = s->deadline + s->period;
+	if (is_begun(s))
+		serve(i, tag);
+	else
+		begin_period(s, tag);
+}
+
+/* The stream's next packet has become its head, or it has none. */
 QF_INLINE void new_head(u32 i, u64 now)
 {
 	struct stream *s = stream_at(i);
 	struct packet *head = head_of(i);
 
 	if (s->put != s->taken) {
-		if (head->tag > s->deadline) {
-			if (s->is_begun)
-				serve(i);
-			begin_period(s, head->tag);
-		} else if (head->len > s->left && s->is_begun) {
-			serve(i);
-			begin_period(s, s->deadline + s->period);
-		}
+		enter_period(i, head->tag, head->len);
 		s->order = head->order;
 	}
 	order_stream(i, now);
@@ -202,12 +242,38 @@ QF_INLINE u64 tag_of(struct stream *s, u64 now)
 
 #include "adopt.h"
 
+/* Puts a packet at the end of best effort's queue. */
+QF_INLINE u32 append_best(u32 len)
+{
+	u32 place = BEST_FIRST + (best_put & BEST_MASK);
+
+	best_len[best_put++ & BEST_MASK] = len;
+	stats.best_waiting = best_put - best_taken;
+	return place;
+}
+
+/* Puts a packet at the end of a stream's queue. What comes while its late ones are being dropped, becomes its head
+ * when that is over. */
+QF_INLINE u32 append(u32 i, u32 len, u64 tag, u64 arrived, u64 now)
+{
+	struct stream *s = stream_at(i);
+	u32 place = place_of(i, s->put);
+	struct packet *packet = &packets[place & (QF_NET_STREAMS * QF_NET_DEPTH - 1)];
+
+	packet->tag = tag;
+	packet->arrived = arrived;
+	packet->order = order++;
+	packet->len = len;
+	if (s->put++ == s->taken && !(is_dropping && late_stream == i))
+		new_head(i, now);
+	counters(i)->waiting = s->put - s->taken;
+	return place;
+}
+
 /* Takes a packet of `len` bytes into stream `i`, or NONE. Answers its place; -1: there is no room. */
 __attribute__((noinline)) int put(u32 i, u32 len, u64 now)
 {
 	struct stream *s = stream_at(i);
-	struct packet *packet;
-	u32 place;
 
 	if (config.changes != changes_seen)
 		adopt(now);
@@ -216,30 +282,15 @@ __attribute__((noinline)) int put(u32 i, u32 len, u64 now)
 		i = NONE;
 	}
 	if (i == NONE) {
-		if (best_put - best_taken >= config.best_limit) {
-			stats.best_overflow++;
-			return -1;
-		}
-		best_len[best_put & BEST_MASK] = len;
-		place = BEST_FIRST + (best_put++ & BEST_MASK);
-		stats.best_packets++;
-		return place;
-	}
-	if (s->put - s->taken >= s->limit) {
-		counters(i)->overflow++;
+		if (best_put - best_taken < link.best_limit)
+			return append_best(len);
+		stats.best_overflow++;
 		return -1;
 	}
-	place = place_of(i, s->put);
-	packet = &packets[place & (QF_NET_STREAMS * QF_NET_DEPTH - 1)];
-	packet->tag = tag_of(s, now);
-	packet->arrived = now;
-	packet->order = order++;
-	packet->len = len;
-	counters(i)->packets++;
-	if (s->put++ == s->taken)
-		new_head(i, now);
-	counters(i)->waiting = s->put - s->taken;
-	return place;
+	if (s->put - s->taken < s->limit)
+		return append(i, len, tag_of(s, now), now, now);
+	counters(i)->overflow++;
+	return -1;
 }
 
 /* Its deadline has passed with packets waiting. */
@@ -254,6 +305,7 @@ QF_INLINE void miss(u32 i, u64 now)
 		rule_b(s, i, 1);
 		late_stream = i;
 		is_dropping = true;
+		s->settled_until = 0;
 		return;
 	}
 	/* Nothing of it may be lost: all periods that are over are violations, told at once. */
@@ -289,10 +341,18 @@ QF_INLINE bool drop_late(struct next *next, u64 now)
 
 QF_INLINE void occupy_link(u32 len, u64 now)
 {
-	u64 from = now - config.catch_up;
+	u64 from;
 
-	if (config.byte_time)
-		link_free = (link_free > from ? link_free : from) + (len * config.byte_time >> 16);
+	if (!link.byte_time)
+		return;
+	from = now - link.catch_up;
+	link_free = (link_free > from ? link_free : from) + (len * link.byte_time >> 16);
+}
+
+QF_INLINE void count_best_sent(u32 len)
+{
+	stats.best_sent++;
+	stats.best_sent_bytes += len;
 }
 
 QF_INLINE u32 send_best(struct next *next, u64 now)
@@ -306,9 +366,8 @@ QF_INLINE u32 send_best(struct next *next, u64 now)
 	best_credit -= best_credit < owed ? best_credit : owed;
 	if (best_put == best_taken)
 		best_credit = 0;
-	stats.best_sent++;
-	stats.best_sent_bytes += len;
 	stats.best_waiting = best_put - best_taken;
+	count_best_sent(len);
 	occupy_link(len, now);
 	return SEND;
 }
@@ -331,14 +390,16 @@ QF_INLINE void charge(u32 i, u32 len)
 {
 	struct stream *s = stream_at(i);
 
-	s->is_begun = true;
 	s->left -= s->left < len ? s->left : len;
-	if (!s->left) {
-		serve(i);
-		begin_period(s, s->deadline + s->period);
-	}
+	if (!s->left)
+		serve(i, s->deadline + s->period);
+}
+
+/* While best effort waits, real time earns it its share. */
+QF_INLINE void earn(u32 len)
+{
 	if (best_put != best_taken && best_credit < BEST_CREDIT_MAX)
-		best_credit += len * config.share;
+		best_credit += len * link.share;
 }
 
 QF_INLINE u32 send_head(struct next *next, u32 i, bool is_extra, u64 now)
@@ -349,10 +410,12 @@ QF_INLINE u32 send_head(struct next *next, u32 i, bool is_extra, u64 now)
 	next->stream = i;
 	count_sent(i, head, now);
 	next->place = take(i);
-	if (is_extra)
+	if (is_extra) {
 		counters(i)->sent_extra++;
-	else
+	} else {
 		charge(i, next->len);
+		earn(next->len);
+	}
 	new_head(i, now);
 	occupy_link(next->len, now);
 	return SEND;
@@ -361,7 +424,7 @@ QF_INLINE u32 send_head(struct next *next, u32 i, bool is_extra, u64 now)
 /* Held packets go in one burst, some time before the first deadline among them. */
 QF_INLINE bool is_held(struct next *next, u32 first, u64 now)
 {
-	u64 burst_at = stream_at(first)->deadline - (config.hold - 1);
+	u64 burst_at = stream_at(first)->deadline - (link.hold - 1);
 
 	if (is_burst || now >= burst_at) {
 		stats.bursts += !is_burst;
@@ -378,7 +441,7 @@ QF_INLINE u32 choose(struct next *next, u64 now)
 	bool is_best = best_put != best_taken;
 
 	if (i != NONE) {
-		if (config.hold && is_held(next, i, now))
+		if (link.hold && is_held(next, i, now))
 			return WAIT;
 		if (is_best && best_credit >> 16 >= best_len[best_taken & BEST_MASK]) {
 			stats.best_owed++;
@@ -407,7 +470,7 @@ QF_INLINE u32 step(struct next *next, u64 now)
 		adopt(now);
 	if (is_dropping)
 		return drop_late(next, now) ? DROP : AGAIN;
-	if (config.byte_time && now < link_free) {
+	if (link.byte_time && now < link_free) {
 		next->until = link_free;
 		return WAIT;
 	}
@@ -424,19 +487,25 @@ QF_INLINE u32 step(struct next *next, u64 now)
 	return choose(next, now);
 }
 
+#include "lone.h"
+
 /* Nothing waits any more. */
 QF_INLINE void empty(u64 now)
 {
 	u32 i;
 
+	stats.best_emptied += best_put - best_taken + (lone.who == NONE + 1);
+	stats.best_waiting = 0;
 	best_taken = best_put;
 	best_credit = 0;
 	is_dropping = is_burst = false;
 	bpf_for(i, 0, QF_NET_STREAMS) {
-		stream_at(i)->taken = stream_at(i)->put;
+		counters(i)->emptied += stream_at(i)->put - stream_at(i)->taken + (lone.who == i + 1);
 		counters(i)->waiting = 0;
+		stream_at(i)->taken = stream_at(i)->put;
 		order_stream(i, now);
 	}
+	lone.who = 0;
 }
 
 #endif

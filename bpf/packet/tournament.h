@@ -95,6 +95,11 @@ __attribute__((noinline)) int play_extra(u32 i, u32 before)
 	return 0;
 }
 
+QF_INLINE bool tree_has(const struct tree *tree, u32 i)
+{
+	return tree->members >> (i & STREAM_MASK) & 1;
+}
+
 /* Answers whether there is anything to play for, and who was alone before. */
 QF_INLINE bool tree_place(struct tree *tree, u32 i, bool is_member, u32 *before)
 {

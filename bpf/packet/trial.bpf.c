@@ -4,6 +4,38 @@
 
 #define STEPS_MAX 512
 
+u32 waiting_packets;
+u32 lone_len;
+
+/* As the queueing discipline does it: a packet that finds nobody is decided at once. */
+QF_INLINE void put_next(struct qf_net_trial *trial)
+{
+	if (lone.who)
+		seat_lone(lone_len, trial->now, trial->now);
+	trial->place = 0;
+	lone_len = trial->len;
+	if (waiting_packets || !(put_lone(trial->stream, trial->len, trial->now) ||
+				 settle_lone(trial->stream, trial->len, trial->now, trial->now)))
+		trial->place = put(trial->stream, trial->len, trial->now);
+	waiting_packets += trial->place >= 0;
+}
+
+/* The only packet goes if it is asked for in the moment it came. */
+QF_INLINE bool look_lone(struct qf_net_trial *trial)
+{
+	if (!lone.who)
+		return false;
+	if (trial->now != lone.tick) {
+		seat_lone(lone_len, trial->now, trial->now);
+		return false;
+	}
+	trial->verdict = SEND;
+	trial->stream = lone.who - 1;
+	trial->len = lone_len;
+	send_lone(lone_len);
+	return true;
+}
+
 QF_INLINE void look_next(struct qf_net_trial *trial, struct next *next)
 {
 	u32 verdict = AGAIN;
@@ -26,9 +58,10 @@ int qf_trial(struct qf_net_trial *trial)
 	struct next next = {};
 
 	if (trial->act == QF_NET_TRIAL_PUT)
-		trial->place = put(trial->stream, trial->len, trial->now);
-	else
+		put_next(trial);
+	else if (!look_lone(trial))
 		look_next(trial, &next);
+	waiting_packets -= trial->act == QF_NET_TRIAL_NEXT && (trial->verdict == SEND || trial->verdict == DROP);
 	return 0;
 }
 

@@ -27,11 +27,13 @@ struct Bench {
 
 impl Bench {
     fn new(streams: u32) -> Bench {
-        let interface = Interface::dummy("qcost").unwrap();
+        let interface = Interface::veth("qcost", "pcost").unwrap();
         interface.address("10.78.0.1".parse().unwrap()).unwrap();
         let socket = |number: u32| {
             let socket = UdpSocket::bind("10.78.0.1:0").unwrap();
-            socket.connect(("10.78.0.2", 6_000 + number as u16)).unwrap();
+            // To everybody, whose address nobody need be asked for.
+            socket.set_broadcast(true).unwrap();
+            socket.connect(("10.78.0.255", 6_000 + number as u16)).unwrap();
             mark(&socket, number + 1).unwrap();
             socket
         };
@@ -43,7 +45,7 @@ impl Bench {
         let round = |_| {
             let start = Instant::now();
             for at in 0..PACKETS {
-                let _ = self.sockets[at % self.sockets.len()].send(&[0; 64]);
+                self.sockets[at % self.sockets.len()].send(&[0; 64]).unwrap();
             }
             start.elapsed().as_nanos() as f64 / PACKETS as f64
         };
@@ -58,8 +60,7 @@ impl Bench {
 
     fn ours(&self, mechanism: NetMechanism, streams: u32) -> f64 {
         let mut book = Folder::book();
-        let request =
-            AttachRequest { mechanism: Some(mechanism), rate_bps: Some(400_000_000_000), ..AttachRequest::default() };
+        let request = AttachRequest { mechanism: Some(mechanism), ..AttachRequest::default() };
         let mut attachment = Attachment::attach(&self.interface.name, &request, &mut book).unwrap();
         for number in 0..streams {
             // Never out of budget: each packet goes at once, as with fq.

@@ -11,11 +11,14 @@ use qfabric_types::{Nanos, Share};
 
 use super::error::NetError;
 use crate::abi::{
-    QF_NET_BEST_DEPTH, QF_NET_IN_USE, QF_NET_STREAMS, QF_NET_WORK_CONSERVING, qf_net_config, qf_net_stream_config,
+    QF_NET_BEST_DEPTH, QF_NET_IN_USE, QF_NET_STREAMS, QF_NET_WORK_CONSERVING, qf_net_config, qf_net_link,
+    qf_net_stream_config,
 };
-use crate::bpf::{Mapping, Object, ObjectError};
+use crate::bpf::{Mapping, Object, ObjectError, Plain};
 
 const SECTION: &str = ".data.config";
+/// Where its constants are.
+pub(super) const LINK: &str = ".rodata.link";
 /// Lost sending time that a paced queue may make up for: a timer that is late must not lower the rate.
 const CATCH_UP: Nanos = Nanos::from_micros(200);
 
@@ -47,6 +50,30 @@ pub(super) struct Link {
     pub hold: Option<Nanos>,
 }
 
+/// How long a tick of the kernel's counting is: what its coarse clock can tell.
+pub(super) fn tick() -> Nanos {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    Nanos::new(tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64)
+}
+
+// SAFETY: integers only, no holes (the header's size assertions).
+#[allow(unsafe_code, reason = "a record of the kernel's side")]
+unsafe impl Plain for qf_net_link {}
+
+impl Link {
+    /// What the queue is told of it when it is loaded.
+    pub fn constants(&self) -> qf_net_link {
+        qf_net_link {
+            byte_time: if self.paced { byte_time(self.rate_bps) } else { 0 },
+            catch_up: CATCH_UP.get(),
+            share: owed(self.best_effort),
+            hold: self.hold.map_or(0, |hold| hold.get() + 1),
+            best_limit: u64::from(QF_NET_BEST_DEPTH),
+            tick_ns: tick().get(),
+        }
+    }
+}
+
 /// 2^-16 ns that a byte occupies a link, rounded up: the link is never promised more than it carries.
 fn byte_time(rate_bps: u64) -> u64 {
     (8_000_000_000u128 << 16).div_ceil(u128::from(rate_bps)) as u64
@@ -59,20 +86,15 @@ fn owed(share: Share) -> u64 {
 }
 
 impl Config {
-    /// That of a loaded object, for a link.
-    pub fn of(object: &Object, link: &Link) -> Result<Config, NetError> {
+    /// That of a loaded object.
+    pub fn of(object: &Object) -> Result<Config, NetError> {
         let failed = |error| ObjectError::Kernel { object: "the queue".to_owned(), name: SECTION.to_owned(), error };
         let memory = object.table(SECTION)?.map(size_of::<qf_net_config>()).map_err(failed)?;
-        Ok(Config::new(memory, link))
+        Ok(Config::new(memory))
     }
 
-    fn new(memory: Mapping, link: &Link) -> Config {
+    fn new(memory: Mapping) -> Config {
         let config = Config { memory, incarnations: 0 };
-        config.set(word!(byte_time), if link.paced { byte_time(link.rate_bps) } else { 0 });
-        config.set(word!(catch_up), CATCH_UP.get());
-        config.set(word!(share), owed(link.best_effort));
-        config.set(word!(hold), link.hold.map_or(0, |hold| hold.get() + 1));
-        config.set(word!(best_limit), u64::from(QF_NET_BEST_DEPTH));
         config.set(word!(leaves), 1);
         config
     }
@@ -138,6 +160,11 @@ mod tests {
     fn a_byte_takes_its_time_on_the_link() {
         assert_eq!(byte_time(8_000_000) >> 16, 1_000);
         assert_eq!(byte_time(10_000_000_000), 52_429, "0.8 ns, rounded up");
+    }
+
+    #[test]
+    fn a_tick_is_between_a_tenth_of_a_millisecond_and_ten() {
+        assert!((100_000..=10_000_000).contains(&tick().get()), "{:?}", tick());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 
 use qfabric_types::api::net::{Selector, StreamSpec};
 
-use super::config::{Config, Link};
+use super::config::{Config, LINK, Link};
 use super::error::NetError;
 use super::former::{self, DWCS_KIND, HANDLE};
 use super::keys::Key;
@@ -67,8 +67,8 @@ impl Dwcs {
 
     fn load_as(kind: &str, link: &Link) -> Result<Dwcs, NetError> {
         let open = OpenObject::open("the packet scheduler", objects::PACKET_DWCS)?;
-        let mut object = open.operations_named("qf_dwcs", kind)?.load()?;
-        let (config, stats) = (Config::of(&object, link)?, Stats::of(&object)?);
+        let mut object = open.operations_named("qf_dwcs", kind)?.constant(LINK, &link.constants())?.load()?;
+        let (config, stats) = (Config::of(&object)?, Stats::of(&object)?);
         let selectors = Selectors::of(&object)?;
         let attached = object.attach("qf_dwcs")?;
         Ok(Dwcs { config, stats, selectors, _attached: attached, _object: object })

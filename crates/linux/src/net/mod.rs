@@ -27,12 +27,12 @@ mod htb;
 mod keys;
 mod netlink;
 mod selectors;
+mod speed;
 mod stats;
 pub mod testing;
 pub mod trial;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 
 pub use book::{Book, NetRestored, restore};
@@ -123,7 +123,7 @@ fn former(interface: &str, ifindex: u32) -> Result<Former, NetError> {
 }
 
 fn link(interface: &str, request: &AttachRequest) -> Result<Link, NetError> {
-    let known = request.rate_bps.or_else(|| speed(interface));
+    let known = request.rate_bps.or_else(|| speed::of(interface));
     let rate_bps = known.ok_or_else(|| NetError::NoRate { interface: interface.to_owned() })?;
     let best_effort = request.best_effort.unwrap_or(BEST_EFFORT);
     error::check_settings(rate_bps, best_effort, request.hold)?;
@@ -138,12 +138,6 @@ pub fn index(interface: &str) -> Result<u32, NetError> {
         let there = crate::interfaces::present().unwrap_or_default().into_iter().map(|found| found.name);
         NetError::NoInterface { name: interface.to_owned(), there: there.collect::<Vec<_>>().join(", ") }
     })
-}
-
-/// Bits per second, where the interface says them.
-fn speed(interface: &str) -> Option<u64> {
-    let megabits: i64 = fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?.trim().parse().ok()?;
-    u64::try_from(megabits).ok().filter(|speed| *speed > 0).map(|speed| speed * 1_000_000)
 }
 
 impl Attachment {

@@ -9,8 +9,8 @@ use qfabric_types::api::net::{Flow, Selector};
 use super::error::NetError;
 use super::keys::{self, Key};
 use crate::abi::{
-    QF_NET_CGROUP, QF_NET_FLOW, QF_NET_MARK, QF_NET_MARK_FACTOR, QF_NET_MARK_SHIFT, QF_NET_MARKS, qf_net_flow,
-    qf_net_mark, qf_net_marks,
+    QF_NET_CGROUP, QF_NET_FLOW, QF_NET_MARK, QF_NET_MARK_FACTOR, QF_NET_MARK_SHIFT, QF_NET_MARKS, QF_NET_STREAMS,
+    qf_net_flow, qf_net_mark, qf_net_marks,
 };
 use crate::bpf::{Mapping, Object, ObjectError, Plain, Table};
 
@@ -32,6 +32,7 @@ impl Selectors {
     pub fn of(object: &Object) -> Result<Selectors, NetError> {
         let kinds = mapped(object, ".data.kinds", size_of::<u64>())?;
         let marks = Marks { memory: mapped(object, ".data.marks", size_of::<qf_net_marks>())?, known: BTreeMap::new() };
+        marks.write();
         let (cgroups, flows) = (object.table("cgroups")?, object.table("flows")?);
         Ok(Selectors { marks, cgroups, flows, kinds })
     }
@@ -86,6 +87,11 @@ impl Marks {
             Some(slot) => self.known.insert(mark, slot),
             None => self.known.remove(&mark),
         };
+        self.write();
+    }
+
+    /// Writes what is known into the table that is not in use, and switches to it.
+    fn write(&self) {
         let words = self.memory.words(0);
         let active = words[0].load(Ordering::Relaxed);
         let first = 1 + if active & 1 == 0 { MARKS } else { 0 };
@@ -100,16 +106,19 @@ const MARKS: usize = QF_NET_MARKS as usize;
 
 /// Each mark with its stream in one word: at its hash, or at the next free place.
 fn table(known: &BTreeMap<u32, u32>) -> [u64; MARKS] {
-    let mut table = [0; MARKS];
+    let mut table = [word(0, QF_NET_STREAMS); MARKS];
     for (mark, slot) in known {
         let first = (mark.wrapping_mul(QF_NET_MARK_FACTOR) >> QF_NET_MARK_SHIFT) as usize;
-        let free = (first..).map(|at| at % MARKS).find(|at| table[*at] == 0).expect("a quarter is full at most");
-        let record = qf_net_mark { mark: *mark, stream: *slot };
-        table[free] = u64::from_ne_bytes(
-            [record.mark.to_ne_bytes(), record.stream.to_ne_bytes()].concat().try_into().expect("eight"),
-        );
+        let free = (first..).map(|at| at % MARKS).find(|at| table[*at] == word(0, QF_NET_STREAMS));
+        table[free.expect("a quarter is full at most")] = word(*mark, *slot);
     }
     table
+}
+
+/// A [`qf_net_mark`].
+fn word(mark: u32, stream: u32) -> u64 {
+    let record = qf_net_mark { mark, stream };
+    u64::from_ne_bytes([record.mark.to_ne_bytes(), record.stream.to_ne_bytes()].concat().try_into().expect("eight"))
 }
 
 fn kind(selector: &Selector) -> u32 {
@@ -136,7 +145,7 @@ mod tests {
     fn marks_of_one_hash_follow_each_other() {
         let known: BTreeMap<u32, u32> = (1..=64).map(|n| (n * 256, n)).collect();
         let table = table(&known);
-        assert_eq!(table.iter().filter(|word| **word != 0).count(), 64);
+        assert_eq!(table.iter().filter(|place| **place != word(0, QF_NET_STREAMS)).count(), 64);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Stats {
             };
         }
         StreamCounters {
-            packets: counter!(packets),
+            packets: counter!(sent) + counter!(late) + counter!(emptied) + counter!(waiting),
             sent: counter!(sent),
             sent_bytes: counter!(sent_bytes),
             sent_late: counter!(sent_late),
@@ -62,7 +62,7 @@ impl Stats {
             };
         }
         BestEffortCounters {
-            packets: counter!(best_packets),
+            packets: counter!(best_sent) + counter!(best_emptied) + counter!(best_waiting),
             sent: counter!(best_sent),
             sent_bytes: counter!(best_sent_bytes),
             owed: counter!(best_owed),

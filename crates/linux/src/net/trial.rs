@@ -6,12 +6,12 @@ use std::io;
 use qfabric_types::api::net::{BestEffortCounters, StreamCounters, StreamSpec};
 use qfabric_types::{Instant, Nanos, Share};
 
-use super::config::{Config, Link};
+use super::config::{Config, LINK, Link};
 use super::error::NetError;
 use super::stats::Stats;
 use crate::abi::{
     QF_NET_STREAMS, QF_NET_TRIAL_NEXT, QF_NET_TRIAL_PUT, QF_NET_VERDICT_DROP, QF_NET_VERDICT_SEND, QF_NET_VERDICT_WAIT,
-    qf_net_trial,
+    qf_net_link, qf_net_trial,
 };
 use crate::bpf::object::Entry;
 use crate::bpf::{Object, OpenObject, Plain, objects};
@@ -45,8 +45,10 @@ pub enum Next {
 impl Trial {
     /// A queue for a link of so many bits per second, paced if told so.
     pub fn new(rate_bps: u64, paced: bool, best_effort: Share, hold: Option<Nanos>) -> Result<Trial, NetError> {
-        let object = OpenObject::open("the packet machine", objects::PACKET_TRIAL)?.load()?;
-        let config = Config::of(&object, &Link { rate_bps, paced, best_effort, hold })?;
+        let link = Link { rate_bps, paced, best_effort, hold };
+        let open = OpenObject::open("the packet machine", objects::PACKET_TRIAL)?;
+        let object = open.constant(LINK, &qf_net_link { tick_ns: 1, ..link.constants() })?.load()?;
+        let config = Config::of(&object)?;
         let (stats, entry) = (Stats::of(&object)?, object.entry("qf_trial")?);
         Ok(Trial { config, stats, entry, _object: object })
     }

@@ -171,7 +171,8 @@ impl Model {
         stream.queue.push_back(Packet { tag, arrived: now, order: self.order, len });
         self.order += 1;
         stream.counters.packets += 1;
-        if stream.queue.len() == 1 {
+        // What comes in the middle of what is late is looked at when that is through.
+        if stream.queue.len() == 1 && self.dropping != Some(at) {
             stream.new_head();
         }
         true
