@@ -10,6 +10,7 @@ mod app;
 mod consumption;
 mod host;
 mod ledger;
+pub mod manager;
 pub mod monitor;
 mod problem;
 mod thread;

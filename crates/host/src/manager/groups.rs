@@ -1,0 +1,260 @@
+//! Groups of the QoS tree whose members are on many hosts.
+//!
+//! ```text
+//!   member ──Want──> leader of its group ──Want (the sum)──> leader of the parent group …
+//!   member <─Grant── leader of its group <─Grant──────────── leader of the parent group …
+//! ```
+//! Every member host runs the same controller; the host with the first name among the members leads, so there is no
+//! host that the group cannot lose. A leader knows its members' wants and its own grant, nothing above or below.
+//! Wants are said again every [`REFRESH`]: a new leader needs nothing from the old one. Source: Q-channels paper §3.3.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qfabric_channel::Registration;
+use qfabric_control::adapt::group::{Division, Group, Want};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+
+/// How often a want is said again.
+const REFRESH: Nanos = Nanos::from_millis(1_000);
+
+/// After so long without a want a child is forgotten: it went and its word was lost.
+const FORGET: Nanos = Nanos::from_millis(3_500);
+
+/// The controller of one group on one host.
+#[derive(Debug)]
+pub struct GroupController {
+    name: String,
+    group: Name,
+    attribute: AttributeId,
+    channel: ChannelId,
+    parent: Option<ChannelId>,
+    importance: u32,
+    /// What there is to divide, where there is no parent.
+    capacity: f64,
+    members: BTreeSet<(Name, Name)>,
+    locals: BTreeMap<AppId, Want>,
+    children: Group,
+    homes: BTreeMap<u64, (Name, AppId, Instant)>,
+    granted: Option<f64>,
+    told: BTreeMap<u64, i64>,
+    next: Instant,
+}
+
+impl GroupController {
+    /// For a group's resource. `capacity` is what a group without a parent divides; `level` is that of
+    /// [`Registration`].
+    pub fn new(group: &Name, parent: Option<&Name>, level: u8, attribute: AttributeId, capacity: i64) -> Option<Self> {
+        let division = match level {
+            1 | 2 => Division::Equal,
+            3 => Division::Importance,
+            4 => Division::Weight,
+            _ => return None,
+        };
+        let parent = match parent {
+            Some(parent) => Some(group_channel(parent)?),
+            None => None,
+        };
+        Some(GroupController {
+            name: format!("group.{group}"),
+            group: group.clone(),
+            attribute,
+            channel: group_channel(group)?,
+            parent,
+            importance: 0,
+            capacity: capacity.max(0) as f64,
+            members: BTreeSet::new(),
+            locals: BTreeMap::new(),
+            children: Group::new(division),
+            homes: BTreeMap::new(),
+            granted: None,
+            told: BTreeMap::new(),
+            next: Instant::ZERO,
+        })
+    }
+
+    /// How important the group is to its parent.
+    pub fn with_importance(mut self, importance: u32) -> Self {
+        self.importance = importance;
+        self
+    }
+
+    /// An application of this host that is in the group wants so much.
+    pub fn with_local(mut self, application: AppId, least: i64, most: i64, importance: u32) -> Self {
+        self.locals.insert(application, Want::range(least as f64, most as f64, importance));
+        self
+    }
+
+    fn leads(&self, host: &Name) -> bool {
+        self.members.first().is_some_and(|(first, _)| first == host)
+    }
+
+    fn event(&self, kind: QualityKind, value: i64, other: i64, now: Instant) -> QualityEvent {
+        QualityEvent {
+            controller: AttributeId::of(&self.name),
+            kind,
+            value,
+            other,
+            request: 0,
+            at: now,
+            application: HOST,
+            attribute: self.attribute,
+            subject: QualityText::new(self.group.as_str()),
+        }
+    }
+
+    /// Says what this host's applications want to the leader, who may be this host.
+    fn say_wants(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        let locals: Vec<_> = self.locals.iter().map(|(id, want)| (*id, *want)).collect();
+        for (application, want) in locals {
+            if self.leads(view.host) {
+                self.wanted(view.host, application, want, view.now);
+                continue;
+            }
+            let Some((leader, _)) = self.members.first() else { return };
+            let event = self.event(QualityKind::Want, want.ceiling as i64, want.floor as i64, view.now);
+            let event = QualityEvent { application, request: want.importance.into(), ..event };
+            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(leader.clone()), event });
+        }
+    }
+
+    fn wanted(&mut self, host: &Name, application: AppId, want: Want, now: Instant) {
+        let child = child_number(host, application);
+        self.homes.insert(child, (host.clone(), application, now));
+        self.children.want(child, want);
+    }
+
+    /// The leader divides what it has, and says to its own parent what all want.
+    fn lead(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        if !self.leads(view.host) {
+            return;
+        }
+        self.forget(view.now);
+        let amount = if self.parent.is_none() { self.capacity } else { self.granted.unwrap_or(0.0) };
+        for (child, grant) in self.children.divide(amount) {
+            let grant = grant as i64;
+            let Some((host, application, _)) = self.homes.get(&child).cloned() else { continue };
+            if host == *view.host && !is_group(application) {
+                self.apply(application, grant, child, decisions);
+            } else {
+                let event = QualityEvent { application, ..self.event(QualityKind::Grant, grant, 0, view.now) };
+                decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(host), event });
+            }
+        }
+    }
+
+    fn say_total(&self, view: &View<'_>, decisions: &mut Decisions) {
+        let Some(parent) = self.parent.clone().filter(|_| self.leads(view.host)) else { return };
+        let total = self.children.total(Want { importance: self.importance, ..Want::NOTHING });
+        let event = self.event(QualityKind::Want, total.ceiling as i64, total.floor as i64, view.now);
+        // A group is a child like an application; its number cannot be one of those.
+        let event = QualityEvent { application: group_number(&self.group), request: self.importance.into(), ..event };
+        decisions.push(Decision::Tell { channel: parent, to: Whom::All, event });
+    }
+
+    fn apply(&mut self, application: AppId, amount: i64, child: u64, decisions: &mut Decisions) {
+        if self.told.insert(child, amount) != Some(amount) {
+            decisions.push(Decision::Apply { application, attribute: self.attribute, amount });
+        }
+    }
+
+    fn forget(&mut self, now: Instant) {
+        let old: Vec<u64> =
+            self.homes.iter().filter(|(_, (_, _, said))| now.since(*said) > FORGET).map(|(child, _)| *child).collect();
+        for child in old {
+            self.homes.remove(&child);
+            self.children.leave(child);
+        }
+    }
+
+    fn said(&mut self, change: &Change, event: &QualityEvent, view: &View<'_>, decisions: &mut Decisions) {
+        let here = change.channel.as_ref() == Some(&self.channel);
+        let above = change.channel.is_some() && change.channel == self.parent;
+        match event.kind {
+            QualityKind::Want if here => {
+                let want = Want::range(event.other as f64, event.value as f64, event.request as u32);
+                self.wanted(&change.host, event.application, want, view.now);
+                self.lead(view, decisions);
+            }
+            QualityKind::Grant if here && self.locals.contains_key(&event.application) => {
+                let child = child_number(view.host, event.application);
+                self.apply(event.application, event.value, child, decisions);
+            }
+            QualityKind::Grant if above && event.application == group_number(&self.group) => {
+                self.granted = Some(event.value as f64);
+                self.lead(view, decisions);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Controller for GroupController {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        let above = self.parent.iter().map(|parent| Interest::on(parent, Topic::Control));
+        let own = [Interest::on(&self.channel, Topic::Control), Interest::anywhere(Topic::Members)];
+        own.into_iter().chain(above).collect()
+    }
+
+    fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        match &change.what {
+            What::Joined(Registration { application, group, .. }) if *group == self.group => {
+                self.members.insert((change.host.clone(), application.clone()));
+                self.next = view.now;
+            }
+            What::Left(Registration { application, group, .. }) if *group == self.group => {
+                self.members.remove(&(change.host.clone(), application.clone()));
+                self.next = view.now;
+            }
+            What::HostGone => {
+                self.members.retain(|(host, _)| *host != change.host);
+                let gone: Vec<u64> =
+                    self.homes.iter().filter(|(_, (host, ..))| *host == change.host).map(|(child, _)| *child).collect();
+                gone.iter().for_each(|child| self.children.leave(*child));
+                self.homes.retain(|_, (host, ..)| *host != change.host);
+                self.lead(view, decisions);
+            }
+            What::Control(event) => self.said(change, event, view, decisions),
+            _ => {}
+        }
+    }
+
+    fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        self.next = view.now + REFRESH;
+        self.say_wants(view, decisions);
+        self.lead(view, decisions);
+        self.say_total(view, decisions);
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        Some(self.next)
+    }
+}
+
+fn group_channel(group: &Name) -> Option<ChannelId> {
+    Some(ChannelId { plane: Plane::Quality, name: format!("group.{group}").parse().ok()? })
+}
+
+/// A number for a group as a child: applications of hosts count from 1 and stay below.
+fn group_number(group: &Name) -> AppId {
+    AppId(u64::from(AttributeId::of(group.as_str()).0) | 1 << 31)
+}
+
+fn is_group(application: AppId) -> bool {
+    application.0 >= 1 << 31
+}
+
+/// One number for an application of a host; a group is the same child whoever leads it.
+fn child_number(host: &Name, application: AppId) -> u64 {
+    if is_group(application) {
+        return application.0;
+    }
+    u64::from(AttributeId::of(host.as_str()).0) << 32 | (application.0 & 0xffff_ffff)
+}

@@ -1,0 +1,373 @@
+//! The manager itself: calls controllers, admits, divides, asks and answers other hosts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use qfabric_channel::Registration;
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind, Reading};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::requests::{HOLD, Held, Holds, Requests, Told, reply};
+use super::shares::{Granted, Shares};
+use super::{
+    Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, View, What, Whom, Wish,
+};
+
+/// Readings that are remembered: of 200 hosts 80 each. One more is passed on to controllers and counted, not kept.
+const MOST_READINGS: usize = 16_384;
+
+/// Changes that controllers may cause in one another by one input. A policy that answers its own answers ends here.
+const MOST_ROUNDS: usize = 64;
+
+/// Carries out what a manager decides. Calls return at once.
+pub trait ManagerPort {
+    /// Publishes a control event.
+    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent);
+    /// Changes a filter's parameter.
+    fn parameter(&mut self, filter: &Filter, parameter: &str, value: i64);
+    /// An application of this host gets so much of a resource.
+    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64);
+    /// What became of a request that the host itself made ([`Manager::ask`]) or a controller.
+    fn answered(&mut self, request: u64, outcome: &Outcome);
+    /// How far a host is: half a round trip, where it is known.
+    fn distance(&self, host: &Name) -> Option<Nanos>;
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A monitoring event; on no channel: of this host's own monitor.
+    Reading(Option<ChannelId>, Name, Reading),
+    /// A control event of another host.
+    Control(ChannelId, Name, QualityEvent),
+    /// A host is gone.
+    HostGone(Name),
+    /// An application joined a group.
+    Joined(Name, Registration),
+    /// It left.
+    Left(Name, Registration),
+    /// Time passed.
+    Wake,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Inputs.
+    pub inputs: u64,
+    /// Calls of controllers.
+    pub calls: u64,
+    /// Decisions carried out.
+    pub decisions: u64,
+    /// Readings that were not kept: too many.
+    pub not_kept: u64,
+    /// Changes that were dropped because controllers kept answering each other.
+    pub runaway: u64,
+    /// Holds for other hosts that ended by themselves.
+    pub holds_expired: u64,
+}
+
+/// A host's resource manager.
+pub struct Manager {
+    host: Name,
+    controllers: Vec<Box<dyn Controller>>,
+    interests: BTreeMap<Interest, Vec<usize>>,
+    readings: BTreeMap<(Name, AttributeId, AppId), Reading>,
+    shares: Shares,
+    requests: Requests,
+    holds: Holds,
+    queue: VecDeque<Change>,
+    decisions: Decisions,
+    counts: Counts,
+}
+
+impl Manager {
+    /// Without controllers and without resources.
+    pub fn new(host: Name) -> Manager {
+        Manager {
+            host,
+            controllers: Vec::new(),
+            interests: BTreeMap::new(),
+            readings: BTreeMap::new(),
+            shares: Shares::default(),
+            requests: Requests::default(),
+            holds: Holds::default(),
+            queue: VecDeque::new(),
+            decisions: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Adds a policy.
+    pub fn add(&mut self, controller: Box<dyn Controller>) {
+        let number = self.controllers.len();
+        for interest in controller.interests() {
+            self.interests.entry(interest).or_default().push(number);
+        }
+        self.controllers.push(controller);
+    }
+
+    /// There is so much of a resource on this host.
+    pub fn capacity(&mut self, attribute: AttributeId, amount: i64, now: Instant, port: &mut dyn ManagerPort) {
+        let granted = self.shares.capacity(attribute, amount);
+        self.granted(granted, now, port);
+    }
+
+    /// What nobody has been promised.
+    pub fn free(&self, attribute: AttributeId) -> i64 {
+        self.shares.free(attribute)
+    }
+
+    /// An application comes, or wants something else: admitted, and the others adjusted, or refused.
+    pub fn came(&mut self, wish: &Wish, now: Instant, port: &mut dyn ManagerPort) -> Result<(), Overcommitted> {
+        let granted = self.shares.admit(wish)?;
+        self.granted(granted, now, port);
+        Ok(())
+    }
+
+    /// An application went: what it had goes to the others.
+    pub fn went(&mut self, application: AppId, now: Instant, port: &mut dyn ManagerPort) {
+        let granted = self.shares.leave(application);
+        self.granted(granted, now, port);
+    }
+
+    /// Asks other hosts for what cannot be had here; [`ManagerPort::answered`] says what became of it.
+    pub fn ask(&mut self, ask: Ask, now: Instant, port: &mut dyn ManagerPort) {
+        self.forward(ask, now, port);
+        self.run(now, port);
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// When [`Input::Wake`] is due.
+    pub fn next_wakeup(&self) -> Option<Instant> {
+        let own = self.requests.next_wakeup().into_iter().chain(self.holds.next_wakeup());
+        own.chain(self.controllers.iter().filter_map(|controller| controller.next_wakeup())).min()
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, input: Input, now: Instant, port: &mut dyn ManagerPort) {
+        self.counts.inputs += 1;
+        match input {
+            Input::Reading(channel, host, reading) => self.read(channel, host, reading),
+            Input::Control(channel, host, event) => self.control(channel, host, event, now, port),
+            Input::HostGone(host) => self.host_gone(host, now, port),
+            Input::Joined(host, member) => {
+                self.queue.push_back(Change { channel: None, host, what: What::Joined(member) })
+            }
+            Input::Left(host, member) => self.queue.push_back(Change { channel: None, host, what: What::Left(member) }),
+            Input::Wake => self.wake(now, port),
+        }
+        self.run(now, port);
+    }
+
+    fn read(&mut self, channel: Option<ChannelId>, host: Name, reading: Reading) {
+        let change = Change { channel, host, what: What::Reading(reading) };
+        if self.interested(&change).next().is_none() {
+            return;
+        }
+        let key = (change.host.clone(), reading.attribute, reading.application);
+        if self.readings.len() < MOST_READINGS || self.readings.contains_key(&key) {
+            self.readings.insert(key, reading);
+        } else {
+            self.counts.not_kept += 1;
+        }
+        self.queue.push_back(change);
+    }
+
+    fn control(
+        &mut self,
+        channel: ChannelId,
+        host: Name,
+        event: QualityEvent,
+        now: Instant,
+        port: &mut dyn ManagerPort,
+    ) {
+        let mut told = Vec::new();
+        match event.kind {
+            QualityKind::Request => self.requested(&channel, &host, &event, now, &mut told, port),
+            QualityKind::Accept => self.accepted(&channel, &host, &event, now, &mut told, port),
+            QualityKind::Cancel => {
+                self.release(|(asker, request), _| *asker == host && *request == event.request, now, port)
+            }
+            QualityKind::Offer => {
+                let distance = port.distance(&host).unwrap_or(Nanos::MAX);
+                self.requests.offered(&host, &channel, &event, distance, now, &mut told);
+            }
+            QualityKind::Confirm => {
+                let ended = self.requests.confirmed(&host, &event, now, &mut told);
+                self.ended(ended, port);
+            }
+            _ => self.queue.push_back(Change { channel: Some(channel), host, what: What::Control(event) }),
+        }
+        self.tell(told, port);
+    }
+
+    /// Who can meet a request holds it and offers; who cannot is silent.
+    fn requested(
+        &mut self,
+        channel: &ChannelId,
+        host: &Name,
+        event: &QualityEvent,
+        now: Instant,
+        told: &mut Vec<Told>,
+        port: &mut dyn ManagerPort,
+    ) {
+        let key = (host.clone(), event.request);
+        if *host == self.host || event.value <= 0 || self.holds.held.contains_key(&key) {
+            return;
+        }
+        let free = self.shares.free(event.attribute);
+        let Some(granted) = self.shares.lend(event.attribute, event.value) else { return };
+        self.granted(granted, now, port);
+        let held = Held { attribute: event.attribute, amount: event.value, until: now + HOLD };
+        self.holds.held.insert(key, held);
+        told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Offer, event, free, now)));
+    }
+
+    /// An offer is taken: it stands until it is cancelled. One that has expired is made again if there is room.
+    fn accepted(
+        &mut self,
+        channel: &ChannelId,
+        host: &Name,
+        event: &QualityEvent,
+        now: Instant,
+        told: &mut Vec<Told>,
+        port: &mut dyn ManagerPort,
+    ) {
+        let key = (host.clone(), event.request);
+        if !self.holds.held.contains_key(&key) {
+            self.requested(channel, host, event, now, &mut Vec::new(), port);
+        }
+        if let Some(held) = self.holds.held.get_mut(&key) {
+            held.until = Instant::NEVER;
+            told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
+        }
+    }
+
+    fn release(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool, now: Instant, port: &mut dyn ManagerPort) {
+        for held in self.holds.take(fits) {
+            let granted = self.shares.take_back(held.attribute, held.amount);
+            self.granted(granted, now, port);
+        }
+    }
+
+    fn host_gone(&mut self, host: Name, now: Instant, port: &mut dyn ManagerPort) {
+        self.release(|(asker, _), _| *asker == host, now, port);
+        let mut told = Vec::new();
+        self.requests.gone(&host, now, &mut told);
+        self.tell(told, port);
+        self.readings.retain(|(of, _, _), _| *of != host);
+        self.queue.push_back(Change { channel: None, host, what: What::HostGone });
+    }
+
+    fn wake(&mut self, now: Instant, port: &mut dyn ManagerPort) {
+        let mut told = Vec::new();
+        let ended = self.requests.due(now, &mut told);
+        self.ended(ended, port);
+        self.tell(told, port);
+        let before = self.holds.held.len();
+        self.release(|_, held| held.until <= now, now, port);
+        self.counts.holds_expired += (before - self.holds.held.len()) as u64;
+        for number in 0..self.controllers.len() {
+            if self.controllers[number].next_wakeup().is_some_and(|at| at <= now) {
+                self.call(number, None, now, port);
+            }
+        }
+    }
+
+    /// Calls controllers for what changed, and for what they change by that, until nothing changes.
+    fn run(&mut self, now: Instant, port: &mut dyn ManagerPort) {
+        for _ in 0..MOST_ROUNDS {
+            let round = self.queue.len();
+            for _ in 0..round {
+                let Some(change) = self.queue.pop_front() else { break };
+                let called: Vec<usize> = self.interested(&change).collect();
+                called.into_iter().for_each(|number| self.call(number, Some(&change), now, port));
+            }
+            if self.queue.is_empty() {
+                return;
+            }
+        }
+        self.counts.runaway += self.queue.len() as u64;
+        self.queue.clear();
+    }
+
+    fn interested(&self, change: &Change) -> impl Iterator<Item = usize> + '_ {
+        let topic = change.what.topic();
+        let anywhere = self.interests.get(&Interest { channel: None, topic });
+        let here = change.channel.as_ref().and_then(|channel| self.interests.get(&Interest::on(channel, topic)));
+        anywhere.into_iter().chain(here).flatten().copied()
+    }
+
+    fn call(&mut self, number: usize, change: Option<&Change>, now: Instant, port: &mut dyn ManagerPort) {
+        self.counts.calls += 1;
+        let mut decisions = std::mem::take(&mut self.decisions);
+        let view = View { host: &self.host, now, readings: &self.readings };
+        let controller = &mut self.controllers[number];
+        match change {
+            Some(change) => controller.changed(change, &view, &mut decisions),
+            None => controller.woken(&view, &mut decisions),
+        }
+        self.counts.decisions += decisions.len() as u64;
+        for decision in decisions.drain(..) {
+            self.carry_out(decision, now, port);
+        }
+        self.decisions = decisions;
+    }
+
+    fn carry_out(&mut self, decision: Decision, now: Instant, port: &mut dyn ManagerPort) {
+        match decision {
+            Decision::Tell { channel, to, event } => port.tell(&channel, &to, &event),
+            Decision::Parameter { filter, parameter, value } => port.parameter(&filter, &parameter, value),
+            Decision::Apply { application, attribute, amount } => port.apply(application, attribute, amount),
+            Decision::Ask(ask) => self.forward(ask, now, port),
+        }
+    }
+
+    fn forward(&mut self, ask: Ask, now: Instant, port: &mut dyn ManagerPort) {
+        let mut told = Vec::new();
+        let request = ask.request;
+        let refused = self.requests.ask(ask, now, &mut told).map(|outcome| (request, outcome));
+        self.ended(refused, port);
+        self.tell(told, port);
+    }
+
+    fn tell(&mut self, told: Vec<Told>, port: &mut dyn ManagerPort) {
+        for (channel, to, event) in told {
+            port.tell(&channel, &to.map_or(Whom::All, Whom::Host), &event);
+        }
+    }
+
+    fn ended(&mut self, ended: impl IntoIterator<Item = (u64, Outcome)>, port: &mut dyn ManagerPort) {
+        for (request, outcome) in ended {
+            port.answered(request, &outcome);
+            let what = What::Answer { request, outcome };
+            self.queue.push_back(Change { channel: None, host: self.host.clone(), what });
+        }
+    }
+
+    /// Allocations changed: applied, and those controllers called that care.
+    fn granted(&mut self, granted: Vec<Granted>, now: Instant, port: &mut dyn ManagerPort) {
+        for (application, attribute, amount) in granted {
+            port.apply(application, attribute, amount);
+            let what = What::Granted { application, attribute, amount };
+            self.queue.push_back(Change { channel: None, host: self.host.clone(), what });
+        }
+        self.run(now, port);
+    }
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.controllers.iter().map(|controller| controller.name()).collect();
+        f.debug_struct("Manager")
+            .field("host", &self.host)
+            .field("controllers", &names)
+            .field("counts", &self.counts)
+            .finish()
+    }
+}

@@ -1,0 +1,24 @@
+//! The resource manager of one host: who is called when something changes, who gets how much, who else is asked.
+//!
+//! ```text
+//!   readings, control events ──> Manager ──> controllers of interest ──> decisions ──> channels, filters, brokers
+//!   applications come and go ──>    │ admission, division of each resource
+//!   what cannot be met here  ──>    └ asked of other hosts: first, best of n, nearest; the rest is cancelled
+//! ```
+//! A [`Controller`] is what an engineer writes: a plain value with a list of interests. [`Member`] ties a manager to a
+//! `qfabric_channel::Node`; the daemon and the simulator run the same one. Source: thesis §2.2, §4.3, Figures 7, 28.
+#![doc = "Nothing here reads a clock, does I/O or knows how many hosts there are."]
+
+mod controller;
+mod groups;
+mod manager;
+mod member;
+mod requests;
+mod shares;
+
+pub use controller::{Change, Controller, Decision, Decisions, Filter, Interest, Topic, View, What, Whom};
+pub use groups::GroupController;
+pub use manager::{Counts, Input, Manager, ManagerPort};
+pub use member::{Member, MemberPort, quality_spec};
+pub use requests::{Ask, Outcome, Rule};
+pub use shares::{Overcommitted, Wish};

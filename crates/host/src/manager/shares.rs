@@ -1,0 +1,202 @@
+//! Who of this host's applications has how much of each resource: admission, and adjustment when one comes or goes.
+
+use std::collections::BTreeMap;
+
+use qfabric_control::adapt::group::{Division, Group, Want};
+use qfabric_types::AppId;
+use qfabric_types::monitor::AttributeId;
+
+/// What an application wants of a resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wish {
+    /// Who.
+    pub application: AppId,
+    /// Of what.
+    pub attribute: AttributeId,
+    /// From which amount on it is of use.
+    pub least: i64,
+    /// What more than this is of no use.
+    pub most: i64,
+    /// Who keeps more when there is little: the greatest.
+    pub importance: u32,
+}
+
+/// The minima would exceed the resource. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{asked} of the resource {attribute} asked for, {free} is free; take less, or ask other hosts")]
+pub struct Overcommitted {
+    /// Of what.
+    pub attribute: AttributeId,
+    /// How much.
+    pub asked: i64,
+    /// How much is not promised to anybody.
+    pub free: i64,
+}
+
+#[derive(Debug)]
+struct Resource {
+    capacity: i64,
+    /// Promised to other hosts, or held for them.
+    lent: i64,
+    group: Group,
+    granted: BTreeMap<AppId, i64>,
+}
+
+/// All resources of this host that are divided here.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    resources: BTreeMap<AttributeId, Resource>,
+}
+
+/// Application, resource, new amount.
+pub(super) type Granted = (AppId, AttributeId, i64);
+
+impl Shares {
+    /// There is so much of a resource.
+    pub fn capacity(&mut self, attribute: AttributeId, capacity: i64) -> Vec<Granted> {
+        let fresh =
+            || Resource { capacity: 0, lent: 0, group: Group::new(Division::Importance), granted: BTreeMap::new() };
+        self.resources.entry(attribute).or_insert_with(fresh).capacity = capacity.max(0);
+        self.divide(attribute)
+    }
+
+    /// What nobody has been promised: the minima of all are kept.
+    pub fn free(&self, attribute: AttributeId) -> i64 {
+        self.resources.get(&attribute).map_or(0, Resource::free)
+    }
+
+    /// An application comes, or wants something else.
+    pub fn admit(&mut self, wish: &Wish) -> Result<Vec<Granted>, Overcommitted> {
+        let Wish { application, attribute, least, most, importance } = *wish;
+        let refused = |free| Overcommitted { attribute, asked: least, free };
+        let resource = self.resources.get_mut(&attribute).ok_or(refused(0))?;
+        let free = resource.free() + resource.floor_of(application);
+        if least > free {
+            return Err(refused(free));
+        }
+        resource.group.want(application.0, Want::range(least.max(0) as f64, most.max(least) as f64, importance));
+        Ok(self.divide(attribute))
+    }
+
+    /// An application went.
+    pub fn leave(&mut self, application: AppId) -> Vec<Granted> {
+        let mut changed = Vec::new();
+        for attribute in self.resources.keys().copied().collect::<Vec<_>>() {
+            if let Some(resource) = self.resources.get_mut(&attribute) {
+                resource.group.leave(application.0);
+                resource.granted.remove(&application);
+            }
+            changed.extend(self.divide(attribute));
+        }
+        changed
+    }
+
+    /// Keeps an amount for another host. False: there is not so much.
+    pub fn lend(&mut self, attribute: AttributeId, amount: i64) -> Option<Vec<Granted>> {
+        let resource = self.resources.get_mut(&attribute).filter(|resource| amount <= resource.free())?;
+        resource.lent += amount;
+        Some(self.divide(attribute))
+    }
+
+    /// It is no longer kept.
+    pub fn take_back(&mut self, attribute: AttributeId, amount: i64) -> Vec<Granted> {
+        if let Some(resource) = self.resources.get_mut(&attribute) {
+            resource.lent -= amount;
+            assert!(resource.lent >= 0, "more taken back than was lent");
+        }
+        self.divide(attribute)
+    }
+
+    /// The allocations that change.
+    fn divide(&mut self, attribute: AttributeId) -> Vec<Granted> {
+        let Some(resource) = self.resources.get_mut(&attribute) else { return Vec::new() };
+        let grants = resource.group.divide((resource.capacity - resource.lent).max(0) as f64);
+        let mut changed = Vec::new();
+        for (application, amount) in grants {
+            // Handed out: rounded down.
+            let (application, amount) = (AppId(application), amount as i64);
+            if resource.granted.insert(application, amount) != Some(amount) {
+                changed.push((application, attribute, amount));
+            }
+        }
+        changed
+    }
+}
+
+impl Resource {
+    fn free(&self) -> i64 {
+        let floors: f64 = self.group.children().map(|(_, want)| want.floor).sum();
+        (self.capacity - self.lent - floors as i64).max(0)
+    }
+
+    fn floor_of(&self, application: AppId) -> i64 {
+        self.group.children().find(|(child, _)| *child == application.0).map_or(0, |(_, want)| want.floor as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CPU: AttributeId = AttributeId::of("cpu.share");
+
+    fn wish(application: u64, least: i64, most: i64) -> Wish {
+        Wish { application: AppId(application), attribute: CPU, least, most, importance: 0 }
+    }
+
+    #[test]
+    fn who_comes_late_takes_from_those_above_their_minimum() {
+        let mut shares = Shares::default();
+        shares.capacity(CPU, 100);
+        assert_eq!(shares.admit(&wish(1, 20, 90)).unwrap(), [(AppId(1), CPU, 90)]);
+        assert_eq!(shares.admit(&wish(2, 60, 60)).unwrap(), [(AppId(1), CPU, 40), (AppId(2), CPU, 60)]);
+        assert_eq!(shares.leave(AppId(2)), [(AppId(1), CPU, 90)]);
+    }
+
+    #[test]
+    fn minima_that_do_not_fit_are_refused_and_change_nothing() {
+        let mut shares = Shares::default();
+        shares.capacity(CPU, 100);
+        shares.admit(&wish(1, 70, 70)).unwrap();
+        assert_eq!(shares.admit(&wish(2, 40, 50)), Err(Overcommitted { attribute: CPU, asked: 40, free: 30 }));
+        assert_eq!(shares.free(CPU), 30);
+        assert!(shares.admit(&wish(1, 100, 100)).is_ok(), "its own part counts as free for itself");
+    }
+
+    #[test]
+    fn what_is_lent_is_not_given_twice() {
+        let mut shares = Shares::default();
+        shares.capacity(CPU, 100);
+        assert_eq!(shares.lend(CPU, 60), Some(vec![]));
+        assert_eq!((shares.lend(CPU, 50), shares.free(CPU)), (None, 40));
+        shares.take_back(CPU, 60);
+        assert_eq!(shares.free(CPU), 100);
+    }
+
+    proptest! {
+        #[test]
+        fn minima_and_loans_never_exceed_the_resource(
+            steps in proptest::collection::vec((0u8..4, 0u64..6, 0i64..80, 0i64..80), 1..60)
+        ) {
+            let mut shares = Shares::default();
+            shares.capacity(CPU, 200);
+            let mut lent = Vec::new();
+            for (step, application, least, more) in steps {
+                match step {
+                    0 => drop(shares.admit(&wish(application, least, least + more))),
+                    1 => drop(shares.leave(AppId(application))),
+                    2 if shares.lend(CPU, least).is_some() => lent.push(least),
+                    3 => drop(lent.pop().map(|amount| shares.take_back(CPU, amount))),
+                    _ => {}
+                }
+                let resource = &shares.resources[&CPU];
+                let granted: i64 = resource.granted.values().sum();
+                prop_assert!(granted + lent.iter().sum::<i64>() <= 200);
+                for (application, want) in resource.group.children() {
+                    prop_assert!(resource.granted[&AppId(application)] >= want.floor as i64);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The ways between hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qfabric_channel::Lane;
+use qfabric_types::{Instant, Nanos};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+use super::world::HostId;
+
+/// Headers of a frame on the wire, in bytes: Ethernet, IP, TCP and the engine's own.
+const OVERHEAD: usize = 78;
+
+/// What the network is like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Everything that is drawn is drawn from this.
+    pub seed: u64,
+    /// From host to host.
+    pub delay: Nanos,
+    /// Up to so much more, drawn for each frame.
+    pub jitter: Nanos,
+    /// Part of the data frames that get lost.
+    pub loss: f64,
+    /// Of each host's uplink, in bits per second.
+    pub bandwidth: f64,
+    /// Data that waits at an uplink, in bytes; more is dropped.
+    pub queue: usize,
+    /// Clocks drift by up to so many millionths.
+    pub drift_ppm: i64,
+    /// Clocks are off by up to so much.
+    pub offset: Nanos,
+    /// After this time without a sign a host is taken for gone.
+    pub lease: Nanos,
+    /// After this time a killed host is known to be gone: its system closes its connections.
+    pub closed: Nanos,
+}
+
+impl Default for Settings {
+    /// A quiet local network: 0.2 to 0.4 ms, 100 Mbit/s, clocks off by up to a second and 50 ppm.
+    fn default() -> Self {
+        let ms = Nanos::from_millis;
+        Settings {
+            seed: 1,
+            delay: Nanos::from_micros(200),
+            jitter: Nanos::from_micros(200),
+            loss: 0.0,
+            bandwidth: 100e6,
+            queue: 256 << 10,
+            drift_ppm: 50,
+            offset: ms(1_000),
+            lease: ms(1_000),
+            closed: ms(10),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Uplink {
+    bandwidth: f64,
+    control_free: Instant,
+    data_free: Instant,
+}
+
+/// Why a frame does not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The uplink's queue is full.
+    Full,
+    /// On the way.
+    Way,
+    /// There is no way.
+    Cut,
+}
+
+/// All uplinks and ways.
+#[derive(Debug)]
+pub struct Network {
+    settings: Settings,
+    uplinks: Vec<Uplink>,
+    cuts: BTreeSet<(HostId, HostId)>,
+    /// When the last frame of a connection arrives: the next arrives later.
+    last: BTreeMap<(HostId, HostId, Lane), Instant>,
+}
+
+impl Network {
+    pub fn new(settings: Settings) -> Network {
+        Network { settings, uplinks: Vec::new(), cuts: BTreeSet::new(), last: BTreeMap::new() }
+    }
+
+    pub fn add_host(&mut self) {
+        let (bandwidth, zero) = (self.settings.bandwidth, Instant::ZERO);
+        self.uplinks.push(Uplink { bandwidth, control_free: zero, data_free: zero });
+    }
+
+    /// What is left of a host's uplink for us, in bits per second.
+    pub fn set_bandwidth(&mut self, host: HostId, bandwidth: f64) {
+        self.uplinks[host].bandwidth = bandwidth.max(1.0);
+    }
+
+    pub fn set_cut(&mut self, a: HostId, b: HostId, cut: bool) {
+        let way = (a.min(b), a.max(b));
+        if cut {
+            self.cuts.insert(way)
+        } else {
+            self.cuts.remove(&way)
+        };
+    }
+
+    pub fn is_cut(&self, a: HostId, b: HostId) -> bool {
+        self.cuts.contains(&(a.min(b), a.max(b)))
+    }
+
+    /// When a frame that is sent now arrives.
+    pub fn send(
+        &mut self,
+        (from, to): (HostId, HostId),
+        lane: Lane,
+        bytes: usize,
+        now: Instant,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Instant, Lost> {
+        let sent = self.uplinks[from].send(lane, bytes, self.settings.queue, now)?;
+        if self.is_cut(from, to) {
+            return Err(Lost::Cut);
+        }
+        if lane == Lane::Data && self.settings.loss > 0.0 && rng.random::<f64>() < self.settings.loss {
+            return Err(Lost::Way);
+        }
+        let jitter = Nanos::new(rng.random_range(0..=self.settings.jitter.get()));
+        let last = self.last.entry((from, to, lane)).or_insert(Instant::ZERO);
+        *last = (sent + self.settings.delay + jitter).max(*last + Nanos::new(1));
+        Ok(*last)
+    }
+}
+
+impl Uplink {
+    /// When the last bit has left. Control goes before data that waits.
+    fn send(&mut self, lane: Lane, bytes: usize, queue: usize, now: Instant) -> Result<Instant, Lost> {
+        let needs = |bytes: usize| Nanos::from_f64(bytes as f64 * 8e9 / self.bandwidth);
+        let takes = needs(bytes + OVERHEAD);
+        if lane == Lane::Control {
+            self.control_free = self.control_free.max(now) + takes;
+            self.data_free = self.data_free.max(now) + takes;
+            return Ok(self.control_free);
+        }
+        if self.data_free.since(now) > needs(queue) {
+            return Err(Lost::Full);
+        }
+        self.data_free = self.data_free.max(now) + takes;
+        Ok(self.data_free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn network(settings: Settings) -> (Network, ChaCha8Rng) {
+        let mut network = Network::new(settings);
+        (0..3).for_each(|_| network.add_host());
+        (network, ChaCha8Rng::seed_from_u64(1))
+    }
+
+    #[test]
+    fn frames_of_a_connection_keep_their_order() {
+        let (mut network, mut rng) = network(Settings { jitter: Nanos::from_millis(50), ..Settings::default() });
+        let mut send = |at| network.send((0, 1), Lane::Data, 100, Instant::new(at), &mut rng).unwrap();
+        let arrivals: Vec<_> = (0..100).map(|i| send(i * 1_000)).collect();
+        assert!(arrivals.is_sorted());
+    }
+
+    #[test]
+    fn a_full_uplink_drops_data_and_lets_control_pass() {
+        let (mut network, mut rng) = network(Settings { bandwidth: 8e6, queue: 10_000, ..Settings::default() });
+        let sent: Vec<_> = (0..30).map(|_| network.send((0, 1), Lane::Data, 922, Instant::ZERO, &mut rng)).collect();
+        assert_eq!(sent.iter().filter(|sent| sent.is_ok()).count(), 11);
+        let control = network.send((0, 1), Lane::Control, 922, Instant::ZERO, &mut rng).unwrap();
+        assert!(control.since(Instant::ZERO) < Nanos::from_millis(2), "{control:?}");
+    }
+
+    #[test]
+    fn over_a_cut_nothing_goes_until_it_is_healed() {
+        let (mut network, mut rng) = network(Settings::default());
+        network.set_cut(1, 0, true);
+        let mut send = |network: &mut Network, to| network.send((0, to), Lane::Control, 10, Instant::ZERO, &mut rng);
+        assert_eq!(send(&mut network, 1), Err(Lost::Cut));
+        assert!(send(&mut network, 2).is_ok());
+        network.set_cut(0, 1, false);
+        assert!(send(&mut network, 1).is_ok());
+    }
+}
