@@ -64,6 +64,21 @@ def test_jobs_run_under_a_reservation(socket):
     assert qfabric.status(socket=socket)["applications"] == []
 
 
+@pytest.mark.parametrize(
+    "wish, named",
+    [
+        ({"service_ms": 2, "window": "1/5"}, "a window"),
+        ({"favour_events": True}, "favour"),
+        ({"work_conserving": True}, "work"),
+        ({"control_place": "kernel"}, "kernel"),
+    ],
+)
+def test_what_only_ext_gives_is_refused_under_deadline_with_what_gives_it(socket, wish, named):
+    with pytest.raises(qfabric.Refused, match=named) as refused:
+        qfabric.Session(period_ms=20, socket=socket, **wish)
+    assert "ext" in str(refused.value)
+
+
 def test_a_refusal_says_how_much_is_asked_and_free(socket):
     with pytest.raises(qfabric.Refused, match="0.9") as refused:
         qfabric.Session(period_ms=20, cls="B", guaranteed=0.9, max_bandwidth=0.9, socket=socket)

@@ -122,6 +122,9 @@ def test_an_ended_session_says_so(session):
         ({"period_ms": 40, "cls": "D"}, "A, B or C"),
         ({"period_ms": 40, "max_bandwidth": -1}, "-1"),
         ({"period_ms": 40, "name": ""}, "1 to 64"),
+        ({"period_ms": 40, "service_ms": 10, "window": "5/5"}, "5/5"),
+        ({"period_ms": 40, "service_ms": 50}, "50 ms is longer than the period 40 ms"),
+        ({"period_ms": 40, "control_place": "moon"}, "moon"),
     ],
 )
 def test_nonsense_is_a_value_error_naming_it(nonsense, named):

@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Outcome {
     let admitted = service.client.admit(&request).map_err(connect::failure)?;
     let (code, last) = follow(program.go()?, &service.client, admitted)?;
     if let Some(path) = &args.report {
-        output::write_json(path, &[row(&last)])?;
+        output::write_json(path, &[Row::of(&last)])?;
     }
     if !args.quiet {
         eprintln!("{}", summary(&last, &service.place()));
@@ -150,8 +150,20 @@ fn tell_once(error: &ClientError, ended: bool) {
 }
 
 /// The row of the report.
-fn row(application: &Application) -> Quality {
-    Quality { policy: application.contract.name.clone(), ..application.quality.clone() }
+#[derive(serde::Serialize)]
+struct Row {
+    #[serde(flatten)]
+    quality: Quality,
+    /// What its servers counted, under a mechanism that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<ServerCounts>,
+}
+
+impl Row {
+    fn of(application: &Application) -> Row {
+        let quality = Quality { policy: application.contract.name.clone(), ..application.quality.clone() };
+        Row { quality, server: application.server }
+    }
 }
 
 fn summary(application: &Application, place: &str) -> String {
@@ -182,7 +194,7 @@ fn periods(contract: &Contract, counts: &ServerCounts) -> String {
     let window = contract.window.map(|window| format!(" of window {window}")).unwrap_or_default();
     let period = contract.server_period;
     format!(
-        "{served} periods of {period} served, {missed} missed, {violations} violations{window}, {boosts} event boosts"
+        "periods of {period}: {served} served, {missed} missed, {violations} violations{window}; {boosts} event boosts"
     )
 }
 
@@ -202,11 +214,14 @@ mod tests {
 
     #[test]
     fn the_row_of_a_report_is_named_and_has_the_promised_keys() {
-        let row = serde_json::to_value(row(&application(1, "mpv", 0.25))).unwrap();
+        let mut app = application(1, "mpv", 0.25);
+        let row = serde_json::to_value(Row::of(&app)).unwrap();
         assert_eq!(row["policy"], "mpv");
         let keys: Vec<_> = row.as_object().unwrap().keys().cloned().collect();
         let promised = "in_target jitter_p99_ns jobs mean_bandwidth mean_error misses policy sd_bandwidth sd_error";
         assert_eq!(keys.join(" "), promised);
+        app.server = Some(ServerCounts { served: 99, ..ServerCounts::default() });
+        assert_eq!(serde_json::to_value(Row::of(&app)).unwrap()["server"]["served"], 99);
     }
 
     #[test]
@@ -215,7 +230,7 @@ mod tests {
         app.contract.window = "1/5".parse().ok();
         app.server = Some(ServerCounts { served: 99, missed: 4, boosts: 7, ..ServerCounts::default() });
         let text = summary(&app, "x");
-        for part in ["99 periods of 10 ms served", "4 missed", "0 violations of window 1/5", "7 event boosts"] {
+        for part in ["periods of 10 ms: 99 served", "4 missed", "0 violations of window 1/5", "7 event boosts"] {
             assert!(text.contains(part), "{text} lacks {part}");
         }
     }

@@ -64,7 +64,11 @@ fn hold_before_exec(command: &mut Command, mut tell: PipeWriter, mut wait: PipeR
         // SAFETY: this is the child's own copy, which nothing in it uses; open, it would hide the holder's end.
         unsafe { libc::close(gate) };
         tell.write_all(&(std::process::id() as i32).to_ne_bytes())?;
-        wait.read_exact(&mut [0])
+        if wait.read_exact(&mut [0]).is_err() {
+            // SAFETY: ends the child without running anything. The holder is gone: nobody reads an error any more.
+            unsafe { libc::_exit(127) };
+        }
+        Ok(())
     };
     // SAFETY: between fork and exec `hold` only closes, writes and reads descriptors: nothing that allocates
     // or takes a lock another thread might have held.

@@ -199,7 +199,7 @@ pub(super) fn rights() -> Vec<Finding> {
         ("cap_sys_nice", CapabilitySet::SYS_NICE, "reservations"),
         ("cap_ipc_lock", CapabilitySet::IPC_LOCK, "memory that is never waited for"),
         ("cap_perfmon", CapabilitySet::PERFMON, "exact observation of other users' programs"),
-        ("cap_bpf", CapabilitySet::BPF, "handlers in the kernel (not used yet)"),
+        ("cap_bpf", CapabilitySet::BPF, "handlers and schedulers in the kernel"),
     ];
     let finding =
         |(name, capability, use_of_it): (&'static str, CapabilitySet, &str)| match capability::held(capability) {
