@@ -27,6 +27,8 @@ mod notice;
 mod port;
 mod queue;
 mod spec;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wire;
 
 pub use attributes::{Attributes, AttributesRef, InvalidKey, Key};
@@ -43,3 +45,5 @@ pub use node::Node;
 pub use notice::Notice;
 pub use port::{Destination, Lane, Port};
 pub use spec::{EventType, Limits, Order, Origin, Pressure, Spec};
+#[cfg(feature = "testing")]
+pub use testing::conformance;

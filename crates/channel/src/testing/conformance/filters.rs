@@ -1,0 +1,211 @@
+//! Filters.
+
+use super::*;
+use crate::{Binding, Direction, FilterError, FilterOrder, FilterSpec, Key, MemberId, Notice, Spot};
+
+fn spot(channel: &ChannelId, direction: Direction, name: &str) -> Spot {
+    Spot { channel: channel.clone(), direction, name: name.parse().expect("a name") }
+}
+
+fn text(spot: Spot, text: &str) -> FilterSpec {
+    let types = vec!["frame".to_owned()];
+    FilterSpec { spot, sink: None, types, text: text.to_owned(), parameters: vec![] }
+}
+
+fn install<W: World>(world: &mut W, host: &Name, filter: &FilterSpec) {
+    world.with(host, |node, _, _| node.install(filter)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The load balancer of 000 §4.2.3: the least loaded sink gets the event.
+const LEAST_LOADED: &str = "
+    struct input { int kind; int size; int sinks; struct { long load; long role; } sink[100]; };
+    struct output { unsigned char chosen[100]; };
+    int best = -1;
+    for (int i = 0; i < input.sinks; i++)
+        if (best < 0 || input.sink[i].load < input.sink[best].load) best = i;
+    if (best < 0) return 0;
+    output.chosen[best] = 1;
+    return 1;";
+
+/// An OUT-filter sees the attributes of all sinks, and decides which of them receive.
+pub fn an_out_filter_chooses_by_what_sinks_say_of_themselves<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let load = |load| with_attributes(called(), &[("load", load)]);
+    let busy = sink(world, &hosts[1], &video, load(90));
+    let idle = sink(world, &hosts[2], &video, load(10));
+    let here = sink(world, &hosts[0], &video, load(50));
+    install(world, &hosts[0], &text(spot(&video, Direction::Out, "balance"), LEAST_LOADED));
+    let sent = submit_frame(world, &hosts[0], from, 0, 0);
+    assert_eq!((sent.remote, sent.local, sent.filtered), (1, 0, 2));
+    let key: Key = "load".parse().expect("a key");
+    world.with(&hosts[2], |node, now, port| node.set_sink_attribute(idle, key, Some(95), now, port)).expect("set");
+    world.settle();
+    let sent = submit_frame(world, &hosts[0], from, 0, 0);
+    assert_eq!((sent.remote, sent.local, sent.filtered), (0, 1, 2));
+    world.settle();
+    assert_eq!(numbers(world, &hosts[1], busy), [0; 0]);
+    assert_eq!(numbers(world, &hosts[2], idle), [1]);
+    assert_eq!(numbers(world, &hosts[0], here), [2]);
+}
+
+/// An IN-filter decides which sinks of its host get what has arrived; one can be for a single sink.
+pub fn an_in_filter_chooses_among_the_sinks_of_its_host<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let role = |role| with_attributes(called(), &[("role", role)]);
+    let high = sink(world, &hosts[1], &video, role(2));
+    let low = sink(world, &hosts[1], &video, role(0));
+    let by_role = "
+        struct input { int size; int sinks; struct { long role; } sink[8]; };
+        struct output { unsigned char chosen[8]; };
+        for (int i = 0; i < input.sinks; i++) output.chosen[i] = input.sink[i].role > 0 || input.size < 100;
+        return 1;";
+    install(world, &hosts[1], &text(spot(&video, Direction::In, "role"), by_role));
+    let only = Some(MemberId { host: hosts[1].clone(), number: high.0 });
+    let odd = FilterSpec { sink: only, ..text(spot(&video, Direction::In, "some"), "return input.kind != 7;") };
+    install(world, &hosts[1], &odd);
+    for (kind, size) in [(0, 10), (0, 1000), (7, 10)] {
+        submit_frame(world, &hosts[0], from, kind, size);
+    }
+    world.quiet();
+    let delivered = world.delivered(&hosts[1]);
+    let of = |sink| delivered.iter().filter(|event| event.sink == sink).map(|event| event.number).collect::<Vec<_>>();
+    assert_eq!((of(high), of(low)), (vec![1, 2], vec![1, 3]));
+    assert_eq!((balanced(world, &hosts[1], high).filtered, balanced(world, &hosts[1], low).filtered), (1, 1));
+}
+
+/// Verdict 0: nobody gets it, and nothing is sent. Closures can do the same.
+pub fn a_filter_that_blocks_sends_nothing<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let to = sink(world, &hosts[1], &video, called());
+    let out = spot(&video, Direction::Out, "b");
+    install(world, &hosts[0], &text(out.clone(), "return 0;"));
+    assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).filtered, 1);
+    let choose = Box::new(|event: &crate::Event<'_>, _: crate::Candidates<'_>, chosen: &mut [bool]| {
+        chosen.fill(event.payload[0] == 1);
+    });
+    world.with(&hosts[0], |node, _, _| node.install_closure(out.clone(), None, &[], choose)).expect("replaced");
+    assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).filtered, 1);
+    assert_eq!(submit_frame(world, &hosts[0], from, 1, 0).remote, 1);
+    world.with(&hosts[0], |node, _, _| node.remove_filter(&out)).expect("removed");
+    assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).remote, 1);
+    world.settle();
+    assert_eq!(numbers(world, &hosts[1], to), [3, 4]);
+    let again = world.with(&hosts[0], |node, _, _| node.remove_filter(&out));
+    assert_eq!(again, Err(FilterError::Unknown(out)));
+}
+
+/// A filter is replaced while events flow: none is lost, each is seen by one filter, parameters stay.
+pub fn a_filter_is_replaced_between_two_events<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let to = sink(world, &hosts[1], &video, called());
+    let out = spot(&video, Direction::Out, "drop");
+    let version = |mark: i32| {
+        let body = format!(
+            "struct input {{ int kind; int size; }}; struct output {{ int size; }};
+             output.size = {mark}; return input.kind >= get_attribute(least);"
+        );
+        text(out.clone(), &body)
+    };
+    install(world, &hosts[0], &version(1));
+    world.with(&hosts[0], |node, _, _| node.set_parameter(&out, "least", 5)).expect("it has it");
+    let broken = world.with(&hosts[0], |node, _, _| node.install(&text(out.clone(), "return input.colour;")));
+    assert!(matches!(broken, Err(FilterError::Text(_))), "{broken:?}");
+    for round in 0..20 {
+        if round == 10 {
+            install(world, &hosts[0], &version(2));
+        }
+        submit_frame(world, &hosts[0], from, 5 - round % 2, 0);
+    }
+    let missing = world.with(&hosts[0], |node, _, _| node.set_parameter(&out, "most", 5)).unwrap_err();
+    assert_eq!(missing.to_string(), "the filter has no parameter `most`; it has least");
+    world.settle();
+    let sizes: Vec<u8> =
+        world.delivered(&hosts[1]).iter().filter(|event| event.sink == to).map(|event| event.payload[4]).collect();
+    assert_eq!(sizes, [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+}
+
+/// A Q-filter: what arrives on one channel is a parameter of a filter of another.
+pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
+    let (video, control) = (data("video"), data("control"));
+    let hosts = everywhere(world, &video, &spec());
+    everywhere(world, &control, &spec());
+    let from = source(world, &hosts[0], &video);
+    let to = sink(world, &hosts[1], &video, called());
+    let manager = source(world, &hosts[1], &control);
+    let out = spot(&video, Direction::Out, "rate");
+    install(world, &hosts[0], &text(out.clone(), "return input.kind >= get_attribute(least);"));
+    let binding = Binding {
+        filter: out.clone(),
+        parameter: "least".parse().expect("a key"),
+        channel: control.clone(),
+        event_type: "frame".to_owned(),
+        field: "size".to_owned(),
+    };
+    let bound = world.with(&hosts[0], |node, now, port| node.bind(&binding, now, port)).expect("bound");
+    world.settle();
+    assert_eq!(submit_frame(world, &hosts[0], from, 3, 0).remote, 1);
+    submit_frame(world, &hosts[1], manager, 0, 4);
+    world.settle();
+    assert_eq!(world.with(&hosts[0], |node, _, _| node.parameter(&out, "least")), Ok(4));
+    assert_eq!(submit_frame(world, &hosts[0], from, 3, 0).filtered, 1);
+    world.with(&hosts[0], |node, now, port| node.leave_sink(bound, now, port)).expect("it was bound");
+    world.settle();
+    assert_eq!(submit_frame(world, &hosts[1], manager, 0, 0).remote, 0, "nobody listens any more");
+    world.settle();
+    assert_eq!(numbers(world, &hosts[1], to), [1]);
+    let wrong = Binding { field: "colour".to_owned(), ..binding };
+    let refused = world.with(&hosts[0], |node, now, port| node.bind(&wrong, now, port)).unwrap_err();
+    assert_eq!(refused.to_string(), "events of type `frame` have no number `colour` to take");
+}
+
+/// Filters travel as text. Here: every host lets only itself install, and says so; its own order is carried out.
+pub fn filters_are_shipped_where_the_policy_lets_them<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let out = spot(&video, Direction::Out, "none");
+    let order = FilterOrder::Install(text(out.clone(), "return 0;"));
+    let to = [hosts[0].clone(), hosts[1].clone(), "nobody".parse().expect("a name")];
+    let request = world.with(&hosts[0], |node, now, port| node.ship(&to, &order, now, port));
+    world.settle();
+    let answers: Vec<(Name, bool)> = world
+        .notices(&hosts[0])
+        .into_iter()
+        .filter_map(|notice| match notice {
+            Notice::Answered { request: of, host, result } if of == request => Some((host, result.is_ok())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(answers.len(), 3, "{answers:?}");
+    assert!(answers.contains(&(hosts[0].clone(), true)) && answers.contains(&(hosts[1].clone(), false)));
+    let refused = world.notices(&hosts[1]);
+    assert!(refused.iter().any(|notice| matches!(notice, Notice::Forbidden { .. })), "{refused:?}");
+    assert!(world.with(&hosts[1], |node, _, _| node.filters(&video).is_empty()));
+    assert_eq!(world.with(&hosts[0], |node, _, _| node.filters(&video).len()), 1);
+}
+
+/// A filter that divides by zero lets nothing pass, and is named once.
+pub fn a_filter_that_faults_lets_nothing_pass_and_says_so<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let to = sink(world, &hosts[1], &video, called());
+    let out = spot(&video, Direction::Out, "divides");
+    install(world, &hosts[0], &text(out.clone(), "return 100 / input.size;"));
+    for size in [0, 0, 5] {
+        submit_frame(world, &hosts[0], from, 0, size);
+    }
+    world.settle();
+    assert_eq!(numbers(world, &hosts[1], to), [3]);
+    let faults = |notice: &Notice| matches!(notice, Notice::FilterFaulted { spot, .. } if *spot == out);
+    assert_eq!(world.notices(&hosts[0]).iter().filter(|notice| faults(notice)).count(), 1);
+    let counts = world.with(&hosts[0], |node, _, _| node.filters(&video)[0].1);
+    assert_eq!((counts.calls, counts.faults, counts.blocked), (3, 2, 2));
+}

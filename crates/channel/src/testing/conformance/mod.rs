@@ -1,0 +1,181 @@
+//! What must hold over every network: `qfabric_channel::conformance_suite!(make)` makes tests of it, `make` being an
+//! expression that makes a [`World`].
+
+mod events;
+mod faults;
+mod filters;
+mod members;
+
+pub use events::*;
+pub use faults::*;
+pub use filters::*;
+pub use members::*;
+
+use qfabric_ecode::parse_formats;
+use qfabric_types::channel::{ChannelId, Name, Plane};
+
+use super::World;
+use crate::{
+    Delivery, EventType, Pressure, Sent, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, SubmitError,
+};
+
+/// Makes a test of each part of the suite.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($make:expr) => {
+        $crate::conformance_suite!($make;
+            what_one_host_creates_all_know_and_can_open,
+            refusals_change_nothing,
+            a_data_channel_brings_its_q_channel_and_takes_it_along,
+            groups_are_known_to_all,
+            attributes_are_known_to_all,
+            members_leave_and_the_others_go_on,
+            events_reach_all_sinks_of_all_hosts_in_order,
+            sinks_get_the_types_they_want,
+            an_event_can_be_for_one_host_or_one_sink,
+            what_cannot_be_an_event_is_refused,
+            late_events_are_dropped_and_counted,
+            priorities_come_first_and_deadlines_in_order,
+            a_sink_that_never_reads_holds_up_nobody,
+            a_full_queue_keeps_what_its_policy_says,
+            a_blocked_source_goes_on_when_the_sink_has_read,
+            a_blocked_source_waits_no_longer_than_its_patience,
+            what_is_lost_is_counted,
+            a_crashed_host_is_gone_and_its_channel_stays,
+            a_restarted_host_is_another_member,
+            what_was_changed_during_a_partition_is_known_after_it,
+            of_two_creations_the_earlier_stands,
+            of_two_creations_that_differ_the_later_ends,
+            joins_and_leaves_without_end_leave_nothing_behind,
+            an_out_filter_chooses_by_what_sinks_say_of_themselves,
+            an_in_filter_chooses_among_the_sinks_of_its_host,
+            a_filter_that_blocks_sends_nothing,
+            a_filter_is_replaced_between_two_events,
+            events_of_one_channel_turn_a_filter_of_another,
+            filters_are_shipped_where_the_policy_lets_them,
+            a_filter_that_faults_lets_nothing_pass_and_says_so);
+    };
+    ($make:expr; $($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            $crate::conformance::$name(&mut $make);
+        })*
+    };
+}
+
+/// `struct frame { int kind; int size; };` and `struct mark { long at; };`
+pub(crate) fn spec() -> Spec {
+    let formats =
+        parse_formats("struct frame { int kind; int size; }; struct mark { long at; };").expect("it compiles");
+    let types = formats.into_iter().map(|format| EventType { format }).collect();
+    Spec { types, ..Spec::default() }
+}
+
+pub(crate) fn spec_with(pressure: Pressure) -> Spec {
+    Spec { pressure, ..spec() }
+}
+
+pub(crate) fn data(name: &str) -> ChannelId {
+    ChannelId { plane: Plane::Data, name: name.parse().expect("a name") }
+}
+
+pub(crate) fn quality(name: &str) -> ChannelId {
+    ChannelId { plane: Plane::Quality, ..data(name) }
+}
+
+/// The payload of a `frame`.
+pub(crate) fn frame(kind: i32, size: i32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&kind.to_le_bytes());
+    bytes[4..].copy_from_slice(&size.to_le_bytes());
+    bytes
+}
+
+/// Creates a channel on the first host, and opens it on the others.
+pub(crate) fn everywhere<W: World>(world: &mut W, channel: &ChannelId, spec: &Spec) -> Vec<Name> {
+    let hosts = world.hosts();
+    world.with(&hosts[0], |node, now, port| node.create(channel, spec.clone(), now, port)).expect("created");
+    world.settle();
+    for host in &hosts[1..] {
+        world.with(host, |node, now, port| node.open(channel, now, port)).expect("opened");
+    }
+    world.settle();
+    hosts
+}
+
+pub(crate) fn source<W: World>(world: &mut W, host: &Name, channel: &ChannelId) -> SourceId {
+    let id = world.with(host, |node, now, port| node.source_subscribe(channel, SourceSpec::default(), now, port));
+    world.settle();
+    id.expect("a source")
+}
+
+pub(crate) fn sink<W: World>(world: &mut W, host: &Name, channel: &ChannelId, sink: SinkSpec) -> SinkId {
+    let id = world.with(host, |node, now, port| node.sink_subscribe(channel, sink, now, port)).expect("a sink");
+    world.settle();
+    id
+}
+
+/// A sink that is called.
+pub(crate) fn called() -> SinkSpec {
+    SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() }
+}
+
+pub(crate) fn queued(capacity: u32) -> SinkSpec {
+    SinkSpec { delivery: Delivery::Queue { capacity }, ..SinkSpec::default() }
+}
+
+pub(crate) fn with_attributes(sink: SinkSpec, attributes: &[(&str, i64)]) -> SinkSpec {
+    let attributes = attributes.iter().map(|(key, value)| (key.parse().expect("a key"), *value)).collect();
+    SinkSpec { attributes, ..sink }
+}
+
+pub(crate) fn submit<W: World>(
+    world: &mut W,
+    host: &Name,
+    source: SourceId,
+    event: &Submission<'_>,
+) -> Result<Sent, SubmitError> {
+    world.with(host, |node, now, port| node.submit(source, event, now, port))
+}
+
+/// Submits a `frame`.
+pub(crate) fn submit_frame<W: World>(world: &mut W, host: &Name, source: SourceId, kind: i32, size: i32) -> Sent {
+    let payload = frame(kind, size);
+    submit(world, host, source, &Submission { payload: &payload, ..Submission::default() }).expect("submitted")
+}
+
+/// Takes all that is in a queue: the payloads.
+pub(crate) fn take_all<W: World>(world: &mut W, host: &Name, sink: SinkId) -> Vec<Vec<u8>> {
+    let (mut taken, mut all) = (crate::Taken::default(), Vec::new());
+    while world.with(host, |node, now, port| node.take(sink, &mut taken, now, port)).expect("the sink is there") {
+        all.extend(taken.event().map(|event| event.payload.to_vec()));
+    }
+    all
+}
+
+/// The numbers of events that a sink of a host was called with.
+pub(crate) fn numbers<W: World>(world: &mut W, host: &Name, sink: SinkId) -> Vec<u64> {
+    let delivered = world.delivered(host).into_iter();
+    delivered.filter(|event| event.sink == sink).map(|event| event.number).collect()
+}
+
+/// Whether the directories of the hosts say the same.
+pub(crate) fn agree<W: World>(world: &mut W, hosts: &[Name]) {
+    let records = |node: &crate::Node| {
+        let hosts = node.directory().hosts();
+        hosts.map(|(name, record)| (name.clone(), record.clone())).collect::<Vec<_>>()
+    };
+    let first = world.with(&hosts[0], |node, _, _| records(node));
+    for host in &hosts[1..] {
+        let other = world.with(host, |node, _, _| records(node));
+        assert_eq!(first, other, "the directories of {} and {host}", hosts[0]);
+    }
+}
+
+/// The books of a sink are closed: everything sent is accounted for.
+pub(crate) fn balanced<W: World>(world: &mut W, host: &Name, sink: SinkId) -> crate::SinkCounts {
+    let counts = world.with(host, |node, _, _| node.sink_counts(sink)).expect("the sink is there");
+    let crate::SinkCounts { sent, delivered, filtered, dropped, late, lost, queued } = counts;
+    assert_eq!(sent, delivered + filtered + dropped + late + lost + queued, "{counts:?}");
+    counts
+}

@@ -1,0 +1,372 @@
+//! A made-up network: delays, losses and disorder from one seed, and a clock that jumps.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::{Instant, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::world::{Delivered, World};
+use crate::{Config, Destination, Event, Incarnation, Lane, Node, Notice, Port, SinkId, SourceId};
+
+/// What the network does to frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The same seed, the same run.
+    pub seed: u64,
+    /// Hosts.
+    pub hosts: usize,
+    /// Shortest and longest delay.
+    pub delay: (Nanos, Nanos),
+    /// Lost frames of the data lane, in thousandths.
+    pub data_loss: u32,
+    /// Lost frames of the control lane, in thousandths.
+    pub control_loss: u32,
+    /// Frames of one lane between two hosts may overtake each other, and come twice.
+    pub disorder: bool,
+    /// Clocks are apart by up to so much.
+    pub skew: Nanos,
+    /// A host that is silent is said to be gone after so long.
+    pub lease: Nanos,
+}
+
+impl Default for Settings {
+    /// Five hosts; 0.1 to 1 ms; nothing is lost.
+    fn default() -> Settings {
+        Settings {
+            seed: 0,
+            hosts: 5,
+            delay: (Nanos::from_micros(100), Nanos::from_millis(1)),
+            data_loss: 0,
+            control_loss: 0,
+            disorder: false,
+            skew: Nanos::ZERO,
+            lease: Nanos::from_millis(1_500),
+        }
+    }
+}
+
+/// Nodes over a made-up network.
+#[derive(Debug)]
+pub struct Memory {
+    settings: Settings,
+    rng: ChaCha8Rng,
+    now: Instant,
+    places: BTreeMap<Name, Place>,
+    cuts: BTreeSet<(Name, Name)>,
+    flying: BinaryHeap<Reverse<Flight>>,
+    flights: u64,
+    /// When the last frame of a lane between two hosts arrives: the next comes behind it.
+    tails: BTreeMap<(Name, Name, Lane), Instant>,
+    /// How a node is configured.
+    configure: fn(Config) -> Config,
+}
+
+#[derive(Debug)]
+struct Place {
+    node: Option<Node>,
+    start: u64,
+    ahead: u64,
+    wires: Wires,
+}
+
+/// A host's side of the network.
+#[derive(Debug, Default)]
+struct Wires {
+    out: Vec<(Aim, Lane, Vec<u8>)>,
+    listens: BTreeSet<ChannelId>,
+    delivered: Vec<Delivered>,
+    notices: Vec<Notice>,
+    ready: Vec<SinkId>,
+    writable: Vec<SourceId>,
+}
+
+#[derive(Clone, Debug)]
+enum Aim {
+    Everyone,
+    Channel(ChannelId),
+    Host(Name),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at: Instant,
+    order: u64,
+    to: Name,
+    what: Cargo,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cargo {
+    /// Of which start of the sender, and to which of the receiver.
+    Frame {
+        from: Name,
+        starts: (u64, u64),
+        lane: Lane,
+        bytes: Vec<u8>,
+    },
+    Appeared(Name),
+    Vanished(Name),
+}
+
+impl Port for Wires {
+    fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
+        let aim = match to {
+            Destination::Everyone => Aim::Everyone,
+            Destination::Channel(channel) => Aim::Channel(channel.clone()),
+            Destination::Host(host) => Aim::Host(host.clone()),
+        };
+        self.out.push((aim, lane, frame.to_vec()));
+    }
+
+    fn listen(&mut self, channel: &ChannelId) {
+        self.listens.insert(channel.clone());
+    }
+
+    fn ignore(&mut self, channel: &ChannelId) {
+        self.listens.remove(channel);
+    }
+
+    fn deliver(&mut self, sink: SinkId, event: &Event<'_>) {
+        self.delivered.push(Delivered::new(sink, event));
+    }
+
+    fn ready(&mut self, sink: SinkId) {
+        self.ready.push(sink);
+    }
+
+    fn writable(&mut self, source: SourceId) {
+        self.writable.push(source);
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.notices.push(notice);
+    }
+}
+
+impl Memory {
+    /// Hosts `h0`, `h1`, … that have just seen each other.
+    pub fn new(settings: Settings) -> Memory {
+        Memory::configured(settings, |config| config)
+    }
+
+    /// The same, with other configurations.
+    pub fn configured(settings: Settings, configure: fn(Config) -> Config) -> Memory {
+        let mut world = Memory {
+            rng: ChaCha8Rng::seed_from_u64(settings.seed),
+            settings,
+            now: Instant::new(1_000_000_000_000),
+            places: BTreeMap::new(),
+            cuts: BTreeSet::new(),
+            flying: BinaryHeap::new(),
+            flights: 0,
+            tails: BTreeMap::new(),
+            configure,
+        };
+        for number in 0..settings.hosts {
+            let ahead = world.rng.random_range(0..=settings.skew.get());
+            let place = Place { node: None, start: 0, ahead, wires: Wires::default() };
+            world.places.insert(format!("h{number}").parse().expect("a name"), place);
+        }
+        for host in world.hosts() {
+            world.start(&host);
+        }
+        world.settle();
+        world
+    }
+
+    /// Sinks that became ready, and sources that may go on, since the last look.
+    pub fn signals(&mut self, host: &Name) -> (Vec<SinkId>, Vec<SourceId>) {
+        let wires = &mut self.place(host).wires;
+        (std::mem::take(&mut wires.ready), std::mem::take(&mut wires.writable))
+    }
+
+    /// Whether a node runs there.
+    pub fn is_up(&self, host: &Name) -> bool {
+        self.places[host].node.is_some()
+    }
+
+    /// A host's node, to be looked at.
+    pub fn node(&self, host: &Name) -> &Node {
+        self.places[host].node.as_ref().expect("the host is up")
+    }
+
+    fn place(&mut self, host: &Name) -> &mut Place {
+        self.places.get_mut(host).expect("a host of this world")
+    }
+
+    fn call<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> Option<R> {
+        let now = self.now;
+        let place = self.place(host);
+        let local = now + Nanos::new(place.ahead);
+        let result = act(place.node.as_mut()?, local, &mut place.wires);
+        for (aim, lane, frame) in std::mem::take(&mut place.wires.out) {
+            self.post(host, &aim, lane, &frame);
+        }
+        Some(result)
+    }
+
+    fn post(&mut self, from: &Name, aim: &Aim, lane: Lane, frame: &[u8]) {
+        for to in self.hosts() {
+            let meant = match aim {
+                Aim::Everyone => true,
+                Aim::Channel(channel) => self.places[&to].wires.listens.contains(channel),
+                Aim::Host(host) => *host == to,
+            };
+            if meant && to != *from && !self.is_cut(from, &to) && self.places[&to].node.is_some() {
+                self.fly(from, &to, lane, frame);
+            }
+        }
+    }
+
+    fn fly(&mut self, from: &Name, to: &Name, lane: Lane, frame: &[u8]) {
+        let Settings { delay, data_loss, control_loss, disorder, .. } = self.settings;
+        let loss = if lane == Lane::Data { data_loss } else { control_loss };
+        let copies = if disorder && self.rng.random_range(0..20) == 0 { 2 } else { 1 };
+        for _ in 0..copies {
+            if self.rng.random_range(0..1000) < loss {
+                continue;
+            }
+            let mut at = self.now + Nanos::new(self.rng.random_range(delay.0.get()..=delay.1.get()));
+            if !disorder {
+                let tail = self.tails.entry((from.clone(), to.clone(), lane)).or_insert(at);
+                at = at.max(*tail);
+                *tail = at;
+            }
+            let starts = (self.places[from].start, self.places[to].start);
+            self.send_off(at, to, Cargo::Frame { from: from.clone(), starts, lane, bytes: frame.to_vec() });
+        }
+    }
+
+    fn send_off(&mut self, at: Instant, to: &Name, what: Cargo) {
+        self.flights += 1;
+        self.flying.push(Reverse(Flight { at, order: self.flights, to: to.clone(), what }));
+    }
+
+    fn land(&mut self, flight: Flight) {
+        let to = flight.to;
+        match flight.what {
+            Cargo::Frame { from, starts, lane, bytes } => {
+                // A connection does not outlive its ends.
+                let same = (self.places[&from].start, self.places[&to].start) == starts;
+                if same && !self.is_cut(&from, &to) {
+                    self.call(&to, |node, now, port| node.arrive(&from, lane, &bytes, now, port));
+                }
+            }
+            Cargo::Appeared(host) if !self.is_cut(&host, &to) && self.is_up(&host) => {
+                self.call(&to, |node, now, port| node.appeared(&host, now, port));
+            }
+            Cargo::Vanished(host) if self.is_cut(&host, &to) || !self.is_up(&host) => {
+                self.call(&to, |node, now, port| node.vanished(&host, now, port));
+            }
+            Cargo::Appeared(_) | Cargo::Vanished(_) => {}
+        }
+    }
+
+    fn is_cut(&self, one: &Name, other: &Name) -> bool {
+        self.cuts.contains(&pair(one, other))
+    }
+
+    /// Both hear of each other; first of the other's end, where it was a short one.
+    fn introduce(&mut self, one: &Name, other: &Name) {
+        let at = self.now + self.settings.delay.1;
+        self.send_off(at, one, Cargo::Appeared(other.clone()));
+        self.send_off(at, other, Cargo::Appeared(one.clone()));
+    }
+
+    fn miss(&mut self, one: &Name, other: &Name) {
+        let at = self.now + self.settings.lease;
+        self.send_off(at, one, Cargo::Vanished(other.clone()));
+        self.send_off(at, other, Cargo::Vanished(one.clone()));
+    }
+
+    fn next_wakeup(&self) -> Option<(Instant, Name)> {
+        let due = self.places.iter().filter_map(|(name, place)| {
+            let at = place.node.as_ref()?.next_wakeup()? - Nanos::new(place.ahead);
+            Some((at, name))
+        });
+        due.min().map(|(at, name)| (at, name.clone()))
+    }
+}
+
+fn pair(one: &Name, other: &Name) -> (Name, Name) {
+    (one.min(other).clone(), one.max(other).clone())
+}
+
+impl World for Memory {
+    fn hosts(&self) -> Vec<Name> {
+        self.places.keys().cloned().collect()
+    }
+
+    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+        self.call(host, act).expect("the host is up")
+    }
+
+    fn run_for(&mut self, time: Nanos) {
+        let end = self.now + time;
+        loop {
+            let wakeup = self.next_wakeup();
+            let flight = self.flying.peek().map(|Reverse(flight)| flight.at);
+            let next = [flight, wakeup.as_ref().map(|(at, _)| *at)].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            if flight == Some(next) {
+                let Reverse(flight) = self.flying.pop().expect("it was seen");
+                self.land(flight);
+            } else if let Some((_, host)) = wakeup {
+                self.call(&host, |node, now, port| node.wake(now, port));
+            }
+        }
+        self.now = end;
+    }
+
+    fn cut(&mut self, one: &Name, other: &Name) {
+        self.cuts.insert(pair(one, other));
+        self.miss(one, other);
+    }
+
+    fn heal(&mut self, one: &Name, other: &Name) {
+        self.cuts.remove(&pair(one, other));
+        self.introduce(one, other);
+    }
+
+    fn kill(&mut self, host: &Name) {
+        let place = self.place(host);
+        place.node = None;
+        place.wires = Wires::default();
+        for other in self.hosts() {
+            if other != *host {
+                let at = self.now + self.settings.lease;
+                self.send_off(at, &other, Cargo::Vanished(host.clone()));
+            }
+        }
+    }
+
+    fn start(&mut self, host: &Name) {
+        let configure = self.configure;
+        let now = self.now;
+        let place = self.place(host);
+        place.start += 1;
+        let incarnation = Incarnation::new(place.start as u32, 7);
+        let mut config = Config::new(host.clone(), incarnation);
+        let local = now + Nanos::new(place.ahead);
+        config.unix_offset_ns = 0_u64.wrapping_sub(place.ahead);
+        place.node = Some(Node::new(configure(config), local));
+        place.wires = Wires::default();
+        for other in self.hosts() {
+            if other != *host && self.is_up(&other) {
+                self.introduce(host, &other);
+            }
+        }
+    }
+
+    fn delivered(&mut self, host: &Name) -> Vec<Delivered> {
+        std::mem::take(&mut self.place(host).wires.delivered)
+    }
+
+    fn notices(&mut self, host: &Name) -> Vec<Notice> {
+        std::mem::take(&mut self.place(host).wires.notices)
+    }
+}

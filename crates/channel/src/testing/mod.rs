@@ -1,0 +1,9 @@
+//! What every network under the nodes is tested with, and a made-up one.
+
+pub mod conformance;
+mod memory;
+mod world;
+
+pub use crate::wire::readable;
+pub use memory::{Memory, Settings};
+pub use world::{Delivered, World};

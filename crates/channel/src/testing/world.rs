@@ -1,0 +1,88 @@
+//! Hosts and the network between them, as a test sees them.
+
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos};
+
+use crate::{Event, Node, Notice, Port, SinkId, SourceId};
+
+/// An event that was delivered to a sink of kind [`crate::Delivery::Call`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// The sink.
+    pub sink: SinkId,
+    /// The source's host.
+    pub host: Name,
+    /// The source.
+    pub source: SourceId,
+    /// The event's number.
+    pub number: u64,
+    /// Its type.
+    pub event_type: u16,
+    /// Its priority.
+    pub priority: u8,
+    /// Its attributes.
+    pub attributes: Vec<(String, i64)>,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+impl Delivered {
+    /// A copy of an event for a sink.
+    pub fn new(sink: SinkId, event: &Event<'_>) -> Delivered {
+        Delivered {
+            sink,
+            host: event.host.clone(),
+            source: event.source,
+            number: event.number,
+            event_type: event.event_type,
+            priority: event.priority,
+            attributes: event.attributes.iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            payload: event.payload.to_vec(),
+        }
+    }
+}
+
+/// Hosts with a node each, and the network between them: made up, or real.
+pub trait World {
+    /// All hosts, those that were killed too. At least four.
+    fn hosts(&self) -> Vec<Name>;
+
+    /// Does something with a host's node.
+    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R;
+
+    /// Lets time pass; frames travel, nodes wake.
+    fn run_for(&mut self, time: Nanos);
+
+    /// From now on nothing goes between these hosts; they find out by themselves.
+    fn cut(&mut self, one: &Name, other: &Name);
+
+    /// It goes again.
+    fn heal(&mut self, one: &Name, other: &Name);
+
+    /// The host's process ends without a word.
+    fn kill(&mut self, host: &Name);
+
+    /// A new one starts on the host.
+    fn start(&mut self, host: &Name);
+
+    /// What was delivered to a host's called sinks since the last look.
+    fn delivered(&mut self, host: &Name) -> Vec<Delivered>;
+
+    /// What a host was told since the last look.
+    fn notices(&mut self, host: &Name) -> Vec<Notice>;
+
+    /// Until what was said is known to all.
+    fn settle(&mut self) {
+        self.run_for(Nanos::from_millis(700));
+    }
+
+    /// Until a silent host is known to be one.
+    fn detect(&mut self) {
+        self.run_for(Nanos::from_millis(2_000));
+    }
+
+    /// Until the books are closed: everything sent is delivered, or known to be lost.
+    fn quiet(&mut self) {
+        self.run_for(Nanos::from_millis(15_000));
+    }
+}
