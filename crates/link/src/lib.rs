@@ -1,0 +1,20 @@
+//! Q-channels between hosts: the only room that knows the network engine.
+//!
+//! An [`Engine`] brings frames from host to host and says which hosts are there. There are two, and one suite holds
+//! both to the same promises: Zenoh (between machines, mutually authenticated), and plain sockets (within one machine;
+//! the floor of every measurement). [`Link`] puts a [`qfabric_channel::Node`] on top of one.
+#![forbid(unsafe_code)]
+
+mod config;
+mod engine;
+mod error;
+mod plain;
+mod presence;
+pub mod security;
+mod threads;
+mod zenoh;
+
+pub use config::{Address, Config, EngineKind, Role, Scouting, Security, Tls};
+pub use engine::{Counters, Engine, EngineEvent, Handler, LEASE, MAX_FRAME, MAX_HOSTS, open};
+pub use error::Error;
+pub use threads::{one_receive_thread, single_receive_thread};

@@ -1,0 +1,126 @@
+//! The sending half of a connection: written at once where there is room, else kept in a bounded backlog.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+
+use qfabric_channel::Lane;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+
+use super::wire::{HEADER, Kind, header};
+
+/// Bytes that wait for a peer before data frames are dropped, and before a connection for control frames is ended.
+/// They wait behind what the kernel's socket buffers hold.
+const BACKLOG: [usize; 2] = [1 << 20, 256 << 10];
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Written, or in the backlog.
+    Yes,
+    /// Dropped; the connection goes on.
+    Dropped,
+    /// The connection is over.
+    Ended,
+}
+
+/// A connection to a peer, shared by the threads that send.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its number in the event thread's epoll.
+    pub token: u64,
+    pub lane: Lane,
+    pub socket: OwnedFd,
+    backlog: Mutex<Backlog>,
+}
+
+#[derive(Debug, Default)]
+struct Backlog {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Backlog {
+    /// What is written makes room, once it is the larger part: each byte is moved once at most.
+    fn forget_written(&mut self) {
+        if self.written > self.bytes.len() / 2 {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+    }
+}
+
+impl Connection {
+    pub fn new(token: u64, lane: Lane, socket: OwnedFd) -> Connection {
+        Connection { token, lane, socket, backlog: Mutex::default() }
+    }
+
+    /// Sends a frame. `epoll` is told if the rest has to wait for room.
+    pub fn send(&self, epoll: impl AsFd, kind: Kind, body: &[u8]) -> Sent {
+        let mut backlog = self.backlog.lock().expect("no panic while sending");
+        let head = header(kind, body.len());
+        if !backlog.bytes.is_empty() {
+            return self.keep(&mut backlog, &head, body);
+        }
+        match self.write(&[IoSlice::new(&head), IoSlice::new(body)]) {
+            Ok(all) if all == HEADER + body.len() => Sent::Yes,
+            Ok(some) => self.keep_rest(&mut backlog, epoll, &head, body, some),
+            Err(Errno::AGAIN) => self.keep_rest(&mut backlog, epoll, &head, body, 0),
+            Err(_) => self.end(),
+        }
+    }
+
+    fn write(&self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+    }
+
+    fn keep(&self, backlog: &mut Backlog, head: &[u8], body: &[u8]) -> Sent {
+        if backlog.bytes.len() - backlog.written + body.len() <= BACKLOG[self.lane as usize] {
+            backlog.bytes.extend_from_slice(head);
+            backlog.bytes.extend_from_slice(body);
+            return Sent::Yes;
+        }
+        if self.lane == Lane::Control { self.end() } else { Sent::Dropped }
+    }
+
+    fn keep_rest(&self, backlog: &mut Backlog, epoll: impl AsFd, head: &[u8], body: &[u8], sent: usize) -> Sent {
+        backlog.bytes.extend_from_slice(&head[sent.min(HEADER)..]);
+        backlog.bytes.extend_from_slice(&body[sent.saturating_sub(HEADER)..]);
+        match self.watch(epoll, epoll::EventFlags::IN | epoll::EventFlags::OUT) {
+            Ok(()) => Sent::Yes,
+            Err(_) => self.end(),
+        }
+    }
+
+    fn watch(&self, epoll: impl AsFd, flags: epoll::EventFlags) -> rustix::io::Result<()> {
+        epoll::modify(epoll, &self.socket, epoll::EventData::new_u64(self.token), flags)
+    }
+
+    /// There is room again: writes what waits.
+    pub fn flush(&self, epoll: impl AsFd) -> Sent {
+        let mut backlog = self.backlog.lock().expect("no panic while sending");
+        while backlog.written < backlog.bytes.len() {
+            match self.write(&[IoSlice::new(&backlog.bytes[backlog.written..])]) {
+                Ok(count) => backlog.written += count,
+                Err(Errno::AGAIN) => {
+                    backlog.forget_written();
+                    return Sent::Yes;
+                }
+                Err(_) => return self.end(),
+            }
+        }
+        *backlog = Backlog::default();
+        match self.watch(epoll, epoll::EventFlags::IN) {
+            Ok(()) => Sent::Yes,
+            Err(_) => self.end(),
+        }
+    }
+
+    /// The event thread sees the end of the stream and takes the connection away.
+    pub fn end(&self) -> Sent {
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        Sent::Ended
+    }
+}

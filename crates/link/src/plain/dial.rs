@@ -1,0 +1,65 @@
+//! Calls the configured hosts until they are there.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use qfabric_channel::Lane;
+
+use super::{Plain, socket};
+use crate::Address;
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An address to be called, and by which lanes it is connected.
+pub struct Wanted {
+    address: Address,
+    connected: [AtomicBool; 2],
+}
+
+/// A connection that the event thread takes over.
+pub struct Dialed {
+    pub socket: OwnedFd,
+    pub lane: Lane,
+    /// Which of the wanted.
+    pub wanted: usize,
+}
+
+impl Wanted {
+    pub fn new(address: &Address) -> Wanted {
+        Wanted { address: address.clone(), connected: Default::default() }
+    }
+
+    /// The connection is over: to be called again.
+    pub fn lost(&self, lane: Lane) {
+        self.connected[lane as usize].store(false, Ordering::Release);
+    }
+
+    fn is_connected(&self, lane: Lane) -> bool {
+        self.connected[lane as usize].load(Ordering::Acquire)
+    }
+}
+
+/// The calling thread.
+pub fn run(plain: &Plain) {
+    while !plain.is_closing() {
+        for wanted in 0..plain.wanted.len() {
+            call(plain, wanted, Lane::Control);
+            call(plain, wanted, Lane::Data);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn call(plain: &Plain, index: usize, lane: Lane) {
+    let wanted = &plain.wanted[index];
+    if wanted.is_connected(lane) {
+        return;
+    }
+    let Ok(socket) = socket::call(&wanted.address) else { return };
+    wanted.connected[lane as usize].store(true, Ordering::Release);
+    plain.dialed.lock().expect("no panic while calling").push(Dialed { socket, lane, wanted: index });
+    plain.wake();
+}

@@ -1,0 +1,162 @@
+//! The plain engine: sockets, one thread that reads them all, senders that write at once.
+//!
+//! Two connections for each host, one for control and one for data, so that bulk never delays control. Who calls says
+//! both with the same greeting; where two hosts call each other, both pairs stay and the first of them is written to.
+//! Every control connection carries a sign of life four times within [`LEASE`](crate::LEASE). There is no encryption:
+//! the configuration lets it reach loopback and Unix sockets only.
+
+mod connection;
+mod dial;
+mod peers;
+mod serve;
+mod socket;
+mod wire;
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::thread;
+
+use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_types::channel::{ChannelId, Name};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::retry_on_intr;
+
+use crate::engine::{Counters, Engine, Handler};
+use crate::{Config, Error, MAX_FRAME};
+use connection::Sent;
+use dial::Dialed;
+use peers::Peers;
+use wire::{Hello, Kind};
+
+/// The engine, shared by its threads and its users.
+pub(crate) struct Plain {
+    realm: Name,
+    host: Name,
+    incarnation: Incarnation,
+    handler: Arc<dyn Handler>,
+    peers: RwLock<Peers>,
+    listening: Mutex<HashSet<ChannelId>>,
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    dialed: Mutex<Vec<Dialed>>,
+    wanted: Vec<dial::Wanted>,
+    counters: Counters,
+    closing: AtomicBool,
+    thread: OnceLock<i32>,
+}
+
+pub(crate) fn open(
+    config: &Config,
+    incarnation: Incarnation,
+    handler: Arc<dyn Handler>,
+    enter: impl FnOnce() + Send + 'static,
+) -> Result<Arc<dyn Engine>, Error> {
+    let listeners = config.listen.iter().map(socket::listen).collect::<Result<Vec<_>, _>>()?;
+    let plain = Arc::new(
+        Plain::new(config, incarnation, handler).map_err(|errno| Error::io("open the plain engine")(errno.into()))?,
+    );
+    let serve =
+        serve::Serve::new(Arc::clone(&plain), listeners).map_err(|errno| Error::io("watch sockets")(errno.into()))?;
+    let named = || thread::Builder::new().name("qf-plain".into());
+    let begin = move || {
+        enter();
+        serve.run();
+    };
+    named().spawn(begin).map_err(Error::io("start the receive thread"))?;
+    let dialer = Arc::clone(&plain);
+    let named = || thread::Builder::new().name("qf-dial".into());
+    named().spawn(move || dial::run(&dialer)).map_err(Error::io("start the calling thread"))?;
+    Ok(plain)
+}
+
+impl Plain {
+    fn new(config: &Config, incarnation: Incarnation, handler: Arc<dyn Handler>) -> rustix::io::Result<Plain> {
+        Ok(Plain {
+            realm: config.realm.clone(),
+            host: config.host.clone(),
+            incarnation,
+            handler,
+            peers: RwLock::default(),
+            listening: Mutex::default(),
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            dialed: Mutex::default(),
+            wanted: config.peers.iter().map(dial::Wanted::new).collect(),
+            counters: Counters::default(),
+            closing: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        })
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        let _ = retry_on_intr(|| rustix::io::write(&self.wake, &1u64.to_ne_bytes()));
+    }
+
+    fn hello(&self, lane: Lane) -> Vec<u8> {
+        let (realm, host) = (self.realm.clone(), self.host.clone());
+        Hello { lane, incarnation: self.incarnation, realm, host }.encode()
+    }
+
+    /// Tells all hosts, or a new one, which channels are wanted here.
+    fn tell_wants(&self, connection: &connection::Connection) {
+        let listening = self.listening.lock().expect("no panic while telling");
+        for channel in listening.iter() {
+            connection.send(&self.epoll, Kind::Listen, &wire::channel_body(channel));
+        }
+    }
+
+    fn change_wants(&self, channel: &ChannelId, wanted: bool) {
+        let mut listening = self.listening.lock().expect("no panic while telling");
+        let changed = if wanted { listening.insert(channel.clone()) } else { listening.remove(channel) };
+        if changed {
+            let kind = if wanted { Kind::Listen } else { Kind::Ignore };
+            self.transmit(Destination::Everyone, Lane::Control, kind, &wire::channel_body(channel));
+        }
+    }
+
+    fn transmit(&self, to: Destination<'_>, lane: Lane, kind: Kind, body: &[u8]) {
+        let peers = self.peers.read().expect("no panic while changing peers");
+        peers.of(to, lane, |connection| match connection.send(&self.epoll, kind, body) {
+            Sent::Yes => {}
+            Sent::Dropped => self.counters.count_dropped(),
+            Sent::Ended => self.counters.count_ended(),
+        });
+    }
+}
+
+impl Engine for Plain {
+    fn send(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
+        if frame.len() > MAX_FRAME {
+            return self.counters.count_dropped();
+        }
+        self.counters.count_sent(lane);
+        self.transmit(to, lane, Kind::Frame, frame);
+    }
+
+    fn listen(&self, channel: &ChannelId) {
+        self.change_wants(channel, true);
+    }
+
+    fn ignore(&self, channel: &ChannelId) {
+        self.change_wants(channel, false);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn threads(&self) -> Vec<i32> {
+        self.thread.get().copied().into_iter().collect()
+    }
+
+    fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.wake();
+    }
+}

@@ -1,0 +1,77 @@
+//! The hosts this one is connected to.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_types::channel::{ChannelId, Name};
+
+use super::connection::Connection;
+use crate::MAX_HOSTS;
+
+/// A host. Where both sides called each other there are two connections for a lane; the first carries what is sent.
+#[derive(Debug, Default)]
+pub struct Peer {
+    pub incarnation: Incarnation,
+    connections: [Vec<Arc<Connection>>; 2],
+    listens: HashSet<ChannelId>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Peers {
+    hosts: HashMap<Name, Peer>,
+}
+
+impl Peers {
+    /// Most channels that a peer may say it listens to, of both planes.
+    const MAX_LISTENS: usize = 2048;
+
+    /// A connection that is greeted. False: it is refused, for there are too many hosts, or it is of an older life.
+    pub fn add(&mut self, host: &Name, incarnation: Incarnation, connection: Arc<Connection>) -> bool {
+        if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(host) {
+            return false;
+        }
+        let peer = self.hosts.entry(host.clone()).or_insert_with(|| Peer { incarnation, ..Peer::default() });
+        if peer.incarnation != incarnation {
+            peer.connections.iter().flatten().for_each(|old| _ = old.end());
+            *peer = Peer { incarnation, ..Peer::default() };
+        }
+        peer.connections[connection.lane as usize].push(connection);
+        true
+    }
+
+    /// A connection is over. True: it was the last for control, so the host of that life is gone.
+    pub fn remove(&mut self, host: &Name, incarnation: Incarnation, connection: &Connection) -> bool {
+        let Some(peer) = self.hosts.get_mut(host).filter(|peer| peer.incarnation == incarnation) else { return false };
+        peer.connections.iter_mut().for_each(|some| some.retain(|other| other.token != connection.token));
+        let gone = peer.connections[Lane::Control as usize].is_empty();
+        if gone {
+            peer.connections.iter().flatten().for_each(|other| _ = other.end());
+            self.hosts.remove(host);
+        }
+        gone
+    }
+
+    /// A peer wants frames of a channel, or no longer.
+    pub fn listens(&mut self, host: &Name, channel: ChannelId, wants: bool) {
+        let Some(peer) = self.hosts.get_mut(host) else { return };
+        if !wants {
+            peer.listens.remove(&channel);
+        } else if peer.listens.len() < Self::MAX_LISTENS {
+            peer.listens.insert(channel);
+        }
+    }
+
+    /// Calls `each` with the connection by which a frame goes to each host that gets it.
+    pub fn of(&self, to: Destination<'_>, lane: Lane, mut each: impl FnMut(&Arc<Connection>)) {
+        let mut one = |peer: &Peer| peer.connections[lane as usize].first().map(&mut each).unwrap_or_default();
+        match to {
+            Destination::Everyone => self.hosts.values().for_each(one),
+            Destination::Host(host) => self.hosts.get(host).map(one).unwrap_or_default(),
+            Destination::Channel(channel) => {
+                self.hosts.values().filter(|peer| peer.listens.contains(channel)).for_each(&mut one);
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The receive thread: accepts, greets, reads, tells the handler, watches for silence.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_types::channel::Name;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::Plain;
+use super::connection::Connection;
+use super::socket::Listener;
+use super::wire::{self, Hello, Kind, Reader};
+use crate::engine::EngineEvent;
+use crate::presence::{Change, Presence};
+use crate::{LEASE, MAX_HOSTS};
+
+/// Signs of life within a lease.
+const SIGNS: u32 = 4;
+/// Connections that have not greeted yet; more are closed at once.
+const MAX_STRANGERS: usize = 64;
+const WAKE: u64 = 0;
+
+/// The event thread's side of a connection.
+struct Half {
+    connection: Arc<Connection>,
+    reader: Reader,
+    greeted: Option<(Name, Incarnation)>,
+    heard: Instant,
+    /// Which address was called; none where the other side called.
+    wanted: Option<usize>,
+}
+
+/// What the receive thread alone knows.
+pub struct Serve {
+    plain: Arc<Plain>,
+    listeners: Vec<Listener>,
+    halves: HashMap<u64, Half>,
+    presence: Presence,
+    next_token: u64,
+}
+
+impl Serve {
+    pub fn new(plain: Arc<Plain>, listeners: Vec<Listener>) -> rustix::io::Result<Serve> {
+        epoll::add(&plain.epoll, &plain.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        for (index, listener) in listeners.iter().enumerate() {
+            epoll::add(&plain.epoll, listener.as_fd(), EventData::new_u64(1 + index as u64), EventFlags::IN)?;
+        }
+        let next_token = 1 + listeners.len() as u64;
+        Ok(Serve { plain, listeners, halves: HashMap::new(), presence: Presence::default(), next_token })
+    }
+
+    pub fn run(mut self) {
+        let _ = self.plain.thread.set(rustix::thread::gettid().as_raw_nonzero().get());
+        let mut tick = Instant::now() + LEASE / SIGNS;
+        let mut events = [MaybeUninit::<Event>::uninit(); 64];
+        while !self.plain.is_closing() {
+            let left = tick.saturating_duration_since(Instant::now());
+            for event in self.wait(&mut events, left) {
+                self.ready(event.data.u64(), event.flags);
+            }
+            if Instant::now() >= tick {
+                tick = Instant::now() + LEASE / SIGNS;
+                self.signs_of_life();
+            }
+        }
+        self.halves.values().for_each(|half| _ = half.connection.end());
+    }
+
+    fn wait<'a>(&self, events: &'a mut [MaybeUninit<Event>], left: Duration) -> &'a mut [Event] {
+        let timeout = rustix::time::Timespec::try_from(left).ok();
+        match epoll::wait(&self.plain.epoll, events, timeout.as_ref()) {
+            Ok((ready, _)) => ready,
+            Err(_) => &mut [],
+        }
+    }
+
+    fn ready(&mut self, token: u64, flags: EventFlags) {
+        if token == WAKE {
+            return self.take_dialed();
+        }
+        if let Some(listener) = self.listeners.get(token as usize - 1) {
+            return match listener.accept() {
+                Ok(socket) => _ = self.add(socket, Lane::Control, None),
+                Err(_) => self.plain.counters.count_refused(),
+            };
+        }
+        if flags.contains(EventFlags::OUT) {
+            self.halves.get(&token).map(|half| half.connection.flush(&self.plain.epoll));
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) && !self.read(token) {
+            self.remove(token);
+        }
+    }
+
+    fn take_dialed(&mut self) {
+        let _ = rustix::io::read(&self.plain.wake, &mut [0; 8]);
+        let dialed = std::mem::take(&mut *self.plain.dialed.lock().expect("no panic while calling"));
+        for call in dialed {
+            match self.add(call.socket, call.lane, Some(call.wanted)) {
+                Some(token) => self.greet(token, call.lane),
+                None => self.plain.wanted[call.wanted].lost(call.lane),
+            }
+        }
+    }
+
+    /// A connection that was accepted or called. The lane of an accepted one is known when it greets.
+    fn add(&mut self, socket: OwnedFd, lane: Lane, wanted: Option<usize>) -> Option<u64> {
+        let strangers = self.halves.values().filter(|half| half.greeted.is_none()).count();
+        if strangers >= MAX_STRANGERS || self.halves.len() >= 4 * MAX_HOSTS {
+            self.plain.counters.count_refused();
+            return None;
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        epoll::add(&self.plain.epoll, socket.as_fd(), EventData::new_u64(token), EventFlags::IN).ok()?;
+        let connection = Arc::new(Connection::new(token, lane, socket));
+        let half = Half { connection, reader: Reader::default(), greeted: None, heard: Instant::now(), wanted };
+        self.halves.insert(token, half);
+        Some(token)
+    }
+
+    fn greet(&self, token: u64, lane: Lane) {
+        let half = &self.halves[&token];
+        half.connection.send(&self.plain.epoll, Kind::Hello, &self.plain.hello(lane));
+    }
+
+    /// Reads what is there, once: no connection keeps others waiting. False: the connection is over.
+    fn read(&mut self, token: u64) -> bool {
+        let Some(mut half) = self.halves.remove(&token) else { return true };
+        let going = match rustix::io::read(&half.connection.socket, half.reader.space()) {
+            Ok(0) => false,
+            Ok(count) => self.take(&mut half, count),
+            Err(Errno::AGAIN | Errno::INTR) => true,
+            Err(_) => false,
+        };
+        self.halves.insert(token, half);
+        going
+    }
+
+    fn take(&mut self, half: &mut Half, count: usize) -> bool {
+        half.heard = Instant::now();
+        let mut reader = std::mem::take(&mut half.reader);
+        let outcome = reader.read(count, |kind, body| self.frame(half, kind, body));
+        half.reader = reader;
+        if outcome.is_err() {
+            self.plain.counters.count_refused();
+        }
+        outcome.is_ok()
+    }
+
+    /// False: the other side does not keep to the protocol.
+    fn frame(&mut self, half: &mut Half, kind: Kind, body: &[u8]) -> bool {
+        match (kind, &half.greeted) {
+            (Kind::Hello, None) => Hello::decode(body).is_some_and(|hello| self.greeted(half, hello)),
+            (Kind::Frame, Some((from, _))) => {
+                let lane = half.connection.lane;
+                self.plain.counters.count_received(lane);
+                self.plain.handler.handle(&*self.plain, EngineEvent::Arrived { from, lane, frame: body });
+                true
+            }
+            (Kind::Listen | Kind::Ignore, Some((from, _))) => wire::channel_of(body).is_some_and(|channel| {
+                let mut peers = self.plain.peers.write().expect("no panic while changing peers");
+                peers.listens(from, channel, kind == Kind::Listen);
+                true
+            }),
+            (Kind::Alive, Some(_)) => true,
+            _ => false,
+        }
+    }
+
+    fn greeted(&mut self, half: &mut Half, hello: Hello) -> bool {
+        if hello.realm != self.plain.realm {
+            return false;
+        }
+        if hello.host == self.plain.host {
+            half.wanted = None; // its own address, or another's who took its name: not called again
+            return false;
+        }
+        if half.wanted.is_none() {
+            Arc::get_mut(&mut half.connection).expect("not shared before it joins").lane = hello.lane;
+            half.connection.send(&self.plain.epoll, Kind::Hello, &self.plain.hello(hello.lane));
+        }
+        half.greeted = Some((hello.host.clone(), hello.incarnation));
+        self.join(half, &hello)
+    }
+
+    fn join(&mut self, half: &Half, hello: &Hello) -> bool {
+        let connection = Arc::clone(&half.connection);
+        let mut peers = self.plain.peers.write().expect("no panic while changing peers");
+        if !peers.add(&hello.host, hello.incarnation, connection) {
+            return false;
+        }
+        drop(peers);
+        if half.connection.lane == Lane::Control {
+            self.plain.tell_wants(&half.connection);
+            let change = self.presence.begins(&hello.host, hello.incarnation);
+            self.tell(&hello.host, change);
+        }
+        true
+    }
+
+    fn remove(&mut self, token: u64) {
+        let Some(half) = self.halves.remove(&token) else { return };
+        let _ = epoll::delete(&self.plain.epoll, &half.connection.socket);
+        half.connection.end();
+        if let Some((host, incarnation)) = half.greeted {
+            let mut peers = self.plain.peers.write().expect("no panic while changing peers");
+            let gone = peers.remove(&host, incarnation, &half.connection);
+            drop(peers);
+            let change = if gone { self.presence.ends(&host, incarnation) } else { Change::default() };
+            self.tell(&host, change);
+        }
+        if let Some(wanted) = half.wanted {
+            self.plain.wanted[wanted].lost(half.connection.lane);
+        }
+    }
+
+    fn tell(&self, host: &Name, change: Change) {
+        if let Some(incarnation) = change.vanished {
+            self.plain.handler.handle(&*self.plain, EngineEvent::Vanished { host, incarnation });
+        }
+        if let Some(incarnation) = change.appeared {
+            self.plain.handler.handle(&*self.plain, EngineEvent::Appeared { host, incarnation });
+        }
+    }
+
+    /// Shows that this host lives, and takes away who does not, or has not said who it is.
+    fn signs_of_life(&mut self) {
+        self.plain.transmit(Destination::Everyone, Lane::Control, Kind::Alive, &[]);
+        let now = Instant::now();
+        let silent = |half: &Half| half.greeted.is_none() || half.connection.lane == Lane::Control;
+        let late = |half: &&Half| silent(half) && now.duration_since(half.heard) > LEASE;
+        let gone: Vec<u64> = self.halves.values().filter(late).map(|half| half.connection.token).collect();
+        for token in gone {
+            self.plain.counters.count_ended();
+            self.remove(token);
+        }
+    }
+}

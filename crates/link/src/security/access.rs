@@ -1,0 +1,204 @@
+//! The access list: per channel and host, who may do what. What it does not allow is denied.
+//!
+//! ```toml
+//! hosts = ["cam-1", "cam-2", "wall"]   # all that take part; certificates of others are good for nothing
+//! routers = ["edge"]                   # relay for others, and are believed about who says what beyond them
+//!
+//! [[rule]]
+//! channels = ["video", "cam-*"]        # a name, the beginning of names, or "*"
+//! hosts = ["cam-1"]                    # or ["*"]: all of the above
+//! rights = ["create", "send"]          # create, join, send, install
+//! ```
+//! Who has any right to a channel takes part in its Q-channel: resource managers of its members act as one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use qfabric_channel::{Action, Policy};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, MAX_HOSTS};
+
+/// What a host may do on a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// Create it.
+    Create,
+    /// Have sinks on it.
+    Join,
+    /// Have sources on it.
+    Send,
+    /// Ship filters for it to this host.
+    Install,
+}
+
+/// One line of an access list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Names of channels; one that ends in `*` stands for all that begin so.
+    pub channels: Vec<String>,
+    /// Names of hosts, or `*` for all that take part.
+    pub hosts: Vec<String>,
+    /// What they may do there.
+    pub rights: BTreeSet<Right>,
+}
+
+/// Who may do what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Access {
+    /// All hosts that take part, at most [`MAX_HOSTS`].
+    pub hosts: BTreeSet<Name>,
+    /// Those that relay between sites.
+    #[serde(default)]
+    pub routers: BTreeSet<Name>,
+    /// What they may do, at most [`Access::MAX_RULES`].
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+}
+
+impl Access {
+    /// Most rules of a list.
+    pub const MAX_RULES: usize = 1024;
+    /// Most bytes of its text.
+    const MAX_TEXT: u64 = 1 << 20;
+
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn read(path: &Path) -> Result<Access, Error> {
+        let io = |source| Error::File { path: path.to_owned(), source };
+        let bad = |reason: String| Error::Access { path: path.to_owned(), reason };
+        let length = fs::metadata(path).map_err(io)?.len();
+        if length > Self::MAX_TEXT {
+            return Err(bad(format!("it has {length} bytes, {} are the most", Self::MAX_TEXT)));
+        }
+        let access: Access = toml::from_str(&fs::read_to_string(path).map_err(io)?).map_err(|e| bad(e.to_string()))?;
+        access.check().map_err(bad)?;
+        Ok(access)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.hosts.len() > MAX_HOSTS || self.rules.len() > Self::MAX_RULES {
+            let (hosts, rules) = (self.hosts.len(), self.rules.len());
+            return Err(format!("{hosts} hosts and {rules} rules: {MAX_HOSTS} and {} are the most", Self::MAX_RULES));
+        }
+        let stranger = |host: &&String| *host != "*" && !self.hosts.iter().any(|known| known.as_str() == host.as_str());
+        if let Some(host) = self.rules.iter().flat_map(|rule| &rule.hosts).find(stranger) {
+            return Err(format!("a rule names the host {host:?}, which is not among `hosts`: add it there"));
+        }
+        let bad = |name: &&String| !is_pattern(name);
+        match self.rules.iter().flat_map(|rule| &rule.channels).find(bad) {
+            Some(name) => {
+                Err(format!("{name:?} names no channel: write a name, the beginning of names and `*`, or `*`"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The channels (names or beginnings with `*`) on which a host has a right that `wanted` takes.
+    pub(crate) fn channels<'a>(
+        &'a self,
+        host: &'a Name,
+        wanted: impl Fn(Right) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a str> {
+        let named = |rule: &&Rule| rule.hosts.iter().any(|name| name == "*" || name == host.as_str());
+        let known = self.hosts.contains(host);
+        let rules = self.rules.iter().filter(move |rule| known && named(rule));
+        let granting = rules.filter(move |rule| rule.rights.iter().any(|right| wanted(*right)));
+        granting.flat_map(|rule| &rule.channels).map(String::as_str)
+    }
+}
+
+fn is_pattern(name: &str) -> bool {
+    let beginning = name.strip_suffix('*').unwrap_or(name);
+    (beginning.is_empty() && name == "*") || beginning.parse::<Name>().is_ok()
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => pattern == name,
+    }
+}
+
+impl Policy for Access {
+    fn allows(&self, host: &Name, action: Action, channel: &ChannelId) -> bool {
+        let wanted = move |right| match (channel.plane, action) {
+            (_, Action::Install) => right == Right::Install,
+            (Plane::Quality, _) => true,
+            (Plane::Data, Action::Create) => right == Right::Create,
+            (Plane::Data, Action::Join) => right == Right::Join,
+            (Plane::Data, Action::Send) => right == Right::Send,
+        };
+        self.channels(host, wanted).any(|pattern| matches(pattern, channel.name.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = r#"
+        hosts = ["cam-1", "wall"]
+        [[rule]]
+        channels = ["cam-*"]
+        hosts = ["cam-1"]
+        rights = ["create", "send"]
+        [[rule]]
+        channels = ["*"]
+        hosts = ["*"]
+        rights = ["join"]
+    "#;
+
+    fn read(text: &str) -> Result<Access, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.toml");
+        fs::write(&path, text).unwrap();
+        Access::read(&path).map_err(|error| error.to_string())
+    }
+
+    fn channel(plane: Plane, name: &str) -> ChannelId {
+        ChannelId { plane, name: name.parse().unwrap() }
+    }
+
+    #[test]
+    fn what_no_rule_allows_is_denied() {
+        let access = read(LIST).unwrap();
+        let (cam, wall, other) = ("cam-1".parse().unwrap(), "wall".parse().unwrap(), "other".parse().unwrap());
+        let video = channel(Plane::Data, "cam-left");
+        assert!(access.allows(&cam, Action::Send, &video));
+        assert!(access.allows(&wall, Action::Join, &video));
+        assert!(!access.allows(&wall, Action::Send, &video));
+        assert!(!access.allows(&cam, Action::Send, &channel(Plane::Data, "video")));
+        assert!(!access.allows(&cam, Action::Install, &video));
+        assert!(!access.allows(&other, Action::Join, &video));
+    }
+
+    #[test]
+    fn members_of_a_channel_speak_on_its_q_channel() {
+        let access = read(LIST).unwrap();
+        let (wall, other) = ("wall".parse().unwrap(), "other".parse().unwrap());
+        assert!(access.allows(&wall, Action::Send, &channel(Plane::Quality, "cam-left")));
+        assert!(!access.allows(&other, Action::Send, &channel(Plane::Quality, "cam-left")));
+        assert!(!access.allows(&wall, Action::Install, &channel(Plane::Quality, "cam-left")));
+    }
+
+    #[test]
+    fn a_list_that_means_something_else_is_refused_with_the_place() {
+        for (text, said) in [
+            ("hosts = [\"a\"]\n[[rule]]\nchannels=[\"x\"]\nhosts=[\"b\"]\nrights=[]", "\"b\""),
+            ("hosts = [\"a\"]\n[[rule]]\nchannels=[\"x/y\"]\nhosts=[\"a\"]\nrights=[]", "\"x/y\""),
+            ("hosts = [\"a\"]\n[[rule]]\nchannels=[\"x\"]\nhosts=[\"a\"]\nrights=[\"all\"]", "line 5"),
+            ("host = []", "host"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The threads between an event and the network.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Zenoh reads how many threads it may have from the environment, once.
+const VARIABLE: &str = "ZENOH_RUNTIME";
+const ONE: &str = "(app:(handover:rx),acc:(handover:rx),tx:(handover:rx),net:(handover:rx),rx:(worker_threads:1))";
+
+/// Makes Zenoh do everything in one thread: half the round trip of its own choice, which is several, and one thread is
+/// what a reservation can be given to. To be called first in `main`: where it is not so yet, the process executes
+/// itself again, with the same arguments and process id. Where that fails, Zenoh has its several threads.
+pub fn one_receive_thread() {
+    if std::env::var_os(VARIABLE).is_none() {
+        let mut arguments = std::env::args_os();
+        let mut again = Command::new("/proc/self/exe");
+        if let Some(name) = arguments.next() {
+            again.arg0(name);
+        }
+        let error = again.args(arguments).env(VARIABLE, ONE).exec();
+        tracing::warn!("cannot execute myself again for a single network thread: {error}");
+    }
+}
+
+/// Whether [`one_receive_thread`] is in force.
+pub fn single_receive_thread() -> bool {
+    std::env::var(VARIABLE).is_ok_and(|value| value == ONE)
+}
+
+/// Ids of this process's threads whose name begins with one of these.
+pub(crate) fn named(beginnings: &[&str]) -> Vec<i32> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let wanted = |id: &i32| {
+        let name = std::fs::read_to_string(format!("/proc/self/task/{id}/comm")).unwrap_or_default();
+        beginnings.iter().any(|beginning| name.starts_with(beginning))
+    };
+    let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    ids.filter(wanted).collect()
+}

@@ -1,0 +1,205 @@
+//! The engine between machines: Zenoh, kept to what `channel` needs of it.
+//!
+//! Frames are publications to the keys of [`keys`]; presence is its liveliness tokens. What Zenoh does by itself and
+//! this room has to know: a callback runs in the receive thread, which with a single thread ([`crate::one_receive_thread`])
+//! is also the one that writes. Therefore nothing is `express`: such a publication takes a whole batch of the sixteen
+//! that a peer has, and a burst from a callback, with nobody left to write, would close the connection. Batches that
+//! fill up hold 1 MiB, and an idle one leaves as quickly.
+
+mod keys;
+mod publishers;
+mod rules;
+mod settings;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread;
+
+use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_types::channel::{ChannelId, Name};
+use zenoh::handlers::Callback;
+use zenoh::liveliness::LivelinessToken;
+use zenoh::pubsub::Subscriber;
+use zenoh::qos::Priority;
+use zenoh::sample::{Locality, Sample, SampleKind};
+use zenoh::{Session, Wait};
+
+use crate::engine::{Counters, Engine, EngineEvent, Handler};
+use crate::presence::{Change, Presence};
+use crate::{Config, Error, MAX_FRAME, security, threads};
+use keys::Keys;
+use publishers::Publishers;
+
+/// The engine.
+pub(crate) struct Zenoh {
+    /// Callbacks hold no more: an engine that nobody else holds is dropped.
+    me: Weak<Zenoh>,
+    keys: Keys,
+    host: Name,
+    handler: Arc<dyn Handler>,
+    session: Session,
+    publishers: Publishers,
+    presence: Mutex<Presence>,
+    wanted: Mutex<HashMap<ChannelId, Subscriber<()>>>,
+    standing: OnceLock<Standing>,
+    counters: Counters,
+}
+
+/// What is declared as long as the engine is open.
+struct Standing {
+    _subscribers: Vec<Subscriber<()>>,
+    token: Mutex<Option<LivelinessToken>>,
+}
+
+pub(crate) fn open(
+    config: &Config,
+    incarnation: Incarnation,
+    handler: Arc<dyn Handler>,
+    enter: impl FnOnce() + Send + 'static,
+) -> Result<Arc<dyn Engine>, Error> {
+    if let crate::Security::Tls(tls) = &config.security {
+        security::check_certificate(tls, &config.host)?;
+    }
+    let settings = settings::settings(config)?;
+    let opening = move || {
+        enter();
+        zenoh::open(settings).wait()
+    };
+    let opener = thread::Builder::new().name("qf-open".into()).spawn(opening).map_err(Error::io("start a thread"))?;
+    let session = opener.join().map_err(|_| Error::Zenoh("opening a session panicked".into()))?;
+    let session = session.map_err(|error| explain(config, &*error))?;
+    let zenoh = Arc::new_cyclic(|me| Zenoh::new(config, handler, session, me.clone()));
+    zenoh.stand(incarnation).map_err(|error| Error::Zenoh(error.to_string()))?;
+    Ok(zenoh)
+}
+
+fn explain(config: &Config, error: &(dyn std::error::Error + Send + Sync)) -> Error {
+    let listens: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
+    Error::Zenoh(format!("{error} (listening on {}, and on the next port for data)", listens.join(", ")))
+}
+
+impl Zenoh {
+    fn new(config: &Config, handler: Arc<dyn Handler>, session: Session, me: Weak<Zenoh>) -> Zenoh {
+        Zenoh {
+            me,
+            keys: Keys { realm: config.realm.clone() },
+            host: config.host.clone(),
+            handler,
+            session,
+            publishers: Publishers::default(),
+            presence: Mutex::default(),
+            wanted: Mutex::default(),
+            standing: OnceLock::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// First what is wanted here, then the token: who sees it can send at once.
+    fn stand(&self, incarnation: Incarnation) -> zenoh::Result<()> {
+        let frames = [self.keys.everyone("*"), self.keys.host(self.host.as_str(), "*")];
+        let mut subscribers = Vec::new();
+        for key in frames {
+            subscribers.push(self.subscribe(key)?);
+        }
+        let lives = self.session.liveliness().declare_subscriber(self.keys.life("*", "*")).history(true);
+        subscribers.push(lives.with(self.callback(Zenoh::life_changed)).wait()?);
+        let life = self.keys.life(self.host.as_str(), &incarnation.to_string());
+        let token = Mutex::new(Some(self.session.liveliness().declare_token(life).wait()?));
+        let _ = self.standing.set(Standing { _subscribers: subscribers, token });
+        Ok(())
+    }
+
+    fn subscribe(&self, key: String) -> zenoh::Result<Subscriber<()>> {
+        let wanted = self.session.declare_subscriber(key).allowed_origin(Locality::Remote);
+        wanted.with(self.callback(Zenoh::arrived)).wait()
+    }
+
+    fn callback(&self, each: fn(&Zenoh, &Sample)) -> Callback<Sample> {
+        let me = self.me.clone();
+        Callback::from(move |sample: Sample| {
+            if let Some(zenoh) = me.upgrade() {
+                each(&zenoh, &sample);
+            }
+        })
+    }
+
+    fn arrived(&self, sample: &Sample) {
+        let lane = if sample.priority() as u8 <= Priority::InteractiveLow as u8 { Lane::Control } else { Lane::Data };
+        let frame = sample.payload().to_bytes();
+        match keys::sender(sample.key_expr().as_str()) {
+            Some(from) if frame.len() <= MAX_FRAME && from != self.host => {
+                self.counters.count_received(lane);
+                self.handler.handle(self, EngineEvent::Arrived { from: &from, lane, frame: &frame });
+            }
+            _ => self.counters.count_refused(),
+        }
+    }
+
+    fn life_changed(&self, sample: &Sample) {
+        let Some((host, incarnation)) = keys::life(sample.key_expr().as_str()) else {
+            return self.counters.count_refused();
+        };
+        if host == self.host {
+            return;
+        }
+        let mut presence = self.presence.lock().expect("no panic in presence");
+        let change = match sample.kind() {
+            SampleKind::Put => presence.begins(&host, incarnation),
+            SampleKind::Delete => presence.ends(&host, incarnation),
+        };
+        drop(presence);
+        self.tell(&host, change);
+    }
+
+    fn tell(&self, host: &Name, change: Change) {
+        if let Some(incarnation) = change.vanished {
+            self.publishers.forget(host);
+            self.handler.handle(self, EngineEvent::Vanished { host, incarnation });
+        }
+        if let Some(incarnation) = change.appeared {
+            self.handler.handle(self, EngineEvent::Appeared { host, incarnation });
+        }
+    }
+}
+
+impl Engine for Zenoh {
+    fn send(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
+        let key = || self.keys.to(to, self.host.as_str());
+        if frame.len() > MAX_FRAME || !self.publishers.put(&self.session, to, lane, key, frame) {
+            return self.counters.count_dropped();
+        }
+        self.counters.count_sent(lane);
+    }
+
+    fn listen(&self, channel: &ChannelId) {
+        let mut wanted = self.wanted.lock().expect("no panic while declaring");
+        if wanted.contains_key(channel) {
+            return;
+        }
+        match self.subscribe(self.keys.wanted(channel)) {
+            Ok(subscriber) => _ = wanted.insert(channel.clone(), subscriber),
+            Err(error) => tracing::warn!("zenoh does not listen to {channel:?}: {error}"),
+        }
+    }
+
+    fn ignore(&self, channel: &ChannelId) {
+        let subscriber = self.wanted.lock().expect("no panic while declaring").remove(channel);
+        self.publishers.forget_channel(channel);
+        drop(subscriber);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn threads(&self) -> Vec<i32> {
+        threads::named(&["rx-", "tx-", "net-", "acc-", "app-"])
+    }
+
+    fn close(&self) {
+        if let Some(token) = self.standing.get().and_then(|standing| standing.token.lock().ok()?.take()) {
+            let _ = token.undeclare().wait();
+        }
+        let _ = self.session.close().wait();
+    }
+}

@@ -1,0 +1,95 @@
+//! One publisher for each destination and lane, made when first used.
+
+use std::collections::HashMap;
+use std::sync::RwLock;
+
+use qfabric_channel::{Destination, Lane};
+use qfabric_types::channel::{ChannelId, Name};
+use zenoh::pubsub::Publisher;
+use zenoh::qos::{CongestionControl, Priority};
+use zenoh::sample::Locality;
+use zenoh::{Session, Wait};
+
+/// Channels with publishers, of both planes; beyond it all are made anew as they are used, so that channels which
+/// come and go leave nothing behind.
+const MAX_CHANNELS: usize = 2048;
+
+/// By lane.
+type Pair = [Option<Publisher<'static>>; 2];
+
+/// What has been published to. A host's publishers go with it, a channel's when it is left.
+#[derive(Default)]
+pub(crate) struct Publishers {
+    everyone: RwLock<Pair>,
+    hosts: RwLock<HashMap<Name, Pair>>,
+    channels: RwLock<HashMap<ChannelId, Pair>>,
+}
+
+impl Publishers {
+    /// Publishes. False: Zenoh did not take it.
+    pub fn put(
+        &self,
+        session: &Session,
+        to: Destination<'_>,
+        lane: Lane,
+        key: impl FnOnce() -> String,
+        frame: &[u8],
+    ) -> bool {
+        self.existing(to, lane, frame).unwrap_or_else(|| match publisher(session, key(), lane) {
+            Ok(publisher) => {
+                let done = publisher.put(frame).wait().is_ok();
+                self.keep(to, lane, publisher);
+                done
+            }
+            Err(_) => false,
+        })
+    }
+
+    fn existing(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) -> Option<bool> {
+        let put = |pair: &Pair| pair[lane as usize].as_ref().map(|publisher| publisher.put(frame).wait().is_ok());
+        match to {
+            Destination::Everyone => put(&self.everyone.read().expect("no panic in zenoh")),
+            Destination::Host(host) => put(self.hosts.read().expect("no panic in zenoh").get(host)?),
+            Destination::Channel(channel) => put(self.channels.read().expect("no panic in zenoh").get(channel)?),
+        }
+    }
+
+    fn keep(&self, to: Destination<'_>, lane: Lane, publisher: Publisher<'static>) {
+        let expect = "no panic in zenoh";
+        match to {
+            Destination::Everyone => self.everyone.write().expect(expect)[lane as usize] = Some(publisher),
+            Destination::Host(host) => {
+                let mut hosts = self.hosts.write().expect(expect);
+                hosts.entry(host.clone()).or_default()[lane as usize] = Some(publisher);
+            }
+            Destination::Channel(channel) => {
+                let mut channels = self.channels.write().expect(expect);
+                if channels.len() >= MAX_CHANNELS {
+                    channels.clear();
+                }
+                channels.entry(channel.clone()).or_default()[lane as usize] = Some(publisher);
+            }
+        }
+    }
+
+    /// The host is gone.
+    pub fn forget(&self, host: &Name) {
+        let pair = self.hosts.write().expect("no panic in zenoh").remove(host);
+        drop(pair);
+    }
+
+    /// The channel is left.
+    pub fn forget_channel(&self, channel: &ChannelId) {
+        let pair = self.channels.write().expect("no panic in zenoh").remove(channel);
+        drop(pair);
+    }
+}
+
+fn publisher(session: &Session, key: String, lane: Lane) -> zenoh::Result<Publisher<'static>> {
+    let (priority, congestion) = match lane {
+        Lane::Control => (Priority::RealTime, CongestionControl::Block),
+        Lane::Data => (Priority::Data, CongestionControl::Drop),
+    };
+    let publisher = session.declare_publisher(key).priority(priority).congestion_control(congestion);
+    publisher.allowed_destination(Locality::Remote).wait()
+}

@@ -1,0 +1,113 @@
+//! Zenoh's settings: not its defaults, and why.
+
+use serde_json::{Value, json};
+use zenoh::config::Config as ZenohConfig;
+
+use super::rules;
+use crate::config::{Address, Config, Role, Scouting, Security, Tls};
+use crate::{Error, LEASE, MAX_FRAME, MAX_HOSTS};
+
+/// Microseconds after which a peer that takes no control frames loses its connection. They are waited where the frame
+/// is sent, so that this is also the longest that a stopped peer holds up this host, once.
+const WAIT_BEFORE_CLOSE: u32 = 20_000;
+
+/// Batches of 64 KiB that may wait for a peer. Control: 1 MiB, what many announcements take. Data: what is behind this
+/// is late anyway.
+const CONTROL_QUEUE: u32 = 16;
+const DATA_QUEUE: u32 = 4;
+
+pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {
+    let mut settings = ZenohConfig::default();
+    for (key, value) in pairs(config)? {
+        let refused = |error| Error::Zenoh(format!("{key} = {value}: {error}"));
+        settings.insert_json5(key, &value.to_string()).map_err(refused)?;
+    }
+    Ok(settings)
+}
+
+fn pairs(config: &Config) -> Result<Vec<(&'static str, Value)>, Error> {
+    let mut pairs = vec![
+        ("mode", json!(if config.role == Role::Router { "router" } else { "peer" })),
+        ("listen/endpoints", json!(endpoints(config, &config.listen)?)),
+        ("connect/endpoints", json!(endpoints(config, &config.peers)?)),
+        ("connect/retry", json!({"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2})),
+        ("scouting/delay", json!(0)), // opening waits for nobody: who is there is told as it appears
+        ("open/return_conditions/connect_scouted", json!(false)),
+        ("open/return_conditions/declares", json!(false)),
+        ("scouting/multicast/enabled", json!(config.scouting == Scouting::Multicast)),
+        ("scouting/gossip/enabled", json!(config.scouting != Scouting::Configured)),
+    ];
+    pairs.extend(transport());
+    if let Security::Tls(tls) = &config.security {
+        pairs.extend(certificates(tls));
+        pairs.push(("access_control", rules::access_control(&config.realm, &config.host, &tls.access)));
+    }
+    Ok(pairs)
+}
+
+/// Two links to each peer, so that bulk never delays control; a silent peer is seen within the lease.
+fn transport() -> Vec<(&'static str, Value)> {
+    vec![
+        ("transport/unicast/max_sessions", json!(MAX_HOSTS)),
+        ("transport/unicast/max_links", json!(2)),
+        ("transport/link/tx/lease", json!(LEASE.as_millis() as u64)),
+        ("transport/link/tx/queue/size/real_time", json!(CONTROL_QUEUE)),
+        ("transport/link/tx/queue/size/data", json!(DATA_QUEUE)),
+        ("transport/link/tx/queue/congestion_control/drop/wait_before_drop", json!(0)),
+        ("transport/link/tx/queue/congestion_control/drop/max_wait_before_drop_fragments", json!(0)),
+        ("transport/link/tx/queue/congestion_control/block/wait_before_close", json!(WAIT_BEFORE_CLOSE)),
+        ("transport/link/rx/max_message_size", json!(MAX_FRAME + 1024)),
+        ("transport/shared_memory/enabled", json!(false)),
+    ]
+}
+
+fn certificates(tls: &Tls) -> Vec<(&'static str, Value)> {
+    vec![
+        ("transport/link/protocols", json!(["tls"])),
+        ("transport/link/tls/root_ca_certificate", json!(tls.ca)),
+        ("transport/link/tls/listen_certificate", json!(tls.certificate)),
+        ("transport/link/tls/listen_private_key", json!(tls.key)),
+        ("transport/link/tls/connect_certificate", json!(tls.certificate)),
+        ("transport/link/tls/connect_private_key", json!(tls.key)),
+        ("transport/link/tls/enable_mtls", json!(true)),
+        ("transport/link/tls/close_link_on_expiration", json!(true)),
+    ]
+}
+
+/// Each address is two: priorities of control at its port, those of data at the next one.
+fn endpoints(config: &Config, addresses: &[Address]) -> Result<Vec<String>, Error> {
+    let protocol = if config.security == Security::Insecure { "tcp" } else { "tls" };
+    let mut endpoints = Vec::new();
+    for address in addresses {
+        let Address::Tcp { host, port } = address else { return Err(Error::UnixZenoh(address.clone())) };
+        let data = port.checked_add(1).filter(|next| *next > 1).ok_or_else(|| Error::Ports(address.clone()))?;
+        let at = |port| Address::Tcp { host: host.clone(), port };
+        endpoints.push(format!("{protocol}/{}?prio=1-3", at(*port)));
+        endpoints.push(format!("{protocol}/{}?prio=4-7", at(data)));
+    }
+    Ok(endpoints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zenoh_takes_the_settings_and_keeps_two_links_for_each_address() {
+        let mut config = Config::new("a".parse().unwrap());
+        config.listen = vec!["127.0.0.1:7700".parse().unwrap()];
+        let settings = settings(&config).unwrap();
+        let listen = settings.get_json("listen/endpoints").unwrap();
+        assert!(listen.contains("tcp/127.0.0.1:7700?prio=1-3"), "{listen}");
+        assert!(listen.contains("tcp/127.0.0.1:7701?prio=4-7"), "{listen}");
+    }
+
+    #[test]
+    fn an_address_without_a_second_port_is_refused() {
+        let mut config = Config::new("a".parse().unwrap());
+        for address in ["127.0.0.1:65535", "127.0.0.1:0"] {
+            config.listen = vec![address.parse().unwrap()];
+            assert!(matches!(settings(&config), Err(Error::Ports(_))));
+        }
+    }
+}

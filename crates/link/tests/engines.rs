@@ -1,0 +1,165 @@
+//! One suite, every engine: what `channel` may rely on.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use common::{Host, Log, Seen, Site, name, open};
+use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_link::{Engine, EngineEvent, EngineKind, MAX_FRAME};
+use qfabric_types::channel::{ChannelId, Plane};
+
+fn arrived(from: u8, lane: Lane, frame: &[u8]) -> Seen {
+    Seen::Arrived { from: name(from), lane, frame: frame.to_vec() }
+}
+
+fn channel(text: &str) -> ChannelId {
+    ChannelId { plane: Plane::Data, name: text.parse().unwrap() }
+}
+
+/// Hosts 1 to 3, each with both others as configured peers, all in sight of each other.
+fn three(kind: EngineKind) -> [Host; 3] {
+    let site = Site::new(kind);
+    let hosts = [1, 2, 3].map(|host| site.host(host, &[1, 2, 3]));
+    for (index, host) in hosts.iter().enumerate() {
+        for other in (1..=3).filter(|other| *other != index as u8 + 1) {
+            host.log.until_seen(&Seen::Appeared(name(other), 1));
+        }
+    }
+    hosts
+}
+
+/// Sends until it arrives: who listens is told to others with some delay.
+fn send_until(from: &Host, to: Destination<'_>, lane: Lane, frame: &[u8], at: &Log, wanted: &Seen) {
+    for _ in 0..200 {
+        from.engine.send(to, lane, frame);
+        thread::sleep(Duration::from_millis(20));
+        if at.all().contains(wanted) {
+            return;
+        }
+    }
+    panic!("{wanted:?} did not arrive");
+}
+
+fn frames_reach_those_they_are_for(kind: EngineKind) {
+    let [one, two, three] = three(kind);
+    for lane in [Lane::Control, Lane::Data] {
+        one.engine.send(Destination::Everyone, lane, b"all");
+        two.log.until_seen(&arrived(1, lane, b"all"));
+        three.log.until_seen(&arrived(1, lane, b"all"));
+        one.engine.send(Destination::Host(&name(2).parse().unwrap()), lane, b"two");
+        two.log.until_seen(&arrived(1, lane, b"two"));
+    }
+    assert_eq!((two.log.frames(), three.log.frames(), one.log.frames()), (4, 2, 0));
+}
+
+fn channels_reach_those_who_listen(kind: EngineKind) {
+    let [one, two, three] = three(kind);
+    let (video, audio) = (channel("video"), channel("audio"));
+    two.engine.listen(&video);
+    three.engine.listen(&audio);
+    send_until(&one, Destination::Channel(&video), Lane::Data, b"v", &two.log, &arrived(1, Lane::Data, b"v"));
+    send_until(&one, Destination::Channel(&audio), Lane::Data, b"a", &three.log, &arrived(1, Lane::Data, b"a"));
+    assert!(!two.log.all().contains(&arrived(1, Lane::Data, b"a")));
+    two.engine.ignore(&video);
+    thread::sleep(Duration::from_millis(300));
+    let before = two.log.frames();
+    one.engine.send(Destination::Channel(&video), Lane::Data, b"v");
+    one.engine.send(Destination::Host(&name(2).parse().unwrap()), Lane::Data, b"last");
+    two.log.until_seen(&arrived(1, Lane::Data, b"last"));
+    assert_eq!(two.log.frames(), before + 1);
+}
+
+fn a_goodbye_is_known_at_once_and_a_return_is_another_life(kind: EngineKind) {
+    let site = Site::new(kind);
+    let one = site.host(1, &[2]);
+    let two = site.life(2, &[1], 7);
+    one.log.until_seen(&Seen::Appeared(name(2), 7));
+    drop(two);
+    let took = one.log.until_seen(&Seen::Vanished(name(2), 7));
+    assert!(took < Duration::from_millis(900), "{took:?}");
+    let _two = site.life(2, &[1], 8);
+    one.log.until_seen(&Seen::Appeared(name(2), 8));
+    let lives: Vec<_> = one.log.all().into_iter().filter(|seen| !matches!(seen, Seen::Arrived { .. })).collect();
+    assert_eq!(lives, [Seen::Appeared(name(2), 7), Seen::Vanished(name(2), 7), Seen::Appeared(name(2), 8)]);
+}
+
+fn the_longest_frame_arrives_and_a_longer_one_is_counted(kind: EngineKind) {
+    let [one, two, _three] = three(kind);
+    let to = name(2).parse().unwrap();
+    let longest = vec![5; MAX_FRAME];
+    one.engine.send(Destination::Host(&to), Lane::Control, &longest);
+    two.log.until_seen(&arrived(1, Lane::Control, &longest));
+    one.engine.send(Destination::Host(&to), Lane::Control, &vec![5; MAX_FRAME + 1]);
+    assert_eq!(one.engine.counters().dropped.load(Ordering::Relaxed), 1);
+    assert_eq!(one.engine.counters().sent[Lane::Control as usize].load(Ordering::Relaxed), 1);
+    assert_eq!(two.engine.counters().received[Lane::Control as usize].load(Ordering::Relaxed), 1);
+}
+
+/// A node answers an appearance with all that it knows, out of the receive thread.
+fn a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order(kind: EngineKind) {
+    const BURST: u32 = 500;
+    let site = Site::new(kind);
+    let two = site.host(2, &[]);
+    let burst = |engine: &dyn Engine, event: EngineEvent<'_>| {
+        if let EngineEvent::Appeared { host, .. } = event {
+            for number in 0..BURST {
+                engine.send(Destination::Host(host), Lane::Control, &number.to_le_bytes());
+            }
+        }
+    };
+    let one = qfabric_link::open(&site.config(1, &[2]), Incarnation(1), Arc::new(burst), || {}).unwrap();
+    two.log.until("a whole burst", |seen| seen.len() as u32 >= BURST + 1);
+    let frames: Vec<Seen> = two.log.all().into_iter().filter(|seen| matches!(seen, Seen::Arrived { .. })).collect();
+    let sent: Vec<Seen> = (0..BURST).map(|number| arrived(1, Lane::Control, &number.to_le_bytes())).collect();
+    assert_eq!(frames, sent);
+    one.close();
+}
+
+fn hosts_of_another_realm_are_not_seen(kind: EngineKind) {
+    let site = Site::new(kind);
+    let one = site.host(1, &[2, 3]);
+    let mut foreign = site.config(2, &[1]);
+    foreign.realm = "other".parse().unwrap();
+    let two = open(&foreign, 1);
+    let _three = site.host(3, &[]);
+    one.log.until_seen(&Seen::Appeared(name(3), 1));
+    two.engine.send(Destination::Everyone, Lane::Control, b"hello");
+    thread::sleep(Duration::from_millis(400));
+    assert_eq!(one.log.all(), [Seen::Appeared(name(3), 1)]);
+    assert_eq!(two.log.all(), []);
+}
+
+fn the_receive_thread_can_be_given_a_policy(kind: EngineKind) {
+    let [one, ..] = three(kind);
+    let threads = one.engine.threads();
+    assert!(!threads.is_empty());
+    for thread in threads {
+        assert!(std::path::Path::new(&format!("/proc/self/task/{thread}")).exists());
+    }
+}
+
+macro_rules! suite {
+    ($engine:ident, $kind:expr; $($claim:ident),* $(,)?) => {
+        mod $engine {
+            $(#[test] fn $claim() { super::$claim($kind) })*
+        }
+    };
+    ($($claim:ident),* $(,)?) => {
+        suite!(plain, qfabric_link::EngineKind::Plain; $($claim),*);
+        suite!(zenoh, qfabric_link::EngineKind::Zenoh; $($claim),*);
+    };
+}
+
+suite!(
+    frames_reach_those_they_are_for,
+    channels_reach_those_who_listen,
+    a_goodbye_is_known_at_once_and_a_return_is_another_life,
+    the_longest_frame_arrives_and_a_longer_one_is_counted,
+    a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order,
+    hosts_of_another_realm_are_not_seen,
+    the_receive_thread_can_be_given_a_policy,
+);
