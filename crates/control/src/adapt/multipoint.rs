@@ -16,6 +16,9 @@ use super::group::{Division, Group, Want};
 /// A sink whose last report is older says nothing about now; that it is gone, its channel tells.
 const SILENCE: Nanos = Nanos::from_millis(3_000);
 
+/// Where nobody reports, time is looked at so often.
+const LOOK: Nanos = Nanos::from_millis(500);
+
 /// Changes of a rate below this part of it are not worth an event.
 const GRAIN: f64 = 0.01;
 
@@ -72,12 +75,13 @@ pub struct Multipoint {
     streams: BTreeMap<u64, Stream>,
     capacity: Capacity,
     judged: Instant,
+    looked: Instant,
 }
 
 impl Multipoint {
     /// Without streams. Hopes for the best: everybody begins at its maximum.
     pub fn new(terms: Terms, now: Instant) -> Self {
-        Multipoint { streams: BTreeMap::new(), capacity: Capacity::new(f64::MAX, terms, now), judged: now }
+        Multipoint { streams: BTreeMap::new(), capacity: Capacity::new(f64::MAX, terms, now), judged: now, looked: now }
     }
 
     /// A sink joined; `bits` is what one event of its stream takes. Rates of all may change.
@@ -104,12 +108,16 @@ impl Multipoint {
 
     /// Time passed: where nothing runs, nobody reports, and the next try is due all the same.
     pub fn on_time(&mut self, now: Instant) -> Vec<Rate> {
-        if now >= self.next_wakeup() { self.judge(now) } else { Vec::new() }
+        if now < self.next_wakeup() {
+            return Vec::new();
+        }
+        self.looked = now;
+        self.judge(now)
     }
 
     /// When [`Multipoint::on_time`] has to be called.
     pub fn next_wakeup(&self) -> Instant {
-        self.capacity.next_wakeup()
+        self.capacity.next_wakeup().max(self.looked + LOOK)
     }
 
     /// The rate a stream has; 0 where it is stopped or unknown.

@@ -13,6 +13,7 @@ mod controller;
 mod groups;
 mod manager;
 mod member;
+pub mod policies;
 mod requests;
 mod shares;
 

@@ -11,6 +11,7 @@
 
 mod app;
 mod clock;
+pub mod experiments;
 mod network;
 mod world;
 

@@ -104,7 +104,12 @@ struct Host {
     sees: BTreeMap<HostId, Incarnation>,
     /// The earliest wake-up that is planned.
     woken_at: Instant,
+    /// When it was woken last, and how often at that moment.
+    wakes: (Instant, u32),
 }
+
+/// Who wants to be woken again at once for the thousandth time will never be content.
+const MOST_WAKES: u32 = 1_000;
 
 /// The made-up network with its hosts.
 pub struct Fabric {
@@ -148,8 +153,8 @@ impl Fabric {
         let drift = self.rng.random_range(-self.settings.drift_ppm..=self.settings.drift_ppm);
         let clock = Clock::new(self.rng.random_range(0..=self.settings.offset.get()), drift);
         let (incarnation, member) = self.member(&name, &clock, configure);
-        let (port, sees, woken_at) = (HostPort::default(), BTreeMap::new(), Instant::NEVER);
-        self.hosts.push(Host { name, incarnation, clock, alive: true, member, port, app, sees, woken_at });
+        let (port, sees, woken_at, wakes) = (HostPort::default(), BTreeMap::new(), Instant::NEVER, (Instant::ZERO, 0));
+        self.hosts.push(Host { name, incarnation, clock, alive: true, member, port, app, sees, woken_at, wakes });
         self.network.add_host();
         self.begin(id);
         id
@@ -288,7 +293,7 @@ impl Fabric {
                 }
             }
             What::Wake if self.hosts[id].woken_at == planned.at => {
-                self.hosts[id].woken_at = Instant::NEVER;
+                self.woken(id);
                 self.act(id, |_, here| here.member.wake(here.now, here.port));
             }
             What::Timer { tag, incarnation } if incarnation == self.hosts[id].incarnation => {
@@ -297,6 +302,14 @@ impl Fabric {
             What::Look { other } => self.look(id, other),
             What::Wake | What::Timer { .. } => {}
         }
+    }
+
+    fn woken(&mut self, id: HostId) {
+        let host = &mut self.hosts[id];
+        host.woken_at = Instant::NEVER;
+        let before = if host.wakes.0 == self.now { host.wakes.1 } else { 0 };
+        host.wakes = (self.now, before + 1);
+        assert!(before < MOST_WAKES, "{} wants to be woken at {:?} again and again", host.name, self.now);
     }
 
     fn node(&mut self, id: HostId, act: impl FnOnce(&mut Node, Instant, &mut dyn Port)) {

@@ -1,0 +1,38 @@
+//! At a sink: what its source's controllers tell it becomes what its application, or its monitor, does.
+
+use qfabric_types::channel::ChannelId;
+use qfabric_types::monitor::QualityKind;
+
+use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What};
+
+/// The controller: control events of some kinds are applied to the application that they name.
+#[derive(Debug)]
+pub struct Relay {
+    channel: ChannelId,
+    kinds: Vec<QualityKind>,
+}
+
+impl Relay {
+    /// For these kinds of control events on a Q-channel.
+    pub fn new(channel: &ChannelId, kinds: &[QualityKind]) -> Self {
+        Relay { channel: channel.clone(), kinds: kinds.to_vec() }
+    }
+}
+
+impl Controller for Relay {
+    fn name(&self) -> &str {
+        "relay"
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        vec![Interest::on(&self.channel, Topic::Control)]
+    }
+
+    fn changed(&mut self, change: &Change, _view: &View<'_>, decisions: &mut Decisions) {
+        let What::Control(event) = &change.what else { return };
+        if self.kinds.contains(&event.kind) {
+            let (application, attribute, amount) = (event.application, event.attribute, event.value);
+            decisions.push(Decision::Apply { application, attribute, amount });
+        }
+    }
+}

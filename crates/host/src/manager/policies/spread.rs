@@ -1,0 +1,58 @@
+//! At whoever gets reports: asks excess senders of a slot to report later, so that replies do not implode.
+
+use std::collections::BTreeMap;
+
+use qfabric_control::adapt::implosion::{Implosion, Rule};
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::{AttributeId, QualityKind};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::{DELAY, stream_of, told};
+
+/// The controller.
+#[derive(Debug)]
+pub struct Spread {
+    channel: ChannelId,
+    attribute: AttributeId,
+    policy: Implosion,
+    senders: BTreeMap<u64, Name>,
+}
+
+impl Spread {
+    /// For reports of an attribute on a Q-channel, one per `period` from each sender, in slots of a tenth of it.
+    pub fn new(channel: &ChannelId, attribute: &str, period: Nanos, rule: Rule, seed: u64, now: Instant) -> Self {
+        let policy = Implosion::new(rule, period, 10, seed, now);
+        Spread { channel: channel.clone(), attribute: AttributeId::of(attribute), policy, senders: BTreeMap::new() }
+    }
+}
+
+impl Controller for Spread {
+    fn name(&self) -> &str {
+        "spread"
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        vec![Interest::on(&self.channel, Topic::Reading(self.attribute)), Interest::anywhere(Topic::Members)]
+    }
+
+    fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        let AppId(sender) = stream_of(&change.host);
+        match &change.what {
+            What::Reading(_) => {
+                self.senders.entry(sender).or_insert_with(|| change.host.clone());
+                for request in self.policy.on_report(sender, view.now) {
+                    let Some(host) = self.senders.get(&request.sink) else { continue };
+                    let event = told("spread", QualityKind::Delay, DELAY, request.delay.get() as i64, view.now);
+                    decisions.push(Decision::Tell {
+                        channel: self.channel.clone(),
+                        to: Whom::Host(host.clone()),
+                        event,
+                    });
+                }
+            }
+            What::HostGone => drop(self.senders.remove(&sender)),
+            _ => {}
+        }
+    }
+}

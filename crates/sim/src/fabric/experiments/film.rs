@@ -1,0 +1,269 @@
+//! A source that streams frames to its sinks, each at a rate of its own, and sinks that say at what rate they arrive.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use qfabric_channel::{
+    Delivery, EventType, Notice, QosRange, Registration, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target,
+};
+use qfabric_host::manager::policies::{DELAY, RATE, Relay, stream_of};
+use qfabric_host::manager::{Controller, Whom};
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::format::{Field, Format, Kind, Scalar};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::super::{App, Arrived, Here};
+use super::{name, quality};
+
+/// `struct frame { unsigned long number; };` and the picture behind it.
+fn spec() -> Spec {
+    let number = Field { name: "number".into(), offset: 0, kind: Kind::Scalar(Scalar::U64), dims: Vec::new() };
+    let format = Format { name: "frame".into(), size: 8, align: 8, fields: vec![number] };
+    Spec { types: vec![EventType { format }], ..Spec::default() }
+}
+
+/// What a source is.
+pub struct Source {
+    channel: ChannelId,
+    bytes: usize,
+    controllers: Vec<Box<dyn Controller>>,
+    source: Option<SourceId>,
+    streams: BTreeMap<u64, Stream>,
+    /// Frames per second before anybody says anything.
+    rate: f64,
+}
+
+struct Stream {
+    host: Name,
+    rate: f64,
+    next: Instant,
+    sent: u64,
+    /// A timer is on its way.
+    armed: bool,
+}
+
+impl Source {
+    /// Creates the channel; frames of so many bytes, at `rate` per second until a controller says otherwise.
+    pub fn new(channel: &ChannelId, bytes: usize, rate: f64, controllers: Vec<Box<dyn Controller>>) -> Self {
+        let (channel, streams) = (channel.clone(), BTreeMap::new());
+        Source { channel, bytes, controllers, source: None, streams, rate }
+    }
+
+    fn arm(&mut self, stream: u64, here: &mut Here<'_>) {
+        let Some(state) = self.streams.get_mut(&stream).filter(|state| state.rate > 0.0 && !state.armed) else {
+            return;
+        };
+        state.next = state.next.max(here.now);
+        state.armed = true;
+        here.at(state.next, stream);
+    }
+}
+
+impl App for Source {
+    fn start(&mut self, here: &mut Here<'_>) {
+        let channel = &self.channel;
+        let source = here.with(|node, now, port| {
+            node.create(channel, spec(), now, port)?;
+            node.source_subscribe(channel, SourceSpec::default(), now, port)
+        });
+        self.source = Some(source.expect("a channel of its own"));
+        for controller in self.controllers.drain(..) {
+            here.manager(|manager, _, _| manager.add(controller));
+        }
+    }
+
+    fn noticed(&mut self, notice: &Notice, here: &mut Here<'_>) {
+        match notice {
+            Notice::SinkJoined(channel, member, _) if *channel == self.channel => {
+                let AppId(stream) = stream_of(&member.host);
+                let (host, rate, next) = (member.host.clone(), self.rate, here.now);
+                self.streams.entry(stream).or_insert(Stream { host, rate, next, sent: 0, armed: false });
+                self.arm(stream, here);
+            }
+            Notice::SinkLeft(channel, member) if *channel == self.channel => {
+                let AppId(stream) = stream_of(&member.host);
+                self.streams.remove(&stream);
+            }
+            _ => {}
+        }
+    }
+
+    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, here: &mut Here<'_>) {
+        if attribute != AttributeId::of(RATE) {
+            return;
+        }
+        if let Some(stream) = self.streams.get_mut(&application.0) {
+            stream.rate = amount as f64 / 1e3;
+            self.arm(application.0, here);
+        }
+    }
+
+    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+        let Some(stream) = self.streams.get_mut(&tag) else { return };
+        stream.armed = false;
+        if stream.rate <= 0.0 {
+            return;
+        }
+        stream.sent += 1;
+        stream.next = here.now + Nanos::from_f64(1e9 / stream.rate);
+        let mut payload = vec![0; self.bytes.max(8)];
+        payload[..8].copy_from_slice(&stream.sent.to_le_bytes());
+        let (source, target) = (self.source.expect("started"), Target::Host(&stream.host));
+        let event = Submission { target, payload: &payload, ..Submission::default() };
+        // A sink that left meanwhile gets nothing.
+        let _ = here.with(|node, now, port| node.submit(source, &event, now, port));
+        self.arm(tag, here);
+    }
+}
+
+/// What was seen at a sink.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Seconds of virtual time (by the sink's clock, from its start), frames per second reported.
+    pub rates: Vec<(f64, f64)>,
+    /// Frames.
+    pub frames: u64,
+    /// Reports sent.
+    pub reports: u64,
+    /// Delay requests obeyed.
+    pub delayed: u64,
+}
+
+/// Who a sink is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Role {
+    /// Frames per second.
+    pub min: i64,
+    /// Frames per second.
+    pub max: i64,
+    /// The greatest keeps its quality longest.
+    pub importance: i64,
+}
+
+/// A sink with its monitor.
+pub struct Sink {
+    channel: ChannelId,
+    role: Role,
+    period: Nanos,
+    /// First report so long after the channel was found.
+    phase: Nanos,
+    seen: Rc<RefCell<Seen>>,
+    begun: Instant,
+    open: bool,
+    /// Frames of the running report: how many, the first, the last.
+    frames: u32,
+    first: Instant,
+    last: Instant,
+    next: Instant,
+    reported: Instant,
+}
+
+/// Tags of timers.
+const OPEN: u64 = 0;
+const REPORT: u64 = 1;
+
+/// How often a channel that is not there yet is looked for.
+const RETRY: Nanos = Nanos::from_millis(100);
+
+impl Sink {
+    /// Opens the channel when it is there, and reports once per period.
+    pub fn new(channel: &ChannelId, role: Role, period: Nanos, phase: Nanos, seen: Rc<RefCell<Seen>>) -> Self {
+        let (channel, zero) = (channel.clone(), Instant::ZERO);
+        let (frames, first, last, next, reported) = (0, zero, zero, zero, zero);
+        Sink { channel, role, period, phase, seen, begun: zero, open: false, frames, first, last, next, reported }
+    }
+
+    fn open(&mut self, here: &mut Here<'_>) {
+        let channel = &self.channel;
+        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        let opened = here.with(|node, now, port| {
+            node.open(channel, now, port)?;
+            node.sink_subscribe(channel, sink, now, port)
+        });
+        if opened.is_err() {
+            return here.after(RETRY, OPEN);
+        }
+        self.open = true;
+        let registration = self.registration();
+        let registered = here.with(|node, now, port| node.register(registration, now, port));
+        registered.expect("a group of the channel's name");
+        self.reported = here.now;
+        self.next = here.now + self.phase;
+        here.at(self.next, REPORT);
+    }
+
+    fn registration(&self) -> Registration {
+        let range = |metric: &str, min, max| QosRange { metric: metric.parse().expect("a key"), min, max };
+        let Role { min, max, importance } = self.role;
+        let qos = vec![range("frame_rate", min, max), range("importance", importance, importance)];
+        Registration { application: name("player"), group: self.channel.name.clone(), parent: None, level: 2, qos }
+    }
+
+    /// From the first frame to the last one of the period: a frame more or less at its border does not matter.
+    fn rate(&self, now: Instant) -> f64 {
+        let (between, since) = (self.last.since(self.first), now.since(self.reported).as_secs_f64());
+        if self.frames >= 3 && between > Nanos::ZERO {
+            return f64::from(self.frames - 1) / between.as_secs_f64().max(since - 0.5);
+        }
+        f64::from(self.frames) / since.max(1e-3)
+    }
+
+    fn report(&mut self, here: &mut Here<'_>) {
+        let rate = self.rate(here.now);
+        let reading = Reading {
+            attribute: AttributeId::of(RATE),
+            application: HOST,
+            value: (rate * 1e3).round() as i64,
+            at: here.now,
+            over: here.now.since(self.reported),
+            cause: Cause::Poll,
+            unit: Unit::PerSecond,
+        };
+        let channel = quality(&self.channel);
+        here.report(&reading, RATE, Some(&channel), &Whom::All);
+        (self.frames, self.reported) = (0, here.now);
+        let mut seen = self.seen.borrow_mut();
+        seen.reports += 1;
+        seen.rates.push((here.now.since(self.begun).as_secs_f64(), rate));
+    }
+}
+
+impl App for Sink {
+    fn start(&mut self, here: &mut Here<'_>) {
+        self.begun = here.now;
+        let relay = Relay::new(&quality(&self.channel), &[QualityKind::Delay]);
+        here.manager(|manager, _, _| manager.add(Box::new(relay)));
+        here.after(RETRY, OPEN);
+    }
+
+    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+        if event.channel == self.channel {
+            self.first = if self.frames == 0 { here.now } else { self.first };
+            self.last = here.now;
+            self.frames += 1;
+            self.seen.borrow_mut().frames += 1;
+        }
+    }
+
+    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, _here: &mut Here<'_>) {
+        if attribute == AttributeId::of(DELAY) {
+            self.next = self.next + Nanos::new(amount.max(0) as u64);
+            self.seen.borrow_mut().delayed += 1;
+        }
+    }
+
+    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+        if tag == OPEN && !self.open {
+            return self.open(here);
+        }
+        // A delay request moved it.
+        if here.now < self.next {
+            return here.at(self.next, REPORT);
+        }
+        self.next = self.next + self.period;
+        here.at(self.next, REPORT);
+        self.report(here);
+    }
+}
