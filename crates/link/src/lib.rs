@@ -8,6 +8,7 @@
 mod config;
 mod engine;
 mod error;
+mod link;
 mod plain;
 mod presence;
 pub mod security;
@@ -17,4 +18,5 @@ mod zenoh;
 pub use config::{Address, Config, EngineKind, Role, Scouting, Security, Tls};
 pub use engine::{Counters, Engine, EngineEvent, Handler, LEASE, MAX_FRAME, MAX_HOSTS, open};
 pub use error::Error;
+pub use link::{Inside, Link, Listener};
 pub use threads::{one_receive_thread, single_receive_thread};
