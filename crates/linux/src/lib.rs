@@ -17,6 +17,7 @@
 //! | what does this host offer, why not, what to do | [`doctor`], [`cgroup`], [`capability`] |
 //! | which network interfaces are there | [`interfaces`] |
 //! | packets with deadlines, on an interface | [`net`] |
+//! | how busy, how full, how hot: numbers for the resource monitor | [`monitor`] |
 //! | clocks, locked memory | [`clock`], [`memory`] |
 //! | helpers of tests that need the real scheduler | [`testing`] |
 //!
@@ -41,6 +42,7 @@ pub mod journal;
 pub mod launch;
 pub mod mechanism;
 pub mod memory;
+pub mod monitor;
 pub mod net;
 pub mod observe;
 pub mod sched_attr;

@@ -1,0 +1,154 @@
+//! `app.*`: what an application's processes take, of /proc/PID/stat and their CPU clocks.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use qfabric_types::Instant;
+use qfabric_types::monitor::{Attribute, AttributeId};
+
+use super::text::{Kept, Scratch, number, raw, scaled, words};
+use crate::clock;
+
+/// Most processes of one application that are read; more are refused.
+pub const MAX_PROCESSES: usize = 256;
+
+const METRICS: [&str; 6] = ["app.cpu", "app.cpu_time", "app.memory", "app.faults", "app.major_faults", "app.threads"];
+const IDS: [AttributeId; 6] = [
+    AttributeId::of(METRICS[0]),
+    AttributeId::of(METRICS[1]),
+    AttributeId::of(METRICS[2]),
+    AttributeId::of(METRICS[3]),
+    AttributeId::of(METRICS[4]),
+    AttributeId::of(METRICS[5]),
+];
+
+/// What can be read of every application.
+pub(super) fn attributes() -> impl Iterator<Item = Attribute> {
+    super::attributes(&METRICS).into_iter().flatten()
+}
+
+/// One application.
+pub(super) struct Application {
+    proc: PathBuf,
+    page: u64,
+    processes: Vec<Process>,
+    /// What its processes had used when they ended.
+    ended: Usage,
+    now: Usage,
+    looked: Option<Instant>,
+}
+
+struct Process {
+    pid: i32,
+    /// Belongs to this process alone: when it has ended, reading fails, even if the number is given out again.
+    stat: Kept,
+    last: Usage,
+}
+
+/// Totals since birth, and levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Usage {
+    cpu_ns: u64,
+    faults: u64,
+    major_faults: u64,
+    memory_bytes: u64,
+    threads: u64,
+}
+
+impl Usage {
+    fn plus(self, other: Usage) -> Usage {
+        Usage {
+            cpu_ns: self.cpu_ns.saturating_add(other.cpu_ns),
+            faults: self.faults.saturating_add(other.faults),
+            major_faults: self.major_faults.saturating_add(other.major_faults),
+            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+            threads: self.threads.saturating_add(other.threads),
+        }
+    }
+}
+
+impl Application {
+    pub fn new(proc: &Path) -> Application {
+        Application {
+            proc: proc.to_owned(),
+            page: rustix::param::page_size() as u64,
+            processes: Vec::new(),
+            ended: Usage::default(),
+            now: Usage::default(),
+            looked: None,
+        }
+    }
+
+    pub fn add(&mut self, pid: i32) -> io::Result<()> {
+        if self.processes.iter().any(|process| process.pid == pid) {
+            return Ok(());
+        }
+        if self.processes.len() >= MAX_PROCESSES {
+            return Err(io::Error::other(format!("{MAX_PROCESSES} processes of the application are read already")));
+        }
+        let stat = Kept::open(&self.proc.join(pid.to_string()).join("stat"))?;
+        self.processes.push(Process { pid, stat, last: Usage::default() });
+        Ok(())
+    }
+
+    pub fn read(&mut self, attribute: AttributeId, now: Instant, scratch: &mut Scratch) -> Option<i64> {
+        let slot = IDS.iter().position(|id| *id == attribute)?;
+        if self.looked != Some(now) {
+            self.look(scratch);
+            self.looked = Some(now);
+        }
+        let Usage { cpu_ns, faults, major_faults, memory_bytes, threads } = self.now;
+        raw([cpu_ns, cpu_ns, memory_bytes, faults, major_faults, threads][slot])
+    }
+
+    /// What ended processes had used stays in the totals.
+    fn look(&mut self, scratch: &mut Scratch) {
+        let (mut sum, ended, page) = (Usage::default(), &mut self.ended, self.page);
+        self.processes.retain_mut(|process| {
+            match process.stat.read(scratch).and_then(|text| parse(text, page)) {
+                Some(usage) => {
+                    // The clock counts to the moment; the file would say it in ticks.
+                    let cpu_ns = clock::process_cpu(process.pid).map_or(process.last.cpu_ns, |time| time.get());
+                    process.last = Usage { cpu_ns, ..usage };
+                    sum = sum.plus(process.last);
+                    true
+                }
+                None => {
+                    *ended = ended.plus(Usage { memory_bytes: 0, threads: 0, ..process.last });
+                    false
+                }
+            }
+        });
+        self.now = sum.plus(self.ended);
+    }
+}
+
+/// Fields of proc_pid_stat(5): 10 minor faults, 12 major faults, 20 threads, 24 resident pages. The name in field 2 may
+/// contain anything, also brackets and blanks.
+fn parse(text: &[u8], page: u64) -> Option<Usage> {
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = words(&text[end + 1..]).skip(10 - 3);
+    let minor = fields.next().and_then(number)?;
+    let major = fields.nth(1).and_then(number)?;
+    let threads = fields.nth(7).and_then(number)?;
+    let pages = fields.nth(3).and_then(number)?;
+    let memory_bytes = scaled(pages, page)? as u64;
+    Some(Usage { cpu_ns: 0, faults: minor.saturating_add(major), major_faults: major, memory_bytes, threads })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_does_not_shift_the_fields() {
+        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        let text = format!("77 (a) S 1 (b) R {}\n", fields.join(" "));
+        let usage = parse(text.as_bytes(), 4_096).unwrap();
+        assert_eq!((usage.faults, usage.major_faults, usage.threads), (22, 12, 20));
+        assert_eq!(usage.memory_bytes, 24 * 4_096);
+        for cut in 0..text.len() - 100 {
+            parse(&text.as_bytes()[..cut], 4_096);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `energy.*`, `battery.*`, `thermal.*`: what the machine can tell of its power, where it can.
+
+use std::fs;
+use std::path::Path;
+
+use qfabric_types::monitor::Attribute;
+
+use super::text::{Kept, Scratch, raw, scaled};
+use super::{Finder, MAX_INSTANCES, Meter, Total, attribute, entries};
+
+pub(super) fn find(finder: &mut Finder) {
+    zones(finder);
+    batteries(finder);
+    temperatures(finder);
+}
+
+/// A file of /sys with its blanks taken off.
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn zones(finder: &mut Finder) {
+    let folder = finder.roots.sys.join("class/powercap");
+    let mut refused = None;
+    let mut found = 0;
+    for entry in entries(&folder).iter().filter(|entry| entry.contains(':')).take(MAX_INSTANCES) {
+        let zone = folder.join(entry);
+        let Some(name) = text(&zone.join("name")) else { continue };
+        match Kept::open(&zone.join("energy_uj")) {
+            Ok(file) => {
+                let most = text(&zone.join("max_energy_range_uj")).and_then(|most| most.parse().ok());
+                // Zones of two processors have the same names: their number tells them apart.
+                let number: String = entry.split(':').skip(1).collect::<Vec<_>>().join("-");
+                let name = format!("{name}-{number}");
+                finder.found(Zone { file, name, most, used: Total::default() });
+                found += 1;
+            }
+            Err(error) => refused = Some(error),
+        }
+    }
+    match (found, refused) {
+        (0, Some(error)) => finder.missing("energy.*", format!("{error}; the daemon has to be root for it")),
+        (0, None) => finder.missing("energy.*", "the processor has no energy meter that the kernel knows (powercap)"),
+        _ => (),
+    }
+}
+
+/// A zone's counter, which goes back to zero beyond its range.
+struct Zone {
+    file: Kept,
+    name: String,
+    most: Option<u64>,
+    used: Total,
+}
+
+impl Zone {
+    fn take(&mut self, now: u64) -> i64 {
+        match (self.used.before, self.most) {
+            (Some(before), Some(most)) if now < before && before <= most => {
+                self.used.before = Some(now);
+                self.used.add((most - before).saturating_add(now))
+            }
+            _ => self.used.take(now),
+        }
+    }
+}
+
+impl Meter for Zone {
+    fn attributes(&self) -> Vec<Option<Attribute>> {
+        ["energy.*.used", "energy.*.power"].iter().map(|metric| attribute(metric, &self.name)).collect()
+    }
+
+    fn look(&mut self, scratch: &mut Scratch, values: &mut [Option<i64>]) {
+        let Some(uj) = self.file.number(scratch) else { return };
+        values.fill(Some(self.take(uj)));
+    }
+}
+
+fn batteries(finder: &mut Finder) {
+    let folder = finder.roots.sys.join("class/power_supply");
+    let is_battery = |name: &&String| text(&folder.join(name).join("type")).as_deref() == Some("Battery");
+    let names = entries(&folder);
+    let batteries: Vec<_> = names.iter().filter(is_battery).take(MAX_INSTANCES).collect();
+    if batteries.is_empty() {
+        finder.missing("battery.*", "there is no battery");
+    }
+    for name in batteries {
+        let file = |file: &str| Kept::open(&folder.join(name).join(file)).ok();
+        finder.found(Battery {
+            name: name.clone(),
+            charge: file("capacity"),
+            power: file("power_now"),
+            current: file("current_now"),
+            voltage: file("voltage_now"),
+        });
+    }
+}
+
+struct Battery {
+    name: String,
+    /// In percent.
+    charge: Option<Kept>,
+    /// In µW.
+    power: Option<Kept>,
+    /// In µA and µV, where the power itself is not told.
+    current: Option<Kept>,
+    voltage: Option<Kept>,
+}
+
+impl Meter for Battery {
+    fn attributes(&self) -> Vec<Option<Attribute>> {
+        ["battery.*.charge", "battery.*.power"].iter().map(|metric| attribute(metric, &self.name)).collect()
+    }
+
+    fn look(&mut self, scratch: &mut Scratch, values: &mut [Option<i64>]) {
+        let mut number = |file: &Option<Kept>| file.as_ref()?.number(scratch);
+        values[0] = number(&self.charge).and_then(|percent| scaled(percent, 10_000));
+        let product = |(ua, uv): (u64, u64)| raw(u64::try_from(u128::from(ua) * u128::from(uv) / 1_000_000).ok()?);
+        let made = number(&self.current).zip(number(&self.voltage)).and_then(product);
+        values[1] = number(&self.power).and_then(raw).or(made);
+    }
+}
+
+fn temperatures(finder: &mut Finder) {
+    let folder = finder.roots.sys.join("class/thermal");
+    let names = entries(&folder);
+    let zones = names.iter().filter_map(|name| Some((name, name.strip_prefix("thermal_zone")?))).take(MAX_INSTANCES);
+    let mut found = 0;
+    for (name, number) in zones {
+        let Ok(file) = Kept::open(&folder.join(name).join("temp")) else { continue };
+        let kind = text(&folder.join(name).join("type")).unwrap_or_else(|| "zone".to_owned());
+        finder.found(Temperature { file, name: format!("{kind}-{number}") });
+        found += 1;
+    }
+    if found == 0 {
+        finder.missing("thermal.*", "the kernel knows no temperature");
+    }
+}
+
+struct Temperature {
+    file: Kept,
+    name: String,
+}
+
+impl Meter for Temperature {
+    fn attributes(&self) -> Vec<Option<Attribute>> {
+        vec![attribute("thermal.*.temperature", &self.name)]
+    }
+
+    fn look(&mut self, scratch: &mut Scratch, values: &mut [Option<i64>]) {
+        let Some(text) = self.file.read(scratch) else { return };
+        let text = text.trim_ascii();
+        values[0] = match text.strip_prefix(b"-") {
+            Some(below) => super::text::number(below).and_then(raw).map(|below| -below),
+            None => super::text::number(text).and_then(raw),
+        };
+    }
+}

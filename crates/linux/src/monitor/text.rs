@@ -1,0 +1,158 @@
+//! The kernel's texts: kept open, read again and again, taken apart without allocating.
+//!
+//! A text is taken as hostile: it may be cut anywhere, and numbers may be anything.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Largest text that is read: /proc/stat of a host with 1,000 CPUs. What is behind is not seen.
+const MOST: usize = 128 << 10;
+
+/// Memory that all meters share while they look.
+pub(super) struct Scratch {
+    bytes: Box<[u8]>,
+}
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        Scratch { bytes: vec![0; MOST].into() }
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+/// A file that stays open.
+#[derive(Debug)]
+pub(super) struct Kept {
+    file: File,
+    /// The kernel gives all of it in one read.
+    at_once: bool,
+}
+
+impl Kept {
+    /// Opens a file that the kernel gives in one read, and tries it.
+    pub fn open(path: &Path) -> io::Result<Kept> {
+        Kept::tried(path, true)
+    }
+
+    /// Opens a file that the kernel gives piece by piece.
+    pub fn open_in_pieces(path: &Path) -> io::Result<Kept> {
+        Kept::tried(path, false)
+    }
+
+    fn tried(path: &Path, at_once: bool) -> io::Result<Kept> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let kept = Kept { file: File::open(path).map_err(named)?, at_once };
+        kept.file.read_at(&mut [0; 64], 0).map_err(named)?;
+        Ok(kept)
+    }
+
+    /// The text as it is now; whole lines only.
+    pub fn read<'s>(&self, scratch: &'s mut Scratch) -> Option<&'s [u8]> {
+        let mut length = 0;
+        while length < MOST {
+            match self.file.read_at(&mut scratch.bytes[length..], length as u64) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return None,
+            }
+            if self.at_once && length < MOST {
+                break;
+            }
+        }
+        let text = &scratch.bytes[..length];
+        if length < MOST { Some(text) } else { text.iter().rposition(|byte| *byte == b'\n').map(|end| &text[..=end]) }
+    }
+
+    /// A file that holds one number.
+    pub fn number(&self, scratch: &mut Scratch) -> Option<u64> {
+        words(self.read(scratch)?).next().and_then(number)
+    }
+}
+
+/// The lines of a text.
+pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+}
+
+/// The words of a line.
+pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
+}
+
+/// A decimal number; one beyond 64 bits is the largest.
+pub(super) fn number(word: &[u8]) -> Option<u64> {
+    let digit = |number: Option<u64>, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        Some(number?.saturating_mul(10).saturating_add(digit))
+    };
+    if word.is_empty() { None } else { word.iter().fold(Some(0), digit) }
+}
+
+/// The number behind `name=`.
+pub(super) fn assigned(line: &[u8], name: &[u8]) -> Option<u64> {
+    words(line).find_map(|word| number(word.strip_prefix(name)?.strip_prefix(b"=")?))
+}
+
+/// A count as a raw number.
+pub(super) fn raw(count: u64) -> Option<i64> {
+    Some(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// A count of units of so many ns, bytes or µJ each.
+pub(super) fn scaled(count: u64, unit: u64) -> Option<i64> {
+    raw(count.saturating_mul(unit))
+}
+
+/// The numbers of the lines `NAME …: 12` or `NAME 12` of a text, each in the slot of its name.
+pub(super) fn by_name(text: &[u8], names: &[&str], mut found: impl FnMut(usize, u64)) {
+    for line in lines(text) {
+        let mut words = words(line);
+        let Some(name) = words.next().map(|name| name.strip_suffix(b":").unwrap_or(name)) else { continue };
+        if let Some(slot) = names.iter().position(|known| known.as_bytes() == name)
+            && let Some(number) = words.next().and_then(number)
+        {
+            found(slot, number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_digits_only_and_never_overflow() {
+        assert_eq!(number(b"0042"), Some(42));
+        assert_eq!(number(b"99999999999999999999999"), Some(u64::MAX));
+        for nonsense in [&b""[..], b"-1", b"1.5", b"0x10", b" 1", b"\xff"] {
+            assert_eq!(number(nonsense), None);
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_anew_each_time_and_cut_to_whole_lines() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        write!(file, "old").unwrap();
+        let (kept, mut scratch) = (Kept::open_in_pieces(file.path()).unwrap(), Scratch::new());
+        assert_eq!(kept.read(&mut scratch), Some(&b"old"[..]));
+        std::fs::write(file.path(), "new text").unwrap();
+        assert_eq!(kept.read(&mut scratch), Some(&b"new text"[..]));
+        std::fs::write(file.path(), "a line of text\n".repeat(MOST / 10)).unwrap();
+        let long = kept.read(&mut scratch).unwrap();
+        assert!(long.len() <= MOST && long.ends_with(b"text\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_named() {
+        let error = Kept::open(Path::new("/nowhere/file")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/file"), "{error}");
+    }
+}
