@@ -89,7 +89,8 @@ impl Node {
         let peers = self.peers.values().flat_map(|peer| [peer.ask_due, peer.clock.due]);
         let channels = self.channels.iter().flatten().flat_map(|channel| channel.sources.values());
         let sources = channels.flat_map(|source| {
-            let probe = source.waits_until.map(|until| until.min(now + super::books::PROBE));
+            let probe = now + super::books::PROBE;
+            let probe = source.waits_until.map(|until| if until > now { until.min(probe) } else { probe });
             [source.mark_due, probe]
         });
         let requests = self.requests.values().map(|waiting| Some(waiting.until));

@@ -317,6 +317,9 @@ impl World for Memory {
                 self.land(flight);
             } else if let Some((_, host)) = wakeup {
                 self.call(&host, |node, now, port| node.wake(now, port));
+                let again = self.places[&host].node.as_ref().and_then(Node::next_wakeup);
+                let local = self.now + Nanos::new(self.places[&host].ahead);
+                assert!(again.is_none_or(|again| again > local), "{host} has done what was due");
             }
         }
         self.now = end;
