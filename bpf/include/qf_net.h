@@ -131,6 +131,14 @@ struct qf_net_trial {
 	__u32 zero;
 };
 
+/* Measurements: what a packet with the trigger's mark brings along. */
+struct qf_net_burst {
+	__u32 above;   /* the interface with the queue */
+	__u32 trigger;
+	__u32 packets; /* with marks 1 to `streams`, in turn */
+	__u32 streams;
+};
+
 _Static_assert(sizeof(struct qf_net_marks) == 8 + 16 * QF_NET_MARKS, "words only");
 _Static_assert(sizeof(struct qf_net_trial) == 40, "no holes");
 _Static_assert(sizeof(struct qf_net_flow) == 40, "keys have no holes");

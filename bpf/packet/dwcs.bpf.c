@@ -141,7 +141,7 @@ int qf_enqueue(unsigned long long *arguments)
 	struct qf_net_mark *place = place_of_mark(skb->mark);
 	u32 stream = UNKNOWN;
 
-	if (kinds == QF_NET_MARK && place->mark == skb->mark) {
+	if (kinds == QF_NET_MARK && (place->mark == skb->mark || place->mark == NO_MARK)) {
 		stream = place->stream;
 		if (!SCH_OF(arguments)->q.qlen && put_lone(stream, packet_len(skb), bpf_jiffies64()))
 			return take_lone(arguments, packet_len(skb));

@@ -7,8 +7,9 @@ mod net_common;
 use std::time::Duration;
 
 use net_common::{Pair, Sender, dwcs, settle, spec};
+use qfabric_linux::net::testing::{Frames, frame};
 use qfabric_linux::net::{Attachment, Book, NetError};
-use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange};
+use qfabric_types::api::net::{AttachRequest, Flow, NetMechanism, Selector, StreamChange};
 use qfabric_types::{Nanos, Share, Window};
 
 const MEGABIT: u64 = 1_000_000;
@@ -262,6 +263,26 @@ fn flows_and_cgroups_choose_streams_as_marks_do() {
     Sender::to(&pair, 0).send(500);
     settle();
     assert_eq!(attachment.counters(id).sent, 1);
+}
+
+#[test]
+fn flows_of_ipv6_are_told_by_addresses_and_ports() {
+    let Some(_live) = dwcs() else { return };
+    let (pair, mut book) = (Pair::new("six"), net_common::Folder::book());
+    let mut attachment = Attachment::attach(pair.near(), &request(100 * MEGABIT), &mut book).unwrap();
+    let mut by_flow = spec(9, 40, 4);
+    let flow: Flow = "udp,[fd00::1]:5000,[fd00::2]:6000".parse().unwrap();
+    by_flow.selector = Selector::Flow(flow.clone());
+    let id = attachment.begin(&by_flow).unwrap();
+    let frames = Frames::at(pair.ifindex(), 0).unwrap();
+    for other in
+        ["udp,[fd00::1]:5001,[fd00::2]:6000", "udp,[fd00::1]:5000,[fd00::3]:6000", "tcp,[fd00::1]:5000,[fd00::2]:6000"]
+    {
+        frames.send(&frame(&other.parse().unwrap(), &[0; 100])).unwrap();
+    }
+    (0..3).for_each(|_| frames.send(&frame(&flow, &[0; 100])).unwrap());
+    settle();
+    assert_eq!(attachment.counters(id).sent, 3);
 }
 
 #[test]

@@ -238,6 +238,11 @@ impl Entry {
         self.fd.as_fd()
     }
 
+    /// Attaches it to an interface's packets.
+    pub(crate) fn attach_packets(&self, ifindex: u32, side: sys::SkbSide) -> io::Result<sys::Link> {
+        sys::attach_tcx(self.fd.as_fd(), ifindex, side)
+    }
+
     /// Runs it with `context`, which it reads and writes. Its answer: what the program returns.
     pub fn run<T: Plain>(&self, context: &mut T) -> io::Result<i32> {
         sys::run_syscall(self.fd.as_fd(), bytes_of_mut(context))

@@ -1,6 +1,7 @@
 //! Links, raw packets and queueing disciplines for tests and measurements. Needs root.
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use qfabric_types::api::net::Flow;
@@ -9,8 +10,11 @@ use super::former;
 use super::netlink::{
     self, Message, NLM_F_CREATE, NLM_F_EXCL, Object, RTM_DELLINK, RTM_GETQDISC, RTM_NEWLINK, link_header, push,
 };
+use crate::abi::qf_net_burst;
+use crate::bpf::{Link, Object as BpfObject, ObjectError, OpenObject, Plain, SkbSide, objects};
 
 const IFLA_IFNAME: u16 = 3;
+const IFLA_LINK: u16 = 5;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
@@ -53,11 +57,21 @@ impl Interface {
         Ok(made)
     }
 
+    /// One that sends by another.
+    pub fn above(name: &str, lower: &Interface) -> io::Result<Interface> {
+        let message = Message::interface(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0, false);
+        Interface::make_with(message.attribute(IFLA_LINK, &lower.ifindex.to_ne_bytes()), name, "macvlan", &[])
+    }
+
     fn make(name: &str, kind: &str, data: &[u8]) -> io::Result<Interface> {
+        let message = Message::interface(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0, false);
+        Interface::make_with(message, name, kind, data)
+    }
+
+    fn make_with(message: Message, name: &str, kind: &str, data: &[u8]) -> io::Result<Interface> {
         let mut info = Vec::new();
         push(&mut info, IFLA_INFO_KIND, kind.as_bytes());
         push(&mut info, IFLA_INFO_DATA, data);
-        let message = Message::interface(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0, false);
         netlink::act(message.name(IFLA_IFNAME, name).attribute(IFLA_LINKINFO, &info))?;
         let ifindex = super::index(name).map_err(io::Error::other)?;
         let made = Interface { name: name.to_owned(), ifindex };
@@ -66,7 +80,7 @@ impl Interface {
     }
 
     /// Gives it an IPv4 address of a network of 24 bits.
-    pub fn address(&self, address: std::net::Ipv4Addr) -> io::Result<()> {
+    pub fn address(&self, address: Ipv4Addr) -> io::Result<()> {
         const IFA_ADDRESS: u16 = 1;
         const IFA_LOCAL: u16 = 2;
         let message = Message::address(self.ifindex, 24).attribute(IFA_LOCAL, &address.octets());
@@ -92,6 +106,33 @@ impl Interface {
 impl Drop for Interface {
     fn drop(&mut self) {
         let _ = netlink::act(Message::interface(RTM_DELLINK, 0, self.ifindex, false));
+    }
+}
+
+/// A link that is busy: while the queue of `above` sends a packet with the trigger's mark, others come to it and wait
+/// for each other. Ends when dropped.
+#[derive(Debug)]
+pub struct BusyLink {
+    _link: Link,
+    _object: BpfObject,
+}
+
+// SAFETY: integers only, no holes.
+#[allow(unsafe_code, reason = "a record of the kernel's side")]
+unsafe impl Plain for qf_net_burst {}
+
+impl BusyLink {
+    /// The mark of the packet that makes it busy.
+    pub const TRIGGER: u32 = 0x7777;
+
+    /// `packets` of so many streams (marks from 1) come to `above`, which sends by `lower`, while one is being sent.
+    pub fn new(lower: &Interface, above: &Interface, packets: u32, streams: u32) -> Result<BusyLink, ObjectError> {
+        let burst = qf_net_burst { above: above.ifindex, trigger: BusyLink::TRIGGER, packets, streams };
+        let object =
+            OpenObject::open("a busy link", objects::PACKET_BURST)?.constant(".rodata.burst", &burst)?.load()?;
+        let failed = |error| ObjectError::Kernel { object: "a busy link".into(), name: "qf_burst".into(), error };
+        let link = object.entry("qf_burst")?.attach_packets(lower.ifindex, SkbSide::Egress).map_err(failed)?;
+        Ok(BusyLink { _link: link, _object: object })
     }
 }
 
@@ -174,24 +215,38 @@ impl Frames {
 
 /// A frame of a flow with `payload`, to everybody on the link.
 pub fn frame(flow: &Flow, payload: &[u8]) -> Vec<u8> {
-    let (std::net::IpAddr::V4(source), std::net::IpAddr::V4(destination)) = (flow.source.ip(), flow.destination.ip())
-    else {
-        panic!("frames of tests are IPv4")
-    };
+    use std::net::IpAddr::{V4, V6};
     let mut frame = vec![0xff; 6];
-    frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
-    let length = (20 + 8 + payload.len()) as u16;
-    frame.extend([0x45, 0]);
-    frame.extend(length.to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, flow.protocol.number(), 0, 0]);
-    frame.extend(source.octets());
-    frame.extend(destination.octets());
+    frame.extend([2, 0, 0, 0, 0, 1]);
+    match (flow.source.ip(), flow.destination.ip()) {
+        (V4(source), V4(destination)) => header4(&mut frame, flow, source, destination, payload.len()),
+        (V6(source), V6(destination)) => header6(&mut frame, flow, source, destination, payload.len()),
+        _ => panic!("a flow has addresses of one kind"),
+    }
     frame.extend(flow.source.port().to_be_bytes());
     frame.extend(flow.destination.port().to_be_bytes());
     frame.extend((8 + payload.len() as u16).to_be_bytes());
     frame.extend([0, 0]);
     frame.extend(payload);
     frame
+}
+
+fn header6(frame: &mut Vec<u8>, flow: &Flow, source: Ipv6Addr, destination: Ipv6Addr, payload: usize) {
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend((8 + payload as u16).to_be_bytes());
+    frame.extend([flow.protocol.number(), 64]);
+    frame.extend(source.octets());
+    frame.extend(destination.octets());
+}
+
+fn header4(frame: &mut Vec<u8>, flow: &Flow, source: Ipv4Addr, destination: Ipv4Addr, payload: usize) {
+    let length = (20 + 8 + payload) as u16;
+    frame.extend([8, 0]);
+    frame.extend([0x45, 0]);
+    frame.extend(length.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, flow.protocol.number(), 0, 0]);
+    frame.extend(source.octets());
+    frame.extend(destination.octets());
 }
 
 #[cfg(test)]
@@ -204,5 +259,8 @@ mod tests {
         assert_eq!(frame.len(), HEADERS + 10);
         assert_eq!(frame[26..30], [10, 0, 0, 1]);
         assert_eq!(frame[36..38], 6000u16.to_be_bytes());
+        let frame = super::frame(&"udp,[fd00::1]:5000,[fd00::2]:6000".parse().unwrap(), &[7; 10]);
+        assert_eq!((frame.len(), frame[20], frame[53]), (HEADERS + 20 + 10, 17, 2));
+        assert_eq!(frame[56..58], 6000u16.to_be_bytes());
     }
 }
