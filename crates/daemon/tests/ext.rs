@@ -128,57 +128,6 @@ fn a_hard_service_gets_no_more_than_it_asked_for() {
     assert!((0.17..0.23).contains(&share), "{share} of a CPU on an idle machine");
 }
 
-/// Puts the second CPU back, whatever the end of the test.
-struct Offline;
-
-impl Offline {
-    const CPU_1: &str = "/sys/devices/system/cpu/cpu1/online";
-
-    fn now() -> Offline {
-        std::fs::write(Offline::CPU_1, "0").unwrap();
-        Offline
-    }
-}
-
-impl Drop for Offline {
-    fn drop(&mut self) {
-        std::fs::write(Offline::CPU_1, "1").unwrap();
-    }
-}
-
-#[test]
-fn what_was_promised_on_a_cpu_that_goes_moves_to_one_that_is_left() {
-    let _lock = live_lock();
-    if !is_here() || !Path::new(Offline::CPU_1).exists() {
-        return;
-    }
-    let (_service, client) = service(ext());
-    let programs = [burner(), burner(), burner()];
-    let [small, twin, large] = [5, 5, 20].map(|service_ms| fixed("player", service_ms, 40, None));
-    let admitted: Vec<_> =
-        programs.iter().zip([small, twin, large]).map(|(of, what)| admit(&client, of, what).unwrap()).collect();
-    let places =
-        |client: &Client| admitted.iter().map(|app| client.application(app.id).unwrap().cpus).collect::<Vec<_>>();
-    let before = places(&client);
-    assert!(before.contains(&vec![1]), "{before:?}");
-    let gone = Offline::now();
-    eventually("all live on the CPU that is left", || places(&client) == [[0], [0], [0]]);
-    let status = client.status().unwrap();
-    assert_eq!(status.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [0]);
-    let served = counts(&client, &admitted[2]).served;
-    eventually("and are served there", || counts(&client, &admitted[2]).served > served + 5);
-    let refused = admit(&client, &burner(), fixed("late", 20, 40, None)).unwrap_err().to_string();
-    assert!(refused.contains("on each of 1"), "{refused}");
-    drop(gone);
-    eventually("the CPU is used again", || {
-        admit(&client, &burner(), fixed("late", 20, 40, None)).is_ok_and(|app| {
-            let cpus = client.application(app.id).unwrap().cpus;
-            client.release(app.id).unwrap();
-            cpus == [1]
-        })
-    });
-}
-
 #[test]
 fn more_than_a_cpu_has_is_refused_with_the_numbers_and_changes_nothing() {
     let _lock = live_lock();

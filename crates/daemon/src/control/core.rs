@@ -298,3 +298,67 @@ impl Drop for Core {
         self.restore_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use qfabric_host::HostConfig;
+    use qfabric_types::{Abilities, Nanos, Share};
+
+    use super::*;
+
+    /// Binds servers to whatever CPUs the test says; notes on which each of ours was put.
+    #[derive(Clone, Default)]
+    struct Bound {
+        cpus: Arc<Mutex<Vec<u32>>>,
+        put: Arc<Mutex<Vec<Option<u32>>>>,
+    }
+
+    impl Mechanism for Bound {
+        fn name(&self) -> &'static str {
+            "bound"
+        }
+        fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {
+            self.put.lock().unwrap().push(setting.terms.cpu);
+            Ok(())
+        }
+        fn forget(&mut self, _: ThreadId) {}
+        fn abilities(&self) -> Abilities {
+            Abilities { terms: true, cpus: self.cpus.lock().unwrap().clone(), ..Abilities::default() }
+        }
+        fn restore_all(&mut self) -> Vec<ApplyError> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn what_lives_on_a_cpu_that_goes_lives_on_another_at_the_next_look() {
+        let mechanism = Bound::default();
+        mechanism.cpus.lock().unwrap().extend([0, 1]);
+        let own = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
+        let config = HostConfig {
+            abilities: mechanism.abilities(),
+            cpu_capacity: Share::from_ppm(900_000),
+            own,
+            ..HostConfig::default()
+        };
+        let host = Host::new(config);
+        let (cpus, put) = (mechanism.cpus.clone(), mechanism.put.clone());
+        let (own, wake) = (Own::new(own, host.own_cpu()), Arc::new(super::super::wake_descriptor().unwrap()));
+        let mut core = Core::new(host, Box::new(mechanism), Notes::new().0, Misses::new(wake)).with_own(own);
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("qf-core".into()).spawn(move || ended.recv()).unwrap();
+        let look = |core: &mut Core, now: u64| {
+            core.tend(Instant::new(now));
+            std::mem::take(&mut *put.lock().unwrap())
+        };
+        while look(&mut core, 1).is_empty() {}
+        *cpus.lock().unwrap() = vec![1];
+        let moved = look(&mut core, 2);
+        assert!(!moved.is_empty() && moved.iter().all(|cpu| *cpu == Some(1)), "{moved:?}");
+        assert_eq!((core.host.own_cpu(), core.status().cpus.len()), (Some(1), 1));
+        drop(end);
+        assert!(thread.join().unwrap().is_err());
+    }
+}
