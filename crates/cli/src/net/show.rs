@@ -57,7 +57,7 @@ pub fn interface(info: &InterfaceInfo) -> String {
         info.mechanism,
         Rate(info.rate_bps),
         if info.paced { " (paced)" } else { "" },
-        info.utilization * 100.0,
+        info.utilization.abs() * 100.0, // a sum of nothing is -0.0
         info.former,
     );
     if let Some(why) = &info.instead {

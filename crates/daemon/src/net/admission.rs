@@ -22,7 +22,7 @@ fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Result<(
     let capacity = capacity(streams, rate_bps, best_effort);
     let task = |spec: &&StreamSpec| Task::new(spec.period.get(), spec.service(rate_bps).get(), spec.window);
     let tasks = streams.iter().map(task).collect::<Result<Vec<_>, _>>().map_err(|bad| {
-        problems::over_link(format!("a stream needs more than the whole link of {rate_bps} bit/s: {bad}"))
+        problems::over_link(format!("a stream needs more than the whole link of {rate_bps} bit/s (times in ns): {bad}"))
     })?;
     match dwcs::admit(&tasks, capacity) {
         Ok(_) => Ok(()),
