@@ -272,7 +272,7 @@ fn flows_of_ipv6_are_told_by_addresses_and_ports() {
     let mut attachment = Attachment::attach(pair.near(), &request(100 * MEGABIT), &mut book).unwrap();
     let mut by_flow = spec(9, 40, 4);
     let flow: Flow = "udp,[fd00::1]:5000,[fd00::2]:6000".parse().unwrap();
-    by_flow.selector = Selector::Flow(flow.clone());
+    by_flow.selector = Selector::Flow(flow);
     let id = attachment.begin(&by_flow).unwrap();
     let frames = Frames::at(pair.ifindex(), 0).unwrap();
     for other in
