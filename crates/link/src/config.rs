@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 /// Where a host is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
     /// By TCP. Zenoh takes two ports: this one for control, the next one for data.
@@ -153,7 +153,8 @@ pub struct Config {
     pub role: Role,
     /// Where others reach this host.
     pub listen: Vec<Address>,
-    /// Whom it calls, again and again until they are there. Its own address among them does no harm.
+    /// Whom it calls, again and again until they are there. With its own address among them, the list is taken to be
+    /// that of all hosts: of each two, the one of the smaller address calls, so that no two call each other.
     pub peers: Vec<Address>,
     /// Whom it finds by itself. The plain engine finds nobody.
     pub scouting: Scouting,
@@ -174,6 +175,11 @@ impl Config {
             scouting: Scouting::Gossip,
             security: Security::Insecure,
         }
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Address> {
+        let own = self.peers.iter().find(|peer| self.listen.contains(peer));
+        self.peers.iter().filter(|peer| own.is_none_or(|own| *peer > own)).cloned().collect()
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -201,6 +207,20 @@ mod tests {
         for text in ["", "host", "host:", ":1", "host:70000", "unix:x", "a/b:1", "tcp/1.2.3.4:5"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn of_two_hosts_with_the_same_list_one_calls() {
+        let list: Vec<Address> = ["127.0.0.2:1", "127.0.0.1:1", "127.0.0.3:1"].map(|text| text.parse().unwrap()).into();
+        let mut calls = 0;
+        for own in &list {
+            let mut config = Config::new("a".parse().unwrap());
+            config.peers = list.clone();
+            assert_eq!(config.calls(), list, "a host that is not on it calls all");
+            config.listen = vec![own.clone()];
+            calls += config.calls().len();
+        }
+        assert_eq!(calls, 3);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Plain {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             dialed: Mutex::default(),
-            wanted: config.peers.iter().map(dial::Wanted::new).collect(),
+            wanted: config.calls().iter().map(dial::Wanted::new).collect(),
             counters: Counters::default(),
             closing: AtomicBool::new(false),
             thread: OnceLock::new(),

@@ -16,6 +16,10 @@ const WAIT_BEFORE_CLOSE: u32 = 20_000;
 const CONTROL_QUEUE: u32 = 16;
 const DATA_QUEUE: u32 = 4;
 
+/// Milliseconds for a call to be answered, certificates checked and all. Giving up too soon is worse than too late: a
+/// call that one side still takes for good is a link on which declarations are lost.
+const OPEN_TIMEOUT: u32 = 4_000;
+
 pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {
     let mut settings = ZenohConfig::default();
     for (key, value) in pairs(config)? {
@@ -29,13 +33,14 @@ fn pairs(config: &Config) -> Result<Vec<(&'static str, Value)>, Error> {
     let mut pairs = vec![
         ("mode", json!(if config.role == Role::Router { "router" } else { "peer" })),
         ("listen/endpoints", json!(endpoints(config, &config.listen)?)),
-        ("connect/endpoints", json!(endpoints(config, &config.peers)?)),
+        ("connect/endpoints", json!(endpoints(config, &config.calls())?)),
         ("connect/retry", json!({"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2})),
         ("scouting/delay", json!(0)), // opening waits for nobody: who is there is told as it appears
         ("open/return_conditions/connect_scouted", json!(false)),
         ("open/return_conditions/declares", json!(false)),
         ("scouting/multicast/enabled", json!(config.scouting == Scouting::Multicast)),
         ("scouting/gossip/enabled", json!(config.scouting != Scouting::Configured)),
+        ("scouting/gossip/autoconnect_strategy", json!({"peer": {"to_router": "always", "to_peer": "greater-zid"}})),
     ];
     pairs.extend(transport());
     if let Security::Tls(tls) = &config.security {
@@ -50,6 +55,8 @@ fn transport() -> Vec<(&'static str, Value)> {
     vec![
         ("transport/unicast/max_sessions", json!(MAX_HOSTS)),
         ("transport/unicast/max_links", json!(2)),
+        ("transport/unicast/open_timeout", json!(OPEN_TIMEOUT)),
+        ("transport/unicast/accept_timeout", json!(OPEN_TIMEOUT)),
         ("transport/link/tx/lease", json!(LEASE.as_millis() as u64)),
         ("transport/link/tx/queue/size/real_time", json!(CONTROL_QUEUE)),
         ("transport/link/tx/queue/size/data", json!(DATA_QUEUE)),
@@ -61,6 +68,8 @@ fn transport() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// The name that counts is the host's, which the access list binds to what is said; an address proves nothing more, and
+/// changes.
 fn certificates(tls: &Tls) -> Vec<(&'static str, Value)> {
     vec![
         ("transport/link/protocols", json!(["tls"])),
@@ -70,6 +79,7 @@ fn certificates(tls: &Tls) -> Vec<(&'static str, Value)> {
         ("transport/link/tls/connect_certificate", json!(tls.certificate)),
         ("transport/link/tls/connect_private_key", json!(tls.key)),
         ("transport/link/tls/enable_mtls", json!(true)),
+        ("transport/link/tls/verify_name_on_connect", json!(false)),
         ("transport/link/tls/close_link_on_expiration", json!(true)),
     ]
 }

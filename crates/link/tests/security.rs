@@ -1,0 +1,96 @@
+//! What certificates and the access list keep out.
+
+mod common;
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use common::{Host, Seen, Site, name, open};
+use qfabric_channel::{Destination, Lane};
+use qfabric_link::security::{init_ca, issue};
+use qfabric_link::{Config, EngineKind, Security, Tls};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use tempfile::TempDir;
+
+const ACCESS: &str = r#"
+    hosts = ["host-1", "host-2", "host-3"]
+    [[rule]]
+    channels = ["video"]
+    hosts = ["host-1"]
+    rights = ["create", "send"]
+    [[rule]]
+    channels = ["video"]
+    hosts = ["host-2"]
+    rights = ["join"]
+"#;
+
+fn folder(hosts: &[u8]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    init_ca(folder.path(), &"test".parse().unwrap()).unwrap();
+    for host in hosts {
+        issue(folder.path(), &name(*host).parse().unwrap(), &[], folder.path(), 1).unwrap();
+    }
+    fs::write(folder.path().join("access.toml"), ACCESS).unwrap();
+    folder
+}
+
+fn secured(site: &Site, folder: &TempDir, host: u8, peers: &[u8]) -> Config {
+    let mut config = site.config(host, peers);
+    let own: Name = name(host).parse().unwrap();
+    let tls = Tls::from_folder(folder.path(), &own, &folder.path().join("access.toml")).unwrap();
+    config.security = Security::Tls(Box::new(tls));
+    config
+}
+
+fn meet(one: &Host, other: u8) {
+    one.log.until_seen(&Seen::Appeared(name(other), 1));
+}
+
+#[test]
+fn who_may_send_is_heard_by_who_may_join_and_nobody_else() {
+    let (site, folder) = (Site::new(EngineKind::Zenoh), folder(&[1, 2, 3]));
+    let [one, two, three] = [1, 2, 3].map(|host| open(&secured(&site, &folder, host, &[1, 2, 3]), 1));
+    meet(&one, 2);
+    meet(&one, 3);
+    meet(&two, 1);
+    meet(&three, 1);
+    let video = ChannelId { plane: Plane::Data, name: "video".parse().unwrap() };
+    two.engine.listen(&video);
+    three.engine.listen(&video);
+    thread::sleep(Duration::from_millis(500));
+    one.engine.send(Destination::Channel(&video), Lane::Data, b"allowed");
+    two.engine.send(Destination::Channel(&video), Lane::Data, b"may not send");
+    one.engine.send(Destination::Everyone, Lane::Data, b"to all");
+    for (host, count) in [(&two, 2), (&three, 1)] {
+        host.log.until("what was sent to all", |seen| {
+            seen.contains(&Seen::Arrived { from: name(1), lane: Lane::Data, frame: b"to all".to_vec() })
+        });
+        assert_eq!(host.log.frames(), count, "{}: {:?}", host.name, host.log.all());
+    }
+    assert_eq!(one.log.frames(), 0);
+}
+
+#[test]
+fn a_certificate_of_another_authority_opens_no_connection() {
+    let site = Site::new(EngineKind::Zenoh);
+    let (ours, theirs) = (folder(&[1, 2]), folder(&[3]));
+    let one = open(&secured(&site, &ours, 1, &[2, 3]), 1);
+    let stranger = open(&secured(&site, &theirs, 3, &[1]), 1);
+    let _two = open(&secured(&site, &ours, 2, &[1]), 1);
+    meet(&one, 2);
+    stranger.engine.send(Destination::Everyone, Lane::Control, b"hello");
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!((one.log.all().len(), stranger.log.all().len()), (1, 0));
+}
+
+#[test]
+fn without_a_certificate_there_is_no_connection() {
+    let (site, folder) = (Site::new(EngineKind::Zenoh), folder(&[1, 2]));
+    let one = open(&secured(&site, &folder, 1, &[2, 3]), 1);
+    let plain = open(&site.config(3, &[1]), 1);
+    let _two = open(&secured(&site, &folder, 2, &[1]), 1);
+    meet(&one, 2);
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!((one.log.all().len(), plain.log.all().len()), (1, 0));
+}

@@ -1,0 +1,156 @@
+//! A host's process: opens a link, holds the channel `video`, sends twenty events a second on it and prints what it
+//! hears, each line with the time in microseconds.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use qfabric_channel::{
+    Config as NodeConfig, Delivery, Event, EventType, Incarnation, Node, Notice, SinkId, SinkSpec, SourceId,
+    SourceSpec, Spec, Submission,
+};
+use qfabric_link::{Config, Link, Listener, Security, Tls};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::format::Format;
+
+use crate::net::{Net, now_us};
+
+/// In the environment of a member's process: its name, its address, its peers' and the folder, by spaces.
+pub const SETTINGS: &str = "QFABRIC_TEST_MEMBER";
+
+/// Nothing takes longer here.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A host's process, and what it has printed.
+pub struct Member {
+    pub name: String,
+    process: Child,
+    lines: Arc<(Mutex<Vec<(u64, String)>>, Condvar)>,
+}
+
+impl Member {
+    pub fn start(net: &Net, host: usize) -> Member {
+        let folder = net.folder.path().display();
+        let peers: Vec<String> = (0..4).map(|other| net.address(other)).collect();
+        let settings = format!("h{host} {} {} {folder}", net.address(host), peers.join(","));
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &net.host(host)]).arg(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "member_process", "--nocapture"]).env(SETTINGS, settings);
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("a process");
+        let lines = Arc::new((Mutex::default(), Condvar::new()));
+        let (output, kept) = (process.stdout.take().expect("its output"), Arc::clone(&lines));
+        thread::spawn(move || keep(BufReader::new(output), &kept));
+        Member { name: format!("h{host}"), process, lines }
+    }
+
+    /// Waits for a line of at least that time; its time.
+    pub fn until(&self, since: u64, line: &str) -> u64 {
+        let begin = Instant::now();
+        let mut lines = self.lines.0.lock().expect("lines");
+        loop {
+            if let Some((at, _)) = lines.iter().find(|(at, said)| *at >= since && said == line) {
+                return *at;
+            }
+            if begin.elapsed() >= PATIENCE {
+                let heard: Vec<_> = lines.iter().filter(|(_, said)| !said.starts_with("event")).cloned().collect();
+                drop(lines);
+                panic!("{}: no {line:?} since {since}, but {heard:?}", self.name);
+            }
+            lines = self.lines.1.wait_timeout(lines, Duration::from_millis(100)).expect("lines").0;
+        }
+    }
+
+    pub fn kill(&mut self) {
+        self.process.kill().expect("it lives");
+        self.process.wait().expect("it ends");
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let id = self.process.id().to_string();
+        let status = Command::new("kill").args(["-s", signal, &id]).status().expect("kill");
+        assert!(status.success());
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn keep(output: impl BufRead, kept: &(Mutex<Vec<(u64, String)>>, Condvar)) {
+    for line in output.lines().map_while(Result::ok) {
+        let Some((at, said)) = line.split_once(' ') else { continue };
+        let Ok(at) = at.parse() else { continue };
+        kept.0.lock().expect("lines").push((at, said.to_owned()));
+        kept.1.notify_all();
+    }
+}
+
+/// Prints what it is told.
+struct Printer;
+
+impl Listener for Printer {
+    fn deliver(&self, _sink: SinkId, event: &Event<'_>) {
+        println!("{} event {}", now_us(), event.host);
+    }
+
+    fn ready(&self, _sink: SinkId) {}
+
+    fn writable(&self, _source: SourceId) {}
+
+    fn notice(&self, notice: Notice) {
+        match notice {
+            Notice::HostAppeared(host, _) => println!("{} appeared {host}", now_us()),
+            Notice::HostVanished(host) => println!("{} vanished {host}", now_us()),
+            _ => {}
+        }
+    }
+}
+
+/// One host, until it is killed.
+pub fn run(settings: &str) -> ! {
+    println!(); // what the test harness wrote before is no line of ours
+    let parts: Vec<&str> = settings.split(' ').collect();
+    let [name, address, peers, folder] = parts[..] else { panic!("{settings}") };
+    let (name, folder): (Name, &Path) = (name.parse().expect("a name"), Path::new(folder));
+    let mut config = Config::new(name.clone());
+    config.listen = vec![address.parse().expect("an address")];
+    config.peers = peers.split(',').map(|peer| peer.parse().expect("an address")).collect();
+    let tls = Tls::from_folder(folder, &name, &folder.join("access.toml")).expect("certificates");
+    config.security = Security::Tls(Box::new(tls));
+    let link = Link::open(&config, node(name), Arc::new(Printer), || {}).expect("a link");
+    thread::sleep(Duration::from_millis(700)); // for others to be known, or all would create the channel
+    let source = join(&link);
+    loop {
+        let event = Submission { payload: b"picture", ..Submission::default() };
+        let _ = link.with(|node, now, port| node.submit(source, &event, now, port));
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn node(name: Name) -> Node {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let incarnation = Incarnation::new(since.as_secs() as u32, since.subsec_nanos());
+    let mut config = NodeConfig::new(name, incarnation);
+    config.unix_offset_ns = since.as_nanos() as u64 - now_us() * 1000;
+    Node::new(config, qfabric_types::Instant::new(now_us() * 1000))
+}
+
+fn join(link: &Link) -> SourceId {
+    let video = ChannelId { plane: Plane::Data, name: "video".parse().expect("a name") };
+    let format = Format { name: "picture".into(), size: 0, align: 1, fields: Vec::new() };
+    let spec = Spec { types: vec![EventType { format }], ..Spec::default() };
+    link.with(|node, now, port| {
+        if node.open(&video, now, port).is_err() {
+            node.create(&video, spec, now, port).expect("a channel");
+        }
+        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        node.sink_subscribe(&video, sink, now, port).expect("a sink");
+        node.source_subscribe(&video, SourceSpec::default(), now, port).expect("a source")
+    })
+}
