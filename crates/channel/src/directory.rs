@@ -143,9 +143,8 @@ impl HostRecord {
         let gone = self.registrations.keys().filter(|id| !other.registrations.contains_key(id));
         changes.extend(gone.map(|id| Change::Unregister(*id)));
         for (id, held) in &other.channels {
-            match self.channels.get(id) {
-                Some(before) => before.members_gone(id, held, &mut changes),
-                None => {}
+            if let Some(before) = self.channels.get(id) {
+                before.members_gone(id, held, &mut changes);
             }
         }
         let have = self.changes();

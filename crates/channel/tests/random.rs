@@ -78,6 +78,9 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
+/// A sink with its host, and a source with its.
+type Way = (Name, SinkId, Name, SourceId);
+
 struct Run {
     world: Memory,
     hosts: Vec<Name>,
@@ -85,7 +88,7 @@ struct Run {
     /// With the channel and the host's start they were made in.
     sources: Vec<(Name, SourceId)>,
     sinks: Vec<(Name, SinkId)>,
-    got: BTreeMap<(Name, SinkId, Name, SourceId), Vec<(u64, u8)>>,
+    got: BTreeMap<Way, Vec<(u64, u8)>>,
     sent: u64,
 }
 
@@ -111,7 +114,8 @@ impl Run {
             }
             Op::Source(host, number) => {
                 let source = SourceSpec::default();
-                let made = self.with(*host, |node, now, port| node.source_subscribe(&channel(*number), source, now, port));
+                let made =
+                    self.with(*host, |node, now, port| node.source_subscribe(&channel(*number), source, now, port));
                 self.sources.extend(made.and_then(Result::ok).map(|id| (self.hosts[*host].clone(), id)));
             }
             Op::Sink(host, number, room) => self.sink(*host, *number, *room),
@@ -160,7 +164,8 @@ impl Run {
 
     fn submit(&mut self, which: usize, priority: u8) {
         let Some((host, id)) = chosen(&self.sources, which) else { return };
-        let event = Submission { event_type: u16::from(priority % 2), priority, payload: &[0; 4], ..Submission::default() };
+        let event =
+            Submission { event_type: u16::from(priority % 2), priority, payload: &[0; 4], ..Submission::default() };
         let sent = self.on(&host, |node, now, port| node.submit(id, &event, now, port));
         match sent {
             Some(Ok(sent)) => self.sent += u64::from(sent.remote + sent.local),
@@ -281,11 +286,7 @@ fn assert_in_order(events: &[(u64, u8)]) {
 
 fn pressure() -> impl Strategy<Value = Pressure> {
     let patience = Nanos::from_millis(200);
-    prop_oneof![
-        Just(Pressure::DropOldest),
-        Just(Pressure::DropNewest),
-        Just(Pressure::Block { patience }),
-    ]
+    prop_oneof![Just(Pressure::DropOldest), Just(Pressure::DropNewest), Just(Pressure::Block { patience }),]
 }
 
 fn cases(cases: u32) -> ProptestConfig {

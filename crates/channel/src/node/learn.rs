@@ -145,6 +145,9 @@ impl Node {
 
     /// What is booked of sources that go.
     fn forget_sources(&mut self, host: &Name, change: &Change) {
+        if !matches!(change, Change::SourceGone(..) | Change::Release(_)) {
+            return;
+        }
         let Some(place) = change.channel().and_then(|channel| self.place(channel)) else { return };
         let Some(peer) = self.peers.get_mut(host) else { return };
         let goes = |number: u32, slot: u32| match change {
@@ -152,7 +155,9 @@ impl Node {
             Change::Release(_) => slot == place,
             _ => false,
         };
-        let gone = peer.inbound.extract_if(.., |number, inbound| goes(*number, inbound.slot)).collect();
+        let inbound = std::mem::take(&mut peer.inbound);
+        let (gone, stay) = inbound.into_iter().partition(|(number, inbound)| goes(*number, inbound.slot));
+        peer.inbound = stay;
         self.fold(gone);
     }
 

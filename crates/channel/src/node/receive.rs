@@ -174,11 +174,19 @@ impl Dispatch<'_, '_> {
                 sink.totals.filtered += 1;
                 Fate::Refused
             } else {
-                sink.accept(number, &event, host, time, (spec.order, spec.pressure), self.outcome, self.ctx)
+                let place = Place { host, time, rules: (spec.order, spec.pressure) };
+                sink.accept(number, &event, &place, self.outcome, self.ctx)
             };
             books.book(number, fate);
         }
     }
+}
+
+/// What decides on an event's place in a queue, beside the event.
+struct Place<'a> {
+    host: &'a Arc<Name>,
+    time: u64,
+    rules: (Order, Pressure),
 }
 
 impl Sink {
@@ -186,9 +194,7 @@ impl Sink {
         &mut self,
         number: u32,
         event: &Event<'_>,
-        host: &Arc<Name>,
-        time: u64,
-        rules: (Order, Pressure),
+        place: &Place<'_>,
         outcome: &mut Outcomes,
         ctx: &mut Ctx<'_>,
     ) -> Fate {
@@ -206,7 +212,7 @@ impl Sink {
             }
         };
         let (was_empty, totals) = (queue.len() == 0, &mut self.totals);
-        let queued = queue.push(event, host, time, rules, &mut |older| {
+        let queued = queue.push(event, place.host, place.time, place.rules, &mut |older| {
             totals.dropped += 1;
             outcome.evicted.push((older.host.clone(), older.meta.source.0, number));
         });

@@ -1,6 +1,6 @@
 //! Filters for other hosts: what is asked of them, and what they answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
@@ -112,7 +112,9 @@ impl Node {
 
     /// Says of those who have not answered in time that they have not.
     pub(crate) fn give_up(&mut self, ctx: &mut Ctx<'_>) {
-        let overdue = self.requests.extract_if(.., |_, waiting| waiting.until <= ctx.now);
+        let all = std::mem::take(&mut self.requests).into_iter();
+        let (overdue, open): (BTreeMap<_, _>, _) = all.partition(|(_, waiting)| waiting.until <= ctx.now);
+        self.requests = open;
         for (request, waiting) in overdue {
             for host in waiting.hosts {
                 let result = Err(format!("no answer within {PATIENCE}; it may have been done all the same"));

@@ -140,7 +140,7 @@ impl Writer<'_> {
 
     /// Cut where it is too long.
     pub fn text(&mut self, text: &str) {
-        let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
+        let text = cut(text, usize::from(u16::MAX));
         self.u16(text.len() as u16);
         self.bytes(text.as_bytes());
     }
@@ -184,4 +184,10 @@ impl Writer<'_> {
             self.i64(value);
         }
     }
+}
+
+/// The text's beginning, of at most so many bytes.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }

@@ -1,5 +1,6 @@
 //! What other hosts are asked to do with their filters, and what they answer.
 
+use super::codec::cut;
 use super::{Malformed, Reader, Writer};
 use crate::filter::{Direction, FilterSpec, Order, Spot};
 use crate::{Limits, RequestId};
@@ -64,7 +65,7 @@ impl Answer {
         writer.u32(self.request.0);
         let reason = self.result.as_ref().err().map_or("", String::as_str);
         writer.flag(self.result.is_ok());
-        writer.text(&reason[..reason.floor_char_boundary(MOST_REASON)]);
+        writer.text(cut(reason, MOST_REASON));
     }
 
     pub fn read(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
