@@ -374,6 +374,11 @@ impl App {
         }
     }
 
+    /// Jobs that ended, and of them those after their deadline.
+    pub(crate) fn jobs(&self) -> (u64, u64) {
+        (self.meter.jobs(), self.meter.misses())
+    }
+
     /// CPU time over the time it had; costs are an application's own word, so the answer is bounded here.
     fn used(&self) -> Share {
         if self.time == Nanos::ZERO { Share::ZERO } else { Share::of_budget(self.cost, self.time).min(Share::MAX) }

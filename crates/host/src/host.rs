@@ -149,6 +149,11 @@ impl Host {
         self.find_present(app).ok().map(|at| self.apps[at].application())
     }
 
+    /// Jobs of an application that ended, and of them those after their deadline. A change of its period begins anew.
+    pub fn jobs(&self, app: AppId) -> Option<(u64, u64)> {
+        self.find(app).map(|at| self.apps[at].jobs())
+    }
+
     /// Which application covers `thread`.
     pub fn covering(&self, thread: ThreadId) -> Option<AppId> {
         let at = self.covered.binary_search_by_key(&thread, |&(thread, _)| thread).ok()?;

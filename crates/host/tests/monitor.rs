@@ -1,10 +1,14 @@
 //! The resource monitor over made-up readers and a made-up clock.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use qfabric_ecode::{Engine, Interpreter, Limits, Program};
-use qfabric_host::monitor::{Adaptive, Counters, Derived, MAX_WATCHES, Monitor, MonitorError, Summary, Watch};
+use qfabric_host::monitor::{
+    Adaptive, Both, Counters, Derived, Jobs, MAX_WATCHES, Monitor, MonitorError, Summary, Watch,
+};
 use qfabric_types::monitor::{Attribute, AttributeId, Cause, HOST, Readers, Reading, Shape, Threshold, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
@@ -232,6 +236,32 @@ fn attributes_of_applications_are_about_who_watches() {
     assert_eq!(told.iter().map(|r| (r.application, r.value)).collect::<Vec<_>>(), [(A, 1), (B, 5)]);
     let refused = monitor.watch(HOST, "app.misses", Watch::every(ms(100)), &mut made, at(100)).unwrap_err();
     assert!(refused.to_string().contains("say which"), "{refused}");
+}
+
+#[test]
+fn a_host_tells_the_jobs_and_misses_of_its_applications() {
+    let mut bench = common::Bench::new(common::share(90));
+    let app = bench.join_thread(&common::marked(), 7).unwrap();
+    let mut monitor = Monitor::new();
+    for name in ["app.jobs", "app.misses", "app.budget"] {
+        monitor.watch(app, name, Watch::every(ms(100)), &mut Jobs(&bench.host), at(1_000)).unwrap();
+    }
+    (0..4).for_each(|k| bench.job(app, k, 12, if k == 2 { 5 } else { 0 }));
+    let mut told = BTreeMap::new();
+    monitor.poll(at(1_100), &mut Jobs(&bench.host), &mut |reading| {
+        told.insert(reading.attribute, reading.value);
+    });
+    let of = |name| told[&AttributeId::of(name)];
+    assert_eq!((of("app.jobs"), of("app.misses")), (4, 1));
+    assert_eq!(of("app.budget") as u64, bench.host.grant(app).unwrap().budget.get());
+    let mut made = Made::new();
+    let jobs = Jobs(&bench.host);
+    let both = Both::list(&made, &jobs);
+    assert!(both.len() > made.attributes.len());
+    let mut jobs = Jobs(&bench.host);
+    let mut both = Both::new(&mut made, &mut jobs, &both);
+    assert_eq!(both.read(QUEUE, HOST, at(0)), Some(1));
+    assert_eq!(both.read(AttributeId::of("app.jobs"), app, at(0)), Some(4));
 }
 
 #[test]

@@ -93,6 +93,11 @@ impl QualityMeter {
         self.jobs
     }
 
+    /// Of them, those that ended after their deadline.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
     /// The row as it stands, under the name `policy`.
     pub fn quality(&self, policy: &str) -> Quality {
         Quality {

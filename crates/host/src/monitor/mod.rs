@@ -17,6 +17,7 @@
 mod base;
 mod both;
 mod derived;
+mod jobs;
 mod pace;
 mod probe;
 mod words;
@@ -30,6 +31,7 @@ use probe::{Probe, Watcher};
 
 pub use both::Both;
 pub use derived::{Derived, DerivedError};
+pub use jobs::Jobs;
 pub use pace::{Adaptive, Pace};
 pub use words::{Counters, MonitorError, Source, Summary, Watch, Watched};
 
