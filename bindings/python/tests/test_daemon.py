@@ -69,7 +69,7 @@ def test_jobs_run_under_a_reservation(socket):
     [
         ({"service_ms": 2, "window": "1/5"}, "a window"),
         ({"favour_events": True}, "favour"),
-        ({"work_conserving": True}, "work"),
+        ({"work_conserving": True}, "extra service"),
         ({"control_place": "kernel"}, "kernel"),
     ],
 )
