@@ -33,7 +33,7 @@ const BLOCKS: &str = "struct input { int kind; }; return input.kind == 3;";
 /// Who gets it is decided by what each sink says of itself.
 const CHOOSES: &str = "struct input { int kind; int sinks; struct { long load; } sink[100]; };
 struct output { unsigned char chosen[100]; };
-for (int i = 0; i < input.sinks; i++) output.chosen[i] = input.sink[i].load < 50;
+for (int i = 0; i < input.sinks; i++) output.chosen[i] = input.sink[i].load < 1000;
 return 1;";
 
 fn main() {
@@ -89,6 +89,8 @@ struct Set {
     world: Memory,
     hosts: Vec<Name>,
     source: SourceId,
+    /// The last event that arrived.
+    number: u64,
 }
 
 fn set(sinks: usize) -> Set {
@@ -108,7 +110,7 @@ fn set(sinks: usize) -> Set {
     let source = SourceSpec::default();
     let source = world.with(&hosts[0], |node, now, port| node.source_subscribe(&channel(), source, now, port));
     world.settle();
-    Set { world, hosts, source: source.expect("a source") }
+    Set { world, hosts, source: source.expect("a source"), number: 0 }
 }
 
 impl Set {
@@ -137,14 +139,16 @@ impl Set {
         let mut sea = Sea::default();
         self.world.with(&self.hosts[0], |node, now, _| node.submit(source, &event, now, &mut sea)).expect("submitted");
         let (from, mut frame) = (self.hosts[0].clone(), sea.last.clone());
-        let mut number = u64::from_le_bytes(frame[18..26].try_into().expect("eight bytes"));
+        let mut number = self.number;
         self.world.with(&self.hosts[1], |node, now, _| {
             measure(&mut || {
                 number += 1;
                 frame[18..26].copy_from_slice(&number.to_le_bytes());
                 arrive(node, &from, &frame, now, &mut sea);
             });
+            assert_eq!(node.counts().out_of_order, 0);
         });
+        self.number = number;
     }
 }
 

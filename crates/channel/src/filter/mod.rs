@@ -81,8 +81,8 @@ pub(crate) fn choose(
     left
 }
 
-fn count(chosen: &[bool]) -> usize {
-    chosen.iter().filter(|chosen| **chosen).count()
+pub(crate) fn count(chosen: &[bool]) -> usize {
+    chosen.iter().map(|chosen| usize::from(*chosen)).sum()
 }
 
 impl Filter {

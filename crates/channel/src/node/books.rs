@@ -207,8 +207,8 @@ impl Channel {
 
 fn fold_entry(channel: &mut Channel, entry: &Entry) {
     if let Some(sink) = channel.sinks.get_mut(&entry.sink) {
-        sink.totals.sent += entry.sent_at_least();
-        sink.totals.lost += entry.lost();
+        sink.totals.sent = sink.totals.sent.saturating_add(entry.sent_at_least());
+        sink.totals.lost = sink.totals.lost.saturating_add(entry.lost());
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Channel {
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     pub seats: Vec<Seat>,
+    /// The types that each wants, close together: every submission looks at all of them.
+    pub types: Vec<u64>,
     pub spans: Vec<Span>,
     /// Sources on all hosts.
     pub sources: usize,
@@ -163,6 +165,7 @@ impl Roster {
                 let member = MemberId { host: host.clone(), number: number.0 };
                 Seat { member, info: info.clone() }
             }));
+            roster.types.extend(held.sinks.values().map(|info| info.types));
             let to = roster.seats.len();
             if from < to {
                 let known = channel.roster.spans.iter().find(|span| *span.host == *host);

@@ -65,8 +65,9 @@ impl Node {
         };
         let inbound = self.peers.values().flat_map(|peer| peer.inbound.values());
         for entry in inbound.flat_map(|inbound| &inbound.entries).filter(|entry| entry.sink == id.0) {
-            counts.sent += entry.sent_at_least();
-            counts.lost += entry.lost();
+            // What a source says of itself may be anything.
+            counts.sent = counts.sent.saturating_add(entry.sent_at_least());
+            counts.lost = counts.lost.saturating_add(entry.lost());
         }
         Ok(counts)
     }

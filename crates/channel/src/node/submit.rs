@@ -210,30 +210,34 @@ impl Step<'_, '_> {
 /// Sets who is to get it before filters choose: those who want the type, and are meant. Gives how many.
 fn aim(roster: &Roster, event: &Submission<'_>, chosen: &mut Vec<bool>) -> usize {
     chosen.clear();
+    let wanted = 1_u64 << event.event_type;
+    chosen.extend(roster.types.iter().map(|types| types & wanted != 0));
     let meant = |host: &Name, number: u32| match event.target {
         Target::All => true,
         Target::Host(name) => host == name,
         Target::Sink(name, sink) => number == sink && host == name,
     };
-    chosen.extend(roster.seats.iter().map(|seat| {
-        let member = &seat.member;
-        seat.info.wants(event.event_type) && meant(&member.host, member.number)
-    }));
-    chosen.iter().filter(|chosen| **chosen).count()
+    if event.target != Target::All {
+        for (seat, chosen) in roster.seats.iter().zip(chosen.iter_mut()) {
+            *chosen &= meant(&seat.member.host, seat.member.number);
+        }
+    }
+    filter::count(chosen)
 }
 
 /// How many sinks elsewhere are chosen, and whether these are all on all hosts that want the type.
 fn survey(roster: &Roster, event_type: u16, chosen: &[bool]) -> (u32, bool) {
     let (mut remote, mut whole) = (0, true);
+    let wanted = 1_u64 << event_type;
     for span in roster.spans.iter().filter(|span| !span.local) {
-        let mut any = false;
-        for (seat, chosen) in roster.seats[span.from..span.to].iter().zip(&chosen[span.from..span.to]) {
-            remote += u32::from(*chosen);
-            any |= *chosen;
-            whole &= *chosen || !seat.info.wants(event_type);
+        let mut here = 0;
+        for (types, chosen) in roster.types[span.from..span.to].iter().zip(&chosen[span.from..span.to]) {
+            here += u32::from(*chosen);
+            whole &= *chosen || types & wanted == 0;
         }
+        remote += here;
         // A host that wants nothing of it need not get it.
-        whole &= any;
+        whole &= here > 0;
     }
     (remote, whole)
 }

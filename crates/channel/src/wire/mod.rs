@@ -12,6 +12,8 @@ mod control;
 mod event;
 mod format;
 mod order;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use announce::{Change, Changes, Full, encode_change};
 pub(crate) use codec::{Malformed, Reader, Writer};

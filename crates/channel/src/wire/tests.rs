@@ -1,0 +1,181 @@
+//! Frames come back as they went, and nothing that arrives can do harm.
+
+use proptest::prelude::*;
+use qfabric_ecode::parse_formats;
+use qfabric_types::Nanos;
+use qfabric_types::channel::{ChannelId, Plane};
+
+use super::*;
+use crate::filter::{Direction, FilterSpec, Order as FilterOrder, Spot};
+use crate::{
+    EventType, Limits, MemberId, Order, Origin, Pressure, QosRange, Registration, RegistrationId, RequestId, SinkId,
+    SinkInfo, SourceId, SourceInfo, Spec,
+};
+
+fn channel() -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: "video".parse().unwrap() }
+}
+
+fn spec() -> Spec {
+    let text =
+        "struct inner { char a[3]; }; struct one { int x; struct inner y[2]; }; struct two { unsigned long z; };";
+    let types = parse_formats(text).unwrap().into_iter().map(|format| EventType { format }).collect();
+    Spec { types, order: Order::Deadline, pressure: Pressure::Block { patience: Nanos::from_millis(5) } }
+}
+
+fn changes() -> Vec<Change> {
+    let attributes: crate::Attributes =
+        [("load".parse().unwrap(), -7), ("role".parse().unwrap(), 2)].into_iter().collect();
+    let application = Some("player".parse().unwrap());
+    let sink = SinkInfo { application: application.clone(), types: 5, capacity: 16, attributes: attributes.clone() };
+    let registration = Registration {
+        application: "player".parse().unwrap(),
+        group: "room".parse().unwrap(),
+        parent: Some("house".parse().unwrap()),
+        level: 2,
+        qos: vec![QosRange { metric: "frame_rate".parse().unwrap(), min: 10, max: 25 }],
+    };
+    vec![
+        Change::Hold(channel(), Origin { created_unix_ns: 9, creator: "h0".parse().unwrap() }, spec()),
+        Change::Source(channel(), SourceId(3), SourceInfo { application, attributes }),
+        Change::Sink(channel(), SinkId(4), sink),
+        Change::SinkGone(channel(), SinkId(4)),
+        Change::SourceGone(channel(), SourceId(3)),
+        Change::Register(RegistrationId(1), registration),
+        Change::Unregister(RegistrationId(1)),
+        Change::Release(channel()),
+    ]
+}
+
+fn filter() -> FilterSpec {
+    FilterSpec {
+        spot: Spot { channel: channel(), direction: Direction::Out, name: "best".parse().unwrap() },
+        sink: Some(MemberId { host: "h1".parse().unwrap(), number: 8 }),
+        types: vec!["one".to_owned()],
+        text: "return input.x > get_attribute(least);".to_owned(),
+        parameters: vec![("least".parse().unwrap(), i64::MIN)],
+    }
+}
+
+/// One frame of each kind.
+fn frames() -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut add = |kind, write: &dyn Fn(&mut Writer<'_>)| {
+        let mut frame = Vec::new();
+        write(&mut begin(&mut frame, kind, 77));
+        frames.push(frame);
+    };
+    let all = changes();
+    let put = |writer: &mut Writer<'_>| {
+        writer.u16(all.len() as u16);
+        all.iter().for_each(|change| encode_change(change, writer.0));
+    };
+    add(Kind::Changes, &|writer| {
+        writer.u64(12);
+        put(writer);
+    });
+    add(Kind::Full, &|writer| {
+        writer.u64(12);
+        writer.u16(0);
+        writer.flag(true);
+        put(writer);
+    });
+    let marked = vec![Marked { sink: 4, from: 5, sent: 6 }];
+    let mark = Mark { to: 1, source: 2, last: 3, channel: channel(), sinks: marked };
+    add(Kind::Mark, &|writer| mark.write(writer));
+    let reported = vec![Reported { sink: 4, from: 5, delivered: 6, refused: 7, lost: 8 }];
+    let report = Report { to: 1, source: 2, last: 3, sinks: reported };
+    add(Kind::Report, &|writer| report.write(writer));
+    let order = FilterOrder::Install(filter());
+    let shipped = Shipped { to: 1, request: RequestId(2), order };
+    add(Kind::Shipped, &|writer| shipped.write(writer));
+    let answer = Answer { to: 1, request: RequestId(2), result: Err("no".to_owned()) };
+    add(Kind::Answer, &|writer| answer.write(writer));
+    add(Kind::Ask, &|_| {});
+    add(Kind::Digest, &|writer| writer.u64(3));
+    add(Kind::Ping, &|writer| writer.u64(3));
+    add(Kind::Pong, &|writer| {
+        writer.u64(3);
+        writer.u64(4);
+    });
+    let mut attributes = Vec::new();
+    write_attributes(&[("quality", 3)], &mut attributes).unwrap();
+    let (mut frame, sinks) = (Vec::new(), [4, 5]);
+    header().write(&mut frame, 77, Some((9, sinks.iter())), &attributes, b"payload");
+    frames.push(frame);
+    frames
+}
+
+fn header() -> Header {
+    Header { source: 3, number: 1 << 40, event_type: 1, priority: 7, sent_ns: 5, left_ns: Some(6) }
+}
+
+#[test]
+fn frames_come_back_as_they_went() {
+    let frames = frames();
+    assert!(frames.iter().all(|frame| readable(frame)));
+    let body = |frame: usize| Reader(&frames[frame][10..]);
+    let told = Changes::read(&mut body(0)).unwrap();
+    assert_eq!((told.before, told.changes), (12, changes()));
+    let full = Full::read(&mut body(1)).unwrap();
+    assert_eq!((full.version, full.part, full.last, full.changes), (12, 0, true, changes()));
+    let shipped = Shipped::read(&mut body(4)).unwrap();
+    assert_eq!(shipped.order, FilterOrder::Install(filter()));
+    let event = EventFrame::read(&mut body(10)).unwrap();
+    assert_eq!((event.header, event.payload), (header(), &b"payload"[..]));
+    assert_eq!(event.attributes.iter().collect::<Vec<_>>(), [("quality", 3)]);
+    assert!(event.is_for(5) && !event.is_for(6));
+}
+
+#[test]
+fn a_frame_that_ends_early_is_no_frame() {
+    // An event's payload may end anywhere, and an `Ask` has nothing behind its beginning.
+    for frame in frames().iter().filter(|frame| frame[1] != Kind::Event as u8) {
+        for end in 0..frame.len() {
+            assert!(!readable(&frame[..end]), "kind {} of {end} bytes", frame[1]);
+        }
+    }
+}
+
+#[test]
+fn other_versions_are_told_from_nonsense() {
+    let frame = &frames()[0];
+    let other = [&[2], &frame[1..]].concat();
+    assert_eq!(read_prefix(&mut Reader(&other)), Err(Unreadable::OtherVersion(2)));
+    assert_eq!(read_prefix(&mut Reader(&[VERSION, 99, 0, 0, 0, 0, 0, 0, 0, 0])), Err(Unreadable::Malformed));
+}
+
+#[test]
+fn a_lie_about_a_length_takes_no_memory() {
+    let mut frame = Vec::new();
+    let mut writer = begin(&mut frame, Kind::Report, 77);
+    writer.u64(1);
+    writer.u32(2);
+    writer.u64(3);
+    writer.u16(u16::MAX);
+    assert!(!readable(&frame));
+    assert!(usize::from(u16::MAX) > Limits::MEMBERS);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        readable(&bytes);
+        for kind in KINDS {
+            let frame = [&[VERSION, kind as u8], &[0; 8][..], &bytes].concat();
+            readable(&frame);
+        }
+    }
+
+    #[test]
+    fn frames_with_a_wrong_byte_are_read_or_refused(
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let mut frame = which.get(&frames()).clone();
+        let at = at.index(frame.len());
+        frame[at] = byte;
+        readable(&frame);
+    }
+}

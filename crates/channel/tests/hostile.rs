@@ -1,0 +1,244 @@
+//! Who may do what, and what strangers, liars and other versions can do to a node: be counted.
+
+use qfabric_channel::testing::{Memory, Settings, World};
+use qfabric_channel::{
+    Action, Config, Delivery, Direction, Error, EventType, FilterError, FilterOrder, FilterSpec, Lane, Limits, Notice,
+    Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
+};
+use qfabric_ecode::parse_formats;
+use qfabric_types::Nanos;
+use qfabric_types::channel::{ChannelId, Name, Plane};
+
+/// `h1` may not send and not create; `h0` may install filters everywhere; `h3` may not join.
+struct House;
+
+impl Policy for House {
+    fn allows(&self, host: &Name, action: Action, _: &ChannelId) -> bool {
+        match action {
+            Action::Create | Action::Send => host.as_str() != "h1",
+            Action::Join => host.as_str() != "h3",
+            Action::Install => host.as_str() == "h0",
+        }
+    }
+}
+
+fn house(config: Config) -> Config {
+    // Whoever is denied here does not know of it: the others do.
+    let policy: Box<dyn Policy> =
+        if matches!(config.host.as_str(), "h1" | "h3") { Box::new(Open) } else { Box::new(House) };
+    Config { policy, ..config }
+}
+
+struct Open;
+
+impl Policy for Open {
+    fn allows(&self, _: &Name, _: Action, _: &ChannelId) -> bool {
+        true
+    }
+}
+
+fn channel(name: &str) -> ChannelId {
+    ChannelId { plane: Plane::Data, name: name.parse().expect("a name") }
+}
+
+fn spec() -> Spec {
+    let types = parse_formats("struct one { int a; int b; };").expect("it compiles");
+    Spec { types: types.into_iter().map(|format| EventType { format }).collect(), ..Spec::default() }
+}
+
+fn called() -> SinkSpec {
+    SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() }
+}
+
+/// A channel of `h0` that all hold.
+fn world(settings: Settings, configure: fn(Config) -> Config) -> (Memory, Vec<Name>) {
+    let mut world = Memory::configured(settings, configure);
+    let hosts = world.hosts();
+    world.with(&hosts[0], |node, now, port| node.create(&channel("v"), spec(), now, port)).expect("created");
+    world.settle();
+    for host in &hosts[1..] {
+        world.with(host, |node, now, port| node.open(&channel("v"), now, port)).expect("opened");
+    }
+    world.settle();
+    (world, hosts)
+}
+
+fn source(world: &mut Memory, host: &Name) -> SourceId {
+    let made =
+        world.with(host, |node, now, port| node.source_subscribe(&channel("v"), SourceSpec::default(), now, port));
+    world.settle();
+    made.expect("a source")
+}
+
+fn sink(world: &mut Memory, host: &Name, sink: SinkSpec) -> SinkId {
+    let made = world.with(host, |node, now, port| node.sink_subscribe(&channel("v"), sink, now, port));
+    world.settle();
+    made.expect("a sink")
+}
+
+fn submit(world: &mut Memory, host: &Name, source: SourceId) -> qfabric_channel::Sent {
+    let event = Submission { payload: &[0; 8], ..Submission::default() };
+    world.with(host, |node, now, port| node.submit(source, &event, now, port)).expect("submitted")
+}
+
+#[test]
+fn what_a_host_may_not_do_the_others_do_not_believe() {
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, house);
+    world.with(&hosts[1], |node, now, port| node.create(&channel("own"), spec(), now, port)).expect("it thinks so");
+    world.settle();
+    assert!(world.node(&hosts[0]).directory().channel(&channel("own")).is_none(), "h1 may not create");
+    let denied =
+        |notice: &Notice| matches!(notice, Notice::Forbidden { host, action: Action::Create, .. } if *host == hosts[1]);
+    assert!(world.notices(&hosts[0]).iter().any(denied));
+    let to = sink(&mut world, &hosts[2], called());
+    let from = source(&mut world, &hosts[1]);
+    submit(&mut world, &hosts[1], from);
+    world.settle();
+    assert!(world.delivered(&hosts[2]).is_empty(), "h1 may not send");
+    assert!(world.node(&hosts[2]).counts().forbidden > 0);
+    sink(&mut world, &hosts[3], called());
+    let from = source(&mut world, &hosts[0]);
+    assert_eq!(submit(&mut world, &hosts[0], from).remote, 1, "h3 may not join");
+    world.settle();
+    assert_eq!(world.delivered(&hosts[2]).iter().map(|event| event.sink).collect::<Vec<_>>(), [to]);
+    let own = world.with(&hosts[2], |node, _, _| node.install(&filter("mine", "return 1;")));
+    assert!(matches!(own, Err(FilterError::Channel(Error::Forbidden { .. }))), "{own:?}");
+}
+
+#[test]
+fn other_rules_hold_for_what_was_told_before() {
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, |config| config);
+    sink(&mut world, &hosts[3], called());
+    let from = source(&mut world, &hosts[0]);
+    assert_eq!(submit(&mut world, &hosts[0], from).remote, 1);
+    world.with(&hosts[0], |node, now, port| node.set_policy(Box::new(House), now, port));
+    world.settle();
+    assert_eq!(submit(&mut world, &hosts[0], from).remote, 0);
+    world.with(&hosts[0], |node, now, port| node.set_policy(Box::new(Open), now, port));
+    world.settle();
+    assert_eq!(submit(&mut world, &hosts[0], from).remote, 1);
+}
+
+fn filter(name: &str, text: &str) -> FilterSpec {
+    let spot = Spot { channel: channel("v"), direction: Direction::Out, name: name.parse().expect("a name") };
+    FilterSpec { spot, sink: None, types: vec![], text: text.to_owned(), parameters: vec![] }
+}
+
+#[test]
+fn a_shipped_filter_runs_where_it_is_allowed_and_answers_come_back() {
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, house);
+    sink(&mut world, &hosts[0], called());
+    let from = source(&mut world, &hosts[2]);
+    assert_eq!(submit(&mut world, &hosts[2], from).remote, 1);
+    let ship = |world: &mut Memory, to: &[Name], order: &FilterOrder| {
+        world.with(&hosts[0], |node, now, port| node.ship(to, order, now, port));
+        world.run_for(Nanos::from_millis(3_000));
+        let notices = world.notices(&hosts[0]).into_iter();
+        notices
+            .filter_map(|notice| if let Notice::Answered { result, .. } = notice { Some(result) } else { None })
+            .collect()
+    };
+    let none = filter("none", "return input.a >= get_attribute(least);");
+    let install =
+        FilterOrder::Install(FilterSpec { parameters: vec![("least".parse().expect("a key"), 1)], ..none.clone() });
+    let to = [hosts[2].clone()];
+    let answers: Vec<Result<(), String>> = ship(&mut world, &to, &install);
+    assert_eq!(answers, [Ok(())]);
+    assert!(
+        world.notices(&hosts[2]).contains(&Notice::FilterChanged { spot: none.spot.clone(), author: hosts[0].clone() })
+    );
+    assert_eq!(submit(&mut world, &hosts[2], from).filtered, 1);
+    let turn = FilterOrder::Parameter(none.spot.clone(), "least".parse().expect("a key"), 0);
+    assert_eq!(ship(&mut world, &to, &turn), [Ok(())]);
+    assert_eq!(submit(&mut world, &hosts[2], from).remote, 1);
+    let wrong = ship(&mut world, &to, &FilterOrder::Install(filter("x", "return input.colour;")));
+    assert!(wrong[0].as_ref().is_err_and(|why| why.contains("colour")), "{wrong:?}");
+    assert_eq!(ship(&mut world, &to, &FilterOrder::Remove(none.spot.clone())), [Ok(())]);
+    world.cut(&hosts[0], &hosts[2]);
+    let silent = ship(&mut world, &to, &FilterOrder::Remove(none.spot));
+    assert!(silent[0].as_ref().is_err_and(|why| why.contains("no answer within 2 s")), "{silent:?}");
+}
+
+#[test]
+fn refusals_of_filters_say_where_and_why() {
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, |config| config);
+    let mut refused = |text: &str| {
+        let refused = world.with(&hosts[0], |node, _, _| node.install(&filter("f", text)));
+        refused.expect_err("refused").to_string()
+    };
+    assert!(refused("struct input { long a; }; return 1;").contains("`a` is long here, int in the event"));
+    assert!(refused("struct input { int c; }; return 1;").contains("there is no `c` in the event; it has a, b"));
+    assert!(refused("struct input { int a; int sink; }; return 1;").contains("`sink` is int, and has to be an array"));
+    assert!(
+        refused("struct input { int a; }; struct output { int chosen[4]; }; return 1;").contains("`unsigned char`")
+    );
+    assert!(refused(&" ".repeat(1 << 16)).contains("65536 bytes of text, the limit is 65535"));
+    for number in 0..Limits::FILTERS {
+        let filter = filter(&format!("f{number}"), "return 1;");
+        world.with(&hosts[0], |node, _, _| node.install(&filter)).expect("there is room");
+    }
+    let more = world.with(&hosts[0], |node, _, _| node.install(&filter("more", "return 1;"))).unwrap_err();
+    assert_eq!(more.to_string(), "33 filters of one channel, the limit is 32; remove one, or join two texts");
+}
+
+#[test]
+fn strangers_nonsense_and_other_versions_are_counted() {
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, |config| config);
+    let stranger: Name = "stranger".parse().expect("a name");
+    let arrive = |world: &mut Memory, from: &Name, frame: &[u8]| {
+        world.with(&hosts[0], |node, now, port| node.arrive(from, Lane::Control, frame, now, port));
+    };
+    let digest = [&[1, 5][..], &u64::MAX.to_le_bytes(), &[0; 8]].concat();
+    arrive(&mut world, &stranger, &digest);
+    arrive(&mut world, &hosts[1], &[1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(world.node(&hosts[0]).counts().stranger, 2, "unknown, and an earlier start");
+    arrive(&mut world, &hosts[1], &[]);
+    arrive(&mut world, &hosts[1], &[1, 200]);
+    arrive(&mut world, &hosts[1], &vec![1; Limits::FRAME + 1]);
+    assert_eq!(world.node(&hosts[0]).counts().malformed, 3);
+    for _ in 0..2 {
+        arrive(&mut world, &hosts[1], &[9, 1, 2, 3]);
+    }
+    assert_eq!(world.node(&hosts[0]).counts().other_version, 2);
+    let notices = world.notices(&hosts[0]).into_iter();
+    let said: Vec<_> = notices.filter(|notice| matches!(notice, Notice::OtherVersion { .. })).collect();
+    assert_eq!(said, [Notice::OtherVersion { host: hosts[1].clone(), theirs: 9, ours: 1 }], "once");
+}
+
+#[test]
+fn deadlines_hold_between_clocks_that_differ() {
+    let skew = Nanos::from_millis(60_000);
+    let (mut world, hosts) = world(Settings { hosts: 4, seed: 3, skew, ..Settings::default() }, |config| config);
+    let from = source(&mut world, &hosts[0]);
+    let to = sink(&mut world, &hosts[1], SinkSpec::default());
+    submit(&mut world, &hosts[0], from);
+    world.run_for(Nanos::from_millis(2_000));
+    let (ahead, error) = world.node(&hosts[1]).clock_offset(&hosts[0]).expect("it was pinged");
+    let clocks: Vec<i64> = hosts[..2].iter().map(|host| world.with(host, |_, now, _| now.get() as i64)).collect();
+    assert!((ahead - (clocks[0] - clocks[1])).unsigned_abs() <= error.get(), "{ahead} {error} {clocks:?}");
+    assert!(ahead.unsigned_abs() > 1_000_000_000, "the seed makes clocks differ");
+    let sent = world.with(&hosts[0], |node, now, port| {
+        let deadline = Some(now + Nanos::from_millis(100));
+        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now, port)
+            .expect("sent");
+        now
+    });
+    world.run_for(Nanos::from_millis(50));
+    let mut taken = Taken::default();
+    let mut take = |world: &mut Memory| {
+        world.with(&hosts[1], |node, now, port| node.take(to, &mut taken, now, port)).expect("the sink is there")
+            && taken.event().is_some_and(|event| {
+                let there = event.sent.get() as i64 + ahead;
+                (there - sent.get() as i64).unsigned_abs() < 2_000_000 || event.deadline.is_none()
+            })
+    };
+    assert!(take(&mut world) && take(&mut world), "the first one, and the one in time");
+    let late = world.with(&hosts[0], |node, now, port| {
+        let deadline = Some(now + Nanos::from_millis(100));
+        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now, port)
+    });
+    late.expect("in time yet");
+    world.run_for(Nanos::from_millis(110));
+    assert!(!take(&mut world));
+    assert_eq!(world.node(&hosts[1]).sink_counts(to).expect("the sink is there").late, 1);
+}
