@@ -5,17 +5,6 @@
 
 #include "dispatch.h"
 
-/* Slots that user space may use: those of best effort come before. */
-QF_INLINE bool qf_is_user_slot(u32 slot)
-{
-	return slot > (u32)nr_cpus && slot < QF_SLOTS;
-}
-
-QF_INLINE bool qf_in_use(u32 slot)
-{
-	return qf_is_user_slot(slot) && qf_slot(slot)->generation & 1;
-}
-
 QF_INLINE void qf_slot_reset(struct qf_slot *s, const struct qf_create *ctx)
 {
 	u32 generation = s->generation;
@@ -205,17 +194,17 @@ QF_INLINE int qf_join_thread(struct task_struct *p, const struct qf_join *ask)
 	old = __sync_lock_test_and_set(&t->wanted, word);
 	t->children = ask->children;
 	if (old != word) {
-		if (qf_valid(old))
-			__sync_fetch_and_add(&qf_slot(qf_slot_of(old))->threads, -1);
-		if (word)
-			__sync_fetch_and_add(&qf_slot(ask->slot)->threads, 1);
+		qf_members(old, -1);
+		qf_members(word, 1);
 	}
+	if (p->flags & PF_EXITING)
+		return qf_quit(t);
 	qf_recount(p, t, now);
 	qf_relocate(p, t, qf_valid(old) && old != word ? qf_slot_of(old) : 0, now);
 	return 0;
 }
 
-/* -ESRCH: no such thread; -ENOENT: no such server; -EXDEV: it may not run on the server's CPU. */
+/* -ESRCH: no such thread, or one that ends; -ENOENT: no such server; -EXDEV: it may not run on the server's CPU. */
 SEC("syscall")
 int qf_command_join(struct qf_join *ctx)
 {

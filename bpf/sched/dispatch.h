@@ -88,6 +88,8 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 	bool fair;
 	u32 slot;
 
+	if (!counts[qf_cpu_index(cpu)].online)
+		qf_resume(cpu);
 	if (c->since_ns)
 		qf_pause(cpu, now);
 	fair = prev && qf_is_fair_here(prev, mine, cpu, now);
@@ -140,7 +142,7 @@ QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 		qf_delay(t, slot, now);
 	if (c->stale)
 		qf_kick(cpu);
-	if (qf_is_softirq(p)) {
+	if (qf_is_bound_kernel(p)) {
 		qf_fair_running(p, cpu, now);
 		return;
 	}

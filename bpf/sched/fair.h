@@ -39,6 +39,12 @@ QF_INLINE bool qf_is_softirq(const struct task_struct *p)
 	       p->comm[2] == 'o' && p->comm[3] == 'f';
 }
 
+/* A kernel thread of one CPU. When that goes, the kernel waits for such threads before it tells us. */
+QF_INLINE bool qf_is_bound_kernel(const struct task_struct *p)
+{
+	return p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1;
+}
+
 /* Whether the shared queue is right for it. */
 QF_INLINE bool qf_goes_anywhere(const struct task_struct *p)
 {

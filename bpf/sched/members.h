@@ -16,6 +16,31 @@ QF_INLINE bool qf_valid(u64 word)
 	return qf_slot_of(word) && qf_slot(qf_slot_of(word))->generation == qf_generation_of(word);
 }
 
+/* Slots that user space may use: those of best effort come before. */
+QF_INLINE bool qf_is_user_slot(u32 slot)
+{
+	return slot > (u32)nr_cpus && slot < QF_SLOTS;
+}
+
+QF_INLINE bool qf_in_use(u32 slot)
+{
+	return qf_is_user_slot(slot) && qf_slot(slot)->generation & 1;
+}
+
+/* A server has one member more or less. */
+QF_INLINE void qf_members(u64 word, s32 by)
+{
+	if (qf_valid(word))
+		__sync_fetch_and_add(&qf_slot(qf_slot_of(word))->threads, by);
+}
+
+/* A thread that ends is a member no more, whoever sees it first: its end, or who wanted it to join. */
+QF_INLINE int qf_quit(struct qf_thread *t)
+{
+	qf_members(__sync_lock_test_and_set(&t->wanted, 0), -1);
+	return -ESRCH;
+}
+
 /* Whether a thread can run where its server serves. */
 QF_INLINE bool qf_fits(const struct task_struct *p, u32 slot)
 {
@@ -168,6 +193,18 @@ QF_SUBPROGRAM int qf_hand_over(u32 slot, u64 queue)
 	return 0;
 }
 
+/* All who wait for a CPU that goes: it lets go of each that it meets, wherever that may run then. Left in a queue that
+ * nobody serves they would stall the machine. */
+QF_SUBPROGRAM int qf_push_off(u64 queue, s32 cpu)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, queue, 0)
+		scx_bpf_dsq_move(QF_ITER, p, SCX_DSQ_LOCAL_ON | (u32)cpu, 0);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
 /* A soft server has a budget again, and its threads wait among best effort: the first of them runs. */
 QF_SUBPROGRAM int qf_fetch(u32 slot, s32 cpu)
 {
@@ -179,6 +216,60 @@ QF_SUBPROGRAM int qf_fetch(u32 slot, s32 cpu)
 		if (t && qf_counted_slot(t) == slot &&
 		    scx_bpf_dsq_move(QF_ITER, p, SCX_DSQ_LOCAL_ON | (u32)cpu, 0))
 			return 1;
+	}
+	return 0;
+}
+
+/* A CPU goes, or is there again: no decision is in force, and the kernel has taken its timer. */
+QF_INLINE void qf_begin_anew(struct qf_cpu *c, u32 online, u64 now)
+{
+	bpf_spin_lock(&c->lock);
+	qf_settle(c, now);
+	__builtin_memset(&c->decision, 0, sizeof(c->decision));
+	c->since_ns = 0;
+	c->armed_ns = 0;
+	bpf_spin_unlock(&c->lock);
+	counts[qf_cpu_index((s32)c->cpu)].online = online;
+}
+
+/* Servers of a CPU that is gone want nothing; their threads are best effort elsewhere (qf_fits()). */
+QF_GLOBAL int qf_suspend(s32 cpu)
+{
+	struct qf_cpu *c = qf_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+	s32 slot;
+
+	if (!c)
+		return 0;
+	qf_begin_anew(c, 0, now);
+	bpf_for(slot, nr_cpus + 1, QF_SLOTS) {
+		if (!qf_in_use((u32)slot) || qf_slot((u32)slot)->cpu != (u32)cpu)
+			continue;
+		bpf_spin_lock(&c->lock);
+		qf_block(&c->machine, (u32)slot, now, 0);
+		bpf_spin_unlock(&c->lock);
+		qf_hand_over((u32)slot, QF_DSQ_SHARED);
+	}
+	return qf_push_off(QF_DSQ_CPU(cpu), cpu);
+}
+
+/* They serve again those who still count as theirs. */
+QF_GLOBAL int qf_resume(s32 cpu)
+{
+	struct qf_cpu *c = qf_cpu(cpu);
+	u64 now = bpf_ktime_get_ns();
+	s32 slot;
+
+	if (!c)
+		return 0;
+	qf_begin_anew(c, 1, now);
+	bpf_for(slot, nr_cpus + 1, QF_SLOTS) {
+		if (!qf_in_use((u32)slot) || qf_slot((u32)slot)->cpu != (u32)cpu)
+			continue;
+		bpf_spin_lock(&c->lock);
+		if (qf_slot((u32)slot)->runnable > 0)
+			qf_wake(&c->machine, (u32)slot, now);
+		bpf_spin_unlock(&c->lock);
 	}
 	return 0;
 }

@@ -10,8 +10,8 @@
  *   commands.h  what user space asks for
  *   this file   the operations, in the order of a thread's life, and their table
  *
- * Nothing but ksoftirqd is ever put straight into a CPU's local queue: each thread passes a decision of the machine,
- * also after a real-time thread has interrupted it. When something is not as it should be the kernel ends the scheduler, and all
+ * Nothing but ksoftirqd, and kernel threads of one CPU when they wake, is put straight into a CPU's local queue: each
+ * thread passes a decision of the machine, also after a real-time thread has interrupted it. When something is not as it should be the kernel ends the scheduler, and all
  * threads are under its own again.
  */
 #include "commands.h"
@@ -28,7 +28,7 @@ s32 QF_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 	if (t && qf_valid(t->wanted) && qf_fits(p, qf_slot_of(t->wanted)))
 		return (s32)qf_slot(qf_slot_of(t->wanted))->cpu;
 	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	if (idle && !qf_is_softirq(p))
+	if (idle && !qf_is_bound_kernel(p))
 		qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), SCX_ENQ_WAKEUP);
 	return cpu;
 }
@@ -48,6 +48,10 @@ void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (qf_is_softirq(p)) {
 		scx_bpf_dsq_insert___v2___kernel(p, SCX_DSQ_LOCAL, options.slice_ns, SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
+		return;
+	}
+	if (qf_is_bound_kernel(p) && enq_flags & SCX_ENQ_WAKEUP) {
+		scx_bpf_dsq_insert___v2___kernel(p, SCX_DSQ_LOCAL, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
 		return;
 	}
 	cpu = slot ? qf_member_enqueue(p, slot, enq_flags) : qf_fair_enqueue(p, enq_flags);
@@ -150,17 +154,16 @@ s32 BPF_PROG(qf_op_init_task, struct task_struct *p, struct scx_init_task_args *
 		return -ENOMEM;
 	t->wanted = word;
 	t->children = 1;
-	__sync_fetch_and_add(&qf_slot(qf_slot_of(word))->threads, 1);
+	qf_members(word, 1);
 	return 0;
 }
 
 void QF_OP(exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	struct qf_thread *t = qf_thread(p);
-	u64 old = t ? __sync_lock_test_and_set(&t->wanted, 0) : 0;
 
-	if (qf_valid(old))
-		__sync_fetch_and_add(&qf_slot(qf_slot_of(old))->threads, -1);
+	if (t)
+		qf_quit(t);
 }
 
 void QF_OP(enable, struct task_struct *p)
@@ -168,42 +171,19 @@ void QF_OP(enable, struct task_struct *p)
 	p->scx.dsq_vtime = vtime_now;
 }
 
-/* Servers of a CPU that is gone want nothing; their threads are best effort elsewhere (qf_fits()). */
-QF_SUBPROGRAM int qf_suspend(s32 cpu, u32 online)
-{
-	struct qf_cpu *c = qf_cpu(cpu);
-	u64 now = bpf_ktime_get_ns();
-	s32 slot, other;
-
-	if (!c)
-		return 0;
-	counts[qf_cpu_index(cpu)].online = online;
-	bpf_for(slot, nr_cpus + 1, QF_SLOTS) {
-		if (!qf_in_use((u32)slot) || qf_slot((u32)slot)->cpu != (u32)cpu)
-			continue;
-		bpf_spin_lock(&c->lock);
-		if (online && qf_slot((u32)slot)->runnable > 0)
-			qf_wake(&c->machine, (u32)slot, now);
-		if (!online)
-			qf_block(&c->machine, (u32)slot, now, 0);
-		bpf_spin_unlock(&c->lock);
-		if (!online)
-			qf_hand_over((u32)slot, QF_DSQ_SHARED);
-	}
-	bpf_for(other, 0, online ? 0 : nr_cpus)
-		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
-	return 0;
-}
-
+/* Servers serve again with the CPU's first decision: what it is told before that, it forgets. */
 void QF_OP(cpu_online, s32 cpu)
 {
-	qf_suspend(cpu, 1);
 	qf_kick(cpu);
 }
 
 void QF_OP(cpu_offline, s32 cpu)
 {
-	qf_suspend(cpu, 0);
+	s32 other;
+
+	qf_suspend(cpu);
+	bpf_for(other, 0, nr_cpus)
+		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 }
 
 SEC("struct_ops.s/init")

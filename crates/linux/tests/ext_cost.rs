@@ -101,6 +101,12 @@ fn its_price_beside_the_kernels_own_scheduler() {
     let hundred = of_a_yield_beside(&mut ext, 100);
     eprintln!("default {plain:#?}\next {fair:#?}");
     eprintln!(
+        "a wake-up and back, nobody reserved: {:.2} of the default; late {:?} µs for {:?}",
+        fair.round / plain.round,
+        fair.late,
+        plain.late
+    );
+    eprintln!(
         "instructions of a switch by yield, best effort beside 100 servers: {hundred:.0}, {:.2} of the default",
         hundred / plain.switch
     );

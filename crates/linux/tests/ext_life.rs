@@ -3,10 +3,13 @@
 mod ext_shared;
 
 use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ext_shared::{Servers, loaded, rest, server};
 use qfabric_linux::ext::{ExtError, ServerSpec};
+use qfabric_types::ThreadId;
 
 #[test]
 fn a_cpu_goes_and_comes_back_with_its_servers() {
@@ -22,7 +25,7 @@ fn a_cpu_goes_and_comes_back_with_its_servers() {
     let (used, _) = servers.share_over(id, 300);
     eprintln!("hot-unplug: {without:.3} as best effort on the other CPU, {used:.3} after; {:?}", servers.did(id));
     assert!(without > 0.3, "{without}: best effort meanwhile, alone");
-    assert!(used > 0.2, "{used}: served again");
+    assert!(used > 0.05, "{used}: served again (what time the host takes is an overrun, and owed)");
     assert_eq!(servers.ext.exit_reason(), None);
 }
 
@@ -48,4 +51,75 @@ fn a_thread_confined_elsewhere_is_refused_and_one_that_is_moved_away_is_best_eff
     rest(30);
     let (used, _) = servers.share_over(id, 200);
     assert!(used > 0.2, "{used}: served again");
+}
+
+#[test]
+fn a_cpu_that_is_gone_is_promised_to_nobody_and_its_servers_keep_their_place() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let there = ServerSpec { cpu: Some(1), ..server(10, 3) };
+    let (id, _hog) = servers.hog(&there);
+    let booked = servers.ext.cpu_statistics(1).unwrap().booked;
+    fs::write("/sys/devices/system/cpu/cpu1/online", "0").unwrap();
+    let refusal = servers.ext.create(&there).unwrap_err().to_string();
+    let elsewhere = servers.ext.create(&ServerSpec { cpu: None, ..server(10, 1) }).unwrap();
+    let cpu = servers.ext.cpu_of(elsewhere);
+    fs::write("/sys/devices/system/cpu/cpu1/online", "1").unwrap();
+    servers.ext.destroy(elsewhere).unwrap();
+    assert!(refusal.contains("CPU 1"), "{refusal}");
+    assert_eq!(cpu, Ok(0), "who leaves the choice gets one that is there");
+    assert_eq!(servers.ext.cpu_statistics(1).unwrap().booked, booked, "the books are as before");
+    rest(50);
+    assert!(servers.share_over(id, 300).0 > 0.05, "{:?}", servers.did(id));
+}
+
+#[test]
+fn a_program_that_becomes_another_one_keeps_its_server() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let mut program = Command::new("sh")
+        .args(["-c", "read go; exec sh -c 'while :; do :; done'"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let thread = ThreadId(program.id() as i32);
+    let id = servers.create(&server(10, 3));
+    servers.ext.join(id, thread, true).unwrap();
+    program.stdin.take().unwrap().write_all(b"\n").unwrap();
+    rest(100);
+    let (used, _) = servers.share_over(id, 300);
+    let threads = servers.did(id).threads;
+    program.kill().unwrap();
+    program.wait().unwrap();
+    rest(50);
+    assert!(used > 0.05 && threads == 1, "{used}, {threads} threads");
+    assert_eq!(servers.did(id).threads, 0);
+}
+
+#[test]
+fn who_is_ending_joins_nothing_and_is_counted_nowhere() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let id = servers.create(&server(10, 3));
+    let mut dead = Command::new("true").spawn().unwrap();
+    let thread = ThreadId(dead.id() as i32);
+    while fs::read_to_string(format!("/proc/{}/stat", thread.0)).is_ok_and(|stat| !stat.contains(") Z")) {
+        rest(1);
+    }
+    assert_eq!(servers.ext.join(id, thread, true), Err(ExtError::NoThread { thread }), "not buried yet");
+    dead.wait().unwrap();
+    for round in 0..100 {
+        let (tell, told) = std::sync::mpsc::channel();
+        let short = std::thread::spawn(move || {
+            tell.send(ThreadId(rustix::thread::gettid().as_raw_nonzero().get())).unwrap();
+            (0..round * 200).fold(0, |a, b| std::hint::black_box(a ^ b));
+        });
+        let thread = told.recv().unwrap();
+        let joined = servers.ext.join(id, thread, false);
+        assert!(matches!(joined, Ok(()) | Err(ExtError::NoThread { .. })), "{joined:?}");
+        short.join().unwrap();
+    }
+    rest(100);
+    assert_eq!(servers.did(id).threads, 0);
+    assert!(servers.share_over(id, 100).0 < 0.01, "nobody of it runs");
 }

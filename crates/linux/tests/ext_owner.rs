@@ -67,3 +67,24 @@ fn unloading_under_load_puts_everybody_back_and_loading_works_again() {
     assert!(reserved.share_over(Duration::from_millis(200)) > 0.1);
     assert!(workers.iter().all(|worker| worker.share_over(Duration::from_millis(100)) > 0.01));
 }
+
+/// Forty threads share 1 ms in each second: each waits longer for its turn than the kernel looks on, be it the watchdog
+/// (30 s) or RCU (21 s) where one of them was in the midst of a look-up.
+#[test]
+fn what_the_kernels_watchdog_ends_leaves_nobody_behind() {
+    let Some(mut ext) = load() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let id = servers.create(&server(1_000, 1));
+    let group = hogs(40);
+    group.iter().for_each(|hog| servers.ext.join(id, hog.thread, false).unwrap());
+    assert!(within(90_000, || state() == "disabled"), "{:?}", servers.did(id));
+    let reason = servers.ext.exit_reason().unwrap();
+    assert!(reason.contains("stall"), "{reason}");
+    assert_eq!(servers.ext.create(&server(10, 1)), Err(ExtError::Gone { reason }));
+    let before: Vec<_> = group.iter().map(Worker::used).collect();
+    rest(1_000);
+    assert!(group.iter().zip(before).all(|(hog, was)| hog.used() > was), "all of them go on");
+    drop((servers, group));
+    drop(ext);
+    assert!(load().is_some(), "it can be loaded again");
+}

@@ -20,6 +20,7 @@ pub(super) struct Kernel {
     raised: Table,
     servers: Mapping,
     slots: Mapping,
+    controls: Mapping,
     counts: Mapping,
     exited: Mapping,
     cpus: u32,
@@ -60,6 +61,7 @@ impl Kernel {
             raised: object.table(".bss.raised")?,
             servers: memory(".bss.servers", size_of::<qf_server>() * QF_SLOTS as usize)?,
             slots: memory(".bss.slots", size_of::<qf_slot>() * QF_SLOTS as usize)?,
+            controls: memory(".bss.controls", size_of::<qf_control>() * QF_SLOTS as usize)?,
             counts: memory(".bss.counts", size_of::<qf_sched_cpu>() * QF_CPUS as usize)?,
             exited: memory(".bss.exited", size_of::<qf_exit>())?,
             _attached: attached,
@@ -78,6 +80,10 @@ impl Kernel {
 
     pub fn slot(&self, slot: u32) -> qf_slot {
         read(&self.slots, slot)
+    }
+
+    pub fn controller(&self, slot: u32) -> qf_control {
+        read(&self.controls, slot)
     }
 
     pub fn counts(&self, cpu: u32) -> qf_sched_cpu {

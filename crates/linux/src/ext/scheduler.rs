@@ -159,7 +159,8 @@ impl Ext {
     /// What a server did.
     pub fn statistics(&self, id: ServerId) -> Result<ServerStatistics, ExtError> {
         self.known(id)?;
-        Ok(statistics(&self.kernel.server(id.0), &self.kernel.slot(id.0)))
+        let late = self.kernel.controller(id.0).late_periods;
+        Ok(ServerStatistics { last_late: late, ..statistics(&self.kernel.server(id.0), &self.kernel.slot(id.0)) })
     }
 
     /// What a CPU did.
@@ -344,6 +345,7 @@ fn statistics(server: &qf_server, slot: &qf_slot) -> ServerStatistics {
         extra: Nanos::new(server.extra_ns),
         jobs: server.jobs,
         last_job: Nanos::new(server.last_job_ns),
+        last_late: 0,
         throttles: slot.throttles,
         wakeups: slot.wakeups,
         run_queue_delay: Nanos::new(slot.delay_ns),

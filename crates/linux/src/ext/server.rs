@@ -111,6 +111,8 @@ pub struct ServerStatistics {
     pub jobs: u64,
     /// CPU time of the last job.
     pub last_job: Nanos,
+    /// How late it ended, in whole server periods behind its deadline; 0 without a controller in the kernel.
+    pub last_late: u32,
     /// Times that the budget ran out while a thread still wanted more.
     pub throttles: u64,
     /// Wake-ups that led to running.
