@@ -20,6 +20,9 @@ use super::words::Source;
 /// Most attributes that one text may be over.
 const MAX_INPUTS: usize = 64;
 
+/// Gives an engine for a program, or says why not.
+pub type Make<'a> = dyn FnMut(&Program) -> Result<Box<dyn Engine + Send>, String> + 'a;
+
 /// An attribute that E-code makes.
 pub struct Derived {
     engine: Box<dyn Engine + Send>,
@@ -62,7 +65,7 @@ impl Derived {
         text: &str,
         application: AppId,
         readers: &dyn Readers,
-        make: &mut dyn FnMut(&Program) -> Result<Box<dyn Engine + Send>, String>,
+        make: &mut Make<'_>,
     ) -> Result<Derived, DerivedError> {
         let program =
             compile(text, &Environment::default()).map_err(|errors| DerivedError::Text(errors.to_string()))?;

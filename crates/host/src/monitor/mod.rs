@@ -30,7 +30,7 @@ use qfabric_types::{AppId, Instant, Nanos};
 use probe::{Probe, Watcher};
 
 pub use both::Both;
-pub use derived::{Derived, DerivedError};
+pub use derived::{Derived, DerivedError, Make};
 pub use jobs::Jobs;
 pub use pace::{Adaptive, Pace};
 pub use words::{Counters, MonitorError, Source, Summary, Watch, Watched};
