@@ -47,6 +47,9 @@ pub const MAX_INSTANCES: usize = 128;
 /// Most applications that are read.
 pub const MAX_APPLICATIONS: usize = 1_024;
 
+/// Why an attribute is left out whose file is there.
+const UNTOLD: &str = "this kernel does not tell it";
+
 /// Where the kernel's files are; elsewhere for tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
@@ -107,11 +110,15 @@ impl Group {
 
     fn read(&mut self, slot: usize, now: Instant, scratch: &mut Scratch) -> Option<i64> {
         if self.looked != Some(now) {
-            self.values.fill(None);
-            self.meter.look(scratch, &mut self.values);
+            self.look(scratch);
             self.looked = Some(now);
         }
         *self.values.get(slot)?
+    }
+
+    fn look(&mut self, scratch: &mut Scratch) {
+        self.values.fill(None);
+        self.meter.look(scratch, &mut self.values);
     }
 }
 
@@ -201,14 +208,22 @@ impl Meters {
         self.applications.retain(|(id, _)| *id != application);
     }
 
-    /// Lists all attributes and where they are read.
+    /// Lists what can be read now, and where all is read.
     fn list(&mut self) {
         self.attributes.clear();
         self.places.clear();
-        for (group, meter) in self.groups.iter().enumerate() {
-            for (slot, attribute) in meter.meter.attributes().into_iter().enumerate() {
-                self.places.extend(attribute.as_ref().map(|attribute| (attribute.id(), group, slot)));
-                self.attributes.extend(attribute);
+        self.missing.retain(|missing| missing.why != UNTOLD);
+        for (number, group) in self.groups.iter_mut().enumerate() {
+            group.look(&mut self.scratch);
+            for (slot, attribute) in group.meter.attributes().into_iter().enumerate() {
+                let Some(attribute) = attribute else { continue };
+                self.places.push((attribute.id(), number, slot));
+                match (group.values[slot], Metric::find(attribute.name.as_str())) {
+                    (Some(_), _) => self.attributes.push(attribute),
+                    (None, Some(metric)) => self.missing.push(Missing { name: metric.name, why: UNTOLD.to_owned() }),
+                    // An interface without a queue: nothing to wonder at.
+                    (None, None) => (),
+                }
             }
         }
         self.attributes.extend(application::attributes());
