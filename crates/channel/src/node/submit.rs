@@ -91,11 +91,13 @@ impl Step<'_, '_> {
         let Some(source) = self.channel.sources.get_mut(&number) else { return Err(SubmitError::Gone(number)) };
         source.last += 1;
         sent.number = source.last;
-        for (tally, chosen) in source.tallies.iter_mut().zip(&self.scratch.chosen) {
-            tally.sent += u64::from(*chosen);
+        if passed > 0 {
+            for (tally, chosen) in source.tallies.iter_mut().zip(&self.scratch.chosen) {
+                tally.sent += u64::from(*chosen);
+            }
+            sent.remote = self.send(number, event, sent.number);
+            sent.local = self.give(number, event, sent.number);
         }
-        sent.remote = self.send(number, event, sent.number);
-        sent.local = self.give(number, event, sent.number);
         let counts = &mut self.channel.sources.get_mut(&number).ok_or(SubmitError::Gone(number))?.counts;
         counts.submitted += 1;
         counts.sent += u64::from(sent.remote + sent.local);
@@ -161,7 +163,10 @@ impl Step<'_, '_> {
         };
         let lane = self.channel.lane();
         let (remote, whole) = survey(roster, submission.event_type, chosen);
-        if remote > 0 && whole {
+        if remote == 0 {
+            return 0;
+        }
+        if whole {
             header.write(frame, self.incarnation, None::<(u64, std::slice::Iter<'_, u32>)>, attributes, payload);
             self.ctx.port.send(Destination::Channel(&self.channel.id), lane, frame);
             self.counts.frames_out += 1;
