@@ -109,11 +109,13 @@ pub enum Role {
 #[serde(rename_all = "lowercase")]
 pub enum Scouting {
     /// Not at all.
-    Configured,
-    /// Peers tell each other of those they know: one address in common is enough.
     #[default]
+    Configured,
+    /// Peers tell each other of those they know: one address in common is enough. Two hosts that are told of each other
+    /// in the same moment may both call, and Zenoh 1.10 may then lose what one of them has declared: the two do not see
+    /// each other until one of them starts again. Not for hosts that are configured as each other's peers.
     Gossip,
-    /// Also by multicast on the local network.
+    /// Also by multicast on the local network; the same goes for it.
     Multicast,
 }
 
@@ -172,7 +174,7 @@ impl Config {
             role: Role::Peer,
             listen: Vec::new(),
             peers: Vec::new(),
-            scouting: Scouting::Gossip,
+            scouting: Scouting::Configured,
             security: Security::Insecure,
         }
     }

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use qfabric_channel::{Destination, Incarnation, Lane};
 use qfabric_types::channel::{ChannelId, Name};
@@ -45,6 +45,7 @@ pub(crate) struct Plain {
     counters: Counters,
     closing: AtomicBool,
     thread: OnceLock<i32>,
+    receiving: Mutex<Option<JoinHandle<()>>>,
 }
 
 pub(crate) fn open(
@@ -64,7 +65,8 @@ pub(crate) fn open(
         enter();
         serve.run();
     };
-    named().spawn(begin).map_err(Error::io("start the receive thread"))?;
+    let receiving = named().spawn(begin).map_err(Error::io("start the receive thread"))?;
+    *plain.receiving.lock().expect("nobody else has it") = Some(receiving);
     let dialer = Arc::clone(&plain);
     let named = || thread::Builder::new().name("qf-dial".into());
     named().spawn(move || dial::run(&dialer)).map_err(Error::io("start the calling thread"))?;
@@ -87,6 +89,7 @@ impl Plain {
             counters: Counters::default(),
             closing: AtomicBool::new(false),
             thread: OnceLock::new(),
+            receiving: Mutex::default(),
         })
     }
 
@@ -158,5 +161,9 @@ impl Engine for Plain {
     fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake();
+        let receiving = self.receiving.lock().expect("no panic while closing").take();
+        if let Some(receiving) = receiving.filter(|receiving| receiving.thread().id() != thread::current().id()) {
+            let _ = receiving.join(); // its addresses are free afterwards
+        }
     }
 }

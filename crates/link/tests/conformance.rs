@@ -1,0 +1,199 @@
+//! The suite that every network under the nodes has to pass, over real engines: four hosts on loopback addresses. The
+//! one part that cuts cables is in tests/host, where there are some.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use common::Site;
+use qfabric_channel::testing::conformance as suite;
+use qfabric_channel::testing::{Delivered, World};
+use qfabric_channel::{Config as NodeConfig, Event, Incarnation, Node, Notice, Port, SinkId, SourceId};
+use qfabric_link::{Config, EngineKind, Link, Listener};
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos};
+use rustix::time::{ClockId, clock_gettime};
+
+const HOSTS: u8 = 4;
+
+#[derive(Default)]
+struct Recorder {
+    delivered: Mutex<Vec<Delivered>>,
+    notices: Mutex<Vec<Notice>>,
+}
+
+impl Listener for Recorder {
+    fn deliver(&self, sink: SinkId, event: &Event<'_>) {
+        self.delivered.lock().unwrap().push(Delivered::new(sink, event));
+    }
+
+    fn ready(&self, _sink: SinkId) {}
+
+    fn writable(&self, _source: SourceId) {}
+
+    fn notice(&self, notice: Notice) {
+        self.notices.lock().unwrap().push(notice);
+    }
+}
+
+/// Hosts with real links. A restarted host keeps its recorder.
+struct Real {
+    site: Site,
+    starts: u32,
+    links: BTreeMap<Name, Option<Link>>,
+    recorders: BTreeMap<Name, Arc<Recorder>>,
+}
+
+impl Real {
+    fn new(kind: EngineKind) -> Real {
+        let names: Vec<Name> = (0..HOSTS).map(|host| format!("h{host}").parse().unwrap()).collect();
+        let links = names.iter().map(|name| (name.clone(), None)).collect();
+        let recorders = names.iter().map(|name| (name.clone(), Arc::default())).collect();
+        let mut world = Real { site: Site::new(kind), starts: 0, links, recorders };
+        names.iter().for_each(|name| world.start(name));
+        let begin = std::time::Instant::now();
+        for name in &names {
+            let knows = |world: &mut Real| world.with(name, |node, _, _| node.directory().hosts().count());
+            while knows(&mut world) < names.len() {
+                assert!(begin.elapsed() < Duration::from_secs(20), "{name} does not know all");
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        world
+    }
+
+    fn config(&self, host: &Name) -> Config {
+        let number = |name: &Name| 1 + name.as_str()[1..].parse::<u8>().unwrap();
+        let mut config = Config::new(host.clone());
+        config.engine = self.site.kind;
+        config.listen = vec![self.site.address(number(host))];
+        config.peers = self.links.keys().map(|name| self.site.address(number(name))).collect();
+        config
+    }
+}
+
+fn node(host: &Name, start: u32) -> Node {
+    let time = clock_gettime(ClockId::Monotonic);
+    let now = Instant::new(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut config = NodeConfig::new(host.clone(), Incarnation::new(since.as_secs() as u32, start));
+    config.unix_offset_ns = since.as_nanos() as u64 - now.since(Instant::ZERO).get();
+    Node::new(config, now)
+}
+
+impl World for Real {
+    fn hosts(&self) -> Vec<Name> {
+        self.links.keys().cloned().collect()
+    }
+
+    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+        self.links[host].as_ref().expect("the host is up").with(act)
+    }
+
+    fn run_for(&mut self, time: Nanos) {
+        thread::sleep(Duration::from_nanos(time.get()));
+    }
+
+    fn cut(&mut self, _one: &Name, _other: &Name) {
+        unreachable!("there are no cables within a host");
+    }
+
+    fn heal(&mut self, _one: &Name, _other: &Name) {
+        unreachable!("there are no cables within a host");
+    }
+
+    fn kill(&mut self, host: &Name) {
+        self.links.insert(host.clone(), None);
+    }
+
+    fn start(&mut self, host: &Name) {
+        self.starts += 1;
+        let recorder = Arc::clone(&self.recorders[host]);
+        let link = Link::open(&self.config(host), node(host, self.starts), recorder, || {}).unwrap();
+        self.links.insert(host.clone(), Some(link));
+    }
+
+    fn delivered(&mut self, host: &Name) -> Vec<Delivered> {
+        std::mem::take(&mut *self.recorders[host].delivered.lock().unwrap())
+    }
+
+    fn notices(&mut self, host: &Name) -> Vec<Notice> {
+        std::mem::take(&mut *self.recorders[host].notices.lock().unwrap())
+    }
+
+    /// Twice what the made-up network takes: this one shares its processors with other tests.
+    fn settle(&mut self) {
+        self.run_for(Nanos::from_millis(1_400));
+    }
+
+    /// Books are closed 2 s after the last event.
+    fn quiet(&mut self) {
+        self.run_for(Nanos::from_millis(5_000));
+    }
+}
+
+type Part = (&'static str, fn(&mut Real));
+
+macro_rules! parts {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), |world: &mut Real| suite::$name(world))),*] };
+}
+
+const PARTS: &[Part] = parts![
+    what_one_host_creates_all_know_and_can_open,
+    refusals_change_nothing,
+    a_data_channel_brings_its_q_channel_and_takes_it_along,
+    groups_are_known_to_all,
+    attributes_are_known_to_all,
+    members_leave_and_the_others_go_on,
+    events_reach_all_sinks_of_all_hosts_in_order,
+    sinks_get_the_types_they_want,
+    an_event_can_be_for_one_host_or_one_sink,
+    what_cannot_be_an_event_is_refused,
+    late_events_are_dropped_and_counted,
+    priorities_come_first_and_deadlines_in_order,
+    a_sink_that_never_reads_holds_up_nobody,
+    a_full_queue_keeps_what_its_policy_says,
+    a_blocked_source_goes_on_when_the_sink_has_read,
+    a_blocked_source_waits_no_longer_than_its_patience,
+    what_is_lost_is_counted,
+    a_crashed_host_is_gone_and_its_channel_stays,
+    a_restarted_host_is_another_member,
+    of_two_creations_that_differ_the_later_ends,
+    joins_and_leaves_without_end_leave_nothing_behind,
+    an_out_filter_chooses_by_what_sinks_say_of_themselves,
+    an_in_filter_chooses_among_the_sinks_of_its_host,
+    a_filter_that_blocks_sends_nothing,
+    a_filter_is_replaced_between_two_events,
+    events_of_one_channel_turn_a_filter_of_another,
+    filters_are_shipped_where_the_policy_lets_them,
+    a_filter_that_faults_lets_nothing_pass_and_says_so,
+];
+
+/// They mostly wait: all at once.
+fn conform(kind: EngineKind) {
+    let mut failed = Vec::new();
+    thread::scope(|scope| {
+        let run = |part: &'static Part| {
+            let run = move || catch_unwind(AssertUnwindSafe(|| (part.1)(&mut Real::new(kind))));
+            (part.0, scope.spawn(run))
+        };
+        let running: Vec<_> = PARTS.iter().map(run).collect();
+        let results = running.into_iter().map(|(name, thread)| (name, thread.join().unwrap()));
+        failed.extend(results.filter(|(_, result)| result.is_err()).map(|(name, _)| name));
+    });
+    assert!(failed.is_empty(), "{kind:?}: {failed:?}");
+}
+
+#[test]
+fn links_over_the_plain_engine_pass_the_suite() {
+    conform(EngineKind::Plain);
+}
+
+#[test]
+fn links_over_zenoh_pass_the_suite() {
+    conform(EngineKind::Zenoh);
+}
