@@ -159,8 +159,14 @@ impl Ext {
     /// What a server did.
     pub fn statistics(&self, id: ServerId) -> Result<ServerStatistics, ExtError> {
         self.known(id)?;
-        let late = self.kernel.controller(id.0).late_periods;
-        Ok(ServerStatistics { last_late: late, ..statistics(&self.kernel.server(id.0), &self.kernel.slot(id.0)) })
+        let seen = |_| {
+            let before = self.kernel.server(id.0).jobs;
+            let (server, late) = (self.kernel.server(id.0), self.kernel.controller(id.0).late_periods);
+            (before == self.kernel.server(id.0).jobs).then_some((server, late))
+        };
+        // A job that ends meanwhile would mix two.
+        let (server, late) = (0..10).find_map(seen).unwrap_or_else(|| (self.kernel.server(id.0), 0));
+        Ok(ServerStatistics { last_late: late, ..statistics(&server, &self.kernel.slot(id.0)) })
     }
 
     /// What a CPU did.
