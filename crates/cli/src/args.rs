@@ -3,7 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{completions, daemon, demo, doctor, ecode, guard, net, probe, restore, run, services, sim, status, top};
+use crate::{
+    channel, completions, daemon, demo, doctor, ecode, group, guard, monitor, net, probe, restore, run, services, sim,
+    status, top,
+};
 
 /// What every page of help ends with.
 const EXIT_CODES: &str = "\
@@ -39,6 +42,9 @@ pub enum Command {
     Ecode(ecode::Args),
     Guard(guard::Args),
     Net(net::Args),
+    Channel(channel::Args),
+    Monitor(monitor::Args),
+    Group(group::Args),
     Generate(completions::Args),
 }
 
@@ -59,6 +65,9 @@ impl Command {
             Command::Ecode(args) => ecode::run(args),
             Command::Guard(args) => guard::run(args),
             Command::Net(args) => net::run(args),
+            Command::Channel(args) => channel::run(args),
+            Command::Monitor(args) => monitor::run(args),
+            Command::Group(args) => group::run(args),
             Command::Generate(args) => completions::run(args),
         }
     }

@@ -62,12 +62,13 @@ pub fn failure(error: ClientError) -> Failure {
         ClientError::Refused(problem) if problem.code == "mechanism" => {
             Failure::unavailable(format!("{}; see what qfabric doctor finds", problem.message))
         }
-        ClientError::Refused(problem) if problem.code == "unavailable" => {
+        ClientError::Refused(problem) if problem.code == "unavailable" || problem.code == "channels_off" => {
             Failure::unavailable(format!("{}; {}", problem.message, problem.next_step))
         }
         ClientError::Refused(problem) => Failure::problem(&problem),
         ClientError::Contract(error) => Failure::usage(error),
         ClientError::Value(why) => Failure::usage(why),
+        ClientError::NotSubmitted { why, .. } => Failure::refused(why),
         other => Failure::fault(other),
     }
 }

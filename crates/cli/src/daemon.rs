@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use qfabric_daemon::{Config, DaemonError, MechanismName};
+use qfabric_daemon::{Config, DaemonError, EngineName, MechanismName};
 
 use crate::exit::{Done, Failure, Outcome};
 
@@ -39,6 +39,9 @@ pub fn run(args: Args) -> Outcome {
     }
     if args.check {
         return Ok(Done(0));
+    }
+    if config.channels.enabled && config.channels.engine == EngineName::Zenoh {
+        qfabric_link::one_receive_thread();
     }
     qfabric_daemon::run(config).map_err(failure)?;
     Ok(Done(0))

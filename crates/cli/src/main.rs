@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod channel;
 mod completions;
 mod connect;
 mod contract;
@@ -13,7 +14,9 @@ mod demo;
 mod doctor;
 mod ecode;
 mod exit;
+mod group;
 mod guard;
+mod monitor;
 mod net;
 mod output;
 mod probe;

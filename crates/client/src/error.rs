@@ -75,6 +75,22 @@ pub enum ClientError {
         /// What went wrong.
         why: String,
     },
+    /// The connection for channels cannot be had, or broke; what was opened with it has ended.
+    #[error("channels at {}: {why}", path.display())]
+    Channels {
+        /// The socket.
+        path: PathBuf,
+        /// What went wrong.
+        why: String,
+    },
+    /// An event was not taken; others may be.
+    #[error("{why}")]
+    NotSubmitted {
+        /// Why, and what to do.
+        why: String,
+        /// A slow sink holds the channel up until then at the latest; none: another reason.
+        blocked_until: Option<qfabric_types::Instant>,
+    },
     /// The daemon does not keep up with this process's events; this one was dropped.
     #[error("an event of {service} was dropped: more are waiting than the daemon takes; raise fewer, or retry")]
     Crowded {

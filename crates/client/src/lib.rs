@@ -36,9 +36,10 @@
 //! | `qmgr_end()` | [`Session::end`] |
 //! | `qmgr_start_periodic(job)` | [`Session::start_periodic`] |
 //!
-//! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`]. ECalls are in [`ecalls`].
+//! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`]. ECalls are in [`ecalls`], Q-channels in [`channel`].
 #![forbid(unsafe_code)]
 
+pub mod channel;
 mod client;
 pub mod clock;
 mod cpu;
@@ -73,6 +74,8 @@ pub use qfabric_types::{
 /// The guide's programs compile.
 #[cfg(doctest)]
 mod guide {
+    #[doc = include_str!("../../../docs/guide/src/channels.md")]
+    struct Channels;
     #[doc = include_str!("../../../docs/guide/src/client.md")]
     struct Client;
     #[doc = include_str!("../../../docs/guide/src/ecalls.md")]

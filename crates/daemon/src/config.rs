@@ -10,6 +10,7 @@ use qfabric_host::Limits;
 use qfabric_types::{Nanos, Reservation, Share};
 use serde::{Deserialize, Deserializer};
 
+use crate::channels::ChannelsConfig;
 use crate::ecalls::EcallsConfig;
 
 /// Where the service looks when nothing else is said.
@@ -31,6 +32,8 @@ pub struct Config {
     pub contracts: Contracts,
     /// Services, subscriptions, handlers.
     pub ecalls: EcallsConfig,
+    /// Q-channels between hosts.
+    pub channels: ChannelsConfig,
     /// Logs.
     pub log: Log,
 }
@@ -300,6 +303,9 @@ impl Config {
         within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
         within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
         if let Some((key, value, expected)) = self.ecalls.out_of_range() {
+            return Err(out_of_range(key, value, expected));
+        }
+        if let Some((key, value, expected)) = self.channels.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
         self.levels_exist()?;

@@ -3,6 +3,7 @@
 //! | thread | does | may wait for |
 //! |---|---|---|
 //! | api | HTTP, ring hand-out, credentials, logs, metrics | callers, the control thread |
+//! | channels | `channels.sock`: events of applications, in and out | nobody |
 //! | control | host, mechanism, rings, observer | its own sources alone |
 //!
 //! Callers never reach the control thread but through a bounded queue, and applications under contract never
@@ -13,6 +14,7 @@
 
 mod api;
 mod auth;
+mod channels;
 mod config;
 mod control;
 mod ecalls;
@@ -26,6 +28,7 @@ mod problem;
 mod service;
 mod startup;
 
+pub use channels::{ChannelsConfig, EngineName, Mode, Scouting};
 pub use config::{
     Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, LimitsConfig, Log, LogFormat,
     MechanismConfig, MechanismName, Reclaim,

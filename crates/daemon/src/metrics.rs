@@ -3,6 +3,7 @@
 //! Nothing is registered and nothing is counted here: a scrape asks the control thread for a copy of its
 //! counters, so that the hot path counts in plain words and never meets a lock.
 
+mod channels;
 mod ecalls;
 mod net;
 
@@ -18,6 +19,7 @@ use qfabric_types::ServerCounts;
 use qfabric_types::api::net::InterfaceInfo;
 use qfabric_types::api::{Application, HostStatus};
 
+use crate::channels::ChannelsReport;
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
 
@@ -115,16 +117,21 @@ fn reserved(application: &Application) -> usize {
 }
 
 /// The report in the text format that Prometheus reads.
-pub(crate) fn text(report: Report, ecalls: EcallsReport, interfaces: Vec<InterfaceInfo>) -> String {
+pub(crate) fn text(
+    report: Report,
+    ecalls: EcallsReport,
+    interfaces: Vec<InterfaceInfo>,
+    channels: Option<ChannelsReport>,
+) -> String {
     let mut registry = Registry::with_prefix("qfabric");
-    registry.register_collector(Box::new(Shown(report, ecalls, interfaces)));
+    registry.register_collector(Box::new(Shown(report, ecalls, interfaces, channels)));
     let mut out = String::with_capacity(16 << 10);
     text::encode(&mut out, &registry).expect("writing into a string does not fail");
     out
 }
 
 #[derive(Debug)]
-struct Shown(Report, EcallsReport, Vec<InterfaceInfo>);
+struct Shown(Report, EcallsReport, Vec<InterfaceInfo>, Option<ChannelsReport>);
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -149,7 +156,8 @@ impl Collector for Shown {
             family(&mut encoder, metric.name, metric.help, rows)?;
         }
         ecalls::encode(&mut encoder, &self.1)?;
-        net::encode(&mut encoder, &self.2)
+        net::encode(&mut encoder, &self.2)?;
+        channels::encode(&mut encoder, self.3.as_ref())
     }
 }
 
@@ -243,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_scrape_names_applications_rings_and_what_was_lost() {
-        let text = text(report(), EcallsReport { raised: 9, ..Default::default() }, Vec::new());
+        let text = text(report(), EcallsReport { raised: 9, ..Default::default() }, Vec::new(), None);
         for line in [
             "qfabric_ecalls_raised_total 9",
             "qfabric_capacity_cpus 1.8",
@@ -263,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_described_once() {
-        let text = text(report(), EcallsReport::default(), Vec::new());
+        let text = text(report(), EcallsReport::default(), Vec::new(), None);
         let mut described: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let all = described.len();
         described.sort();

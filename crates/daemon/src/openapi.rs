@@ -3,6 +3,7 @@
 use utoipa::OpenApi;
 
 use crate::api::{ecalls, routes};
+use crate::channels::routes as channels;
 use crate::net::routes as net;
 
 /// The description, as JSON.
@@ -47,6 +48,27 @@ pub(crate) fn document() -> String {
         net::begin,
         net::change,
         net::end,
+        channels::list,
+        channels::create,
+        channels::show,
+        channels::open,
+        channels::close,
+        channels::join_source,
+        channels::join_sink,
+        channels::change_source,
+        channels::leave_source,
+        channels::change_sink,
+        channels::leave_sink,
+        channels::filters::install,
+        channels::filters::parametrize,
+        channels::filters::remove,
+        channels::filters::bind,
+        channels::groups::list,
+        channels::groups::register,
+        channels::groups::unregister,
+        channels::groups::hosts,
+        channels::monitors::list,
+        channels::monitors::set,
         routes::describe
     )
 )]
@@ -78,6 +100,15 @@ mod tests {
             ("/v1/handlers/{name}", &["get", "put", "delete"]),
             ("/v1/subscriptions", &["get", "post"]),
             ("/v1/subscriptions/{id}", &["get", "patch", "delete"]),
+            ("/v1/channels", &["get", "post"]),
+            ("/v1/channels/{channel}", &["get"]),
+            ("/v1/channels/{channel}/sinks", &["post"]),
+            ("/v1/sinks/{number}", &["patch", "delete"]),
+            ("/v1/channels/{channel}/filters/{direction}/{filter}", &["put", "patch"]),
+            ("/v1/groups", &["get", "post"]),
+            ("/v1/hosts", &["get"]),
+            ("/v1/monitors", &["get"]),
+            ("/v1/monitors/{attribute}", &["put"]),
             ("/v1/openapi.json", &["get"]),
         ] {
             assert!(methods.iter().all(|method| paths[path][method].is_object()), "{path}");

@@ -8,7 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 41] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 50] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -50,6 +50,15 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 41] = [
     ("net_invalid", StatusCode::UNPROCESSABLE_ENTITY, "a stream or an interface cannot be meant so"),
     ("net_refused", StatusCode::CONFLICT, "the interface or the stream stands against it"),
     ("over_link", StatusCode::CONFLICT, "the link does not carry the streams"),
+    ("channels_off", StatusCode::CONFLICT, "the section [channels] is not enabled"),
+    ("no_such_channel", StatusCode::NOT_FOUND, "no host holds a channel of this name"),
+    ("channel_exists", StatusCode::CONFLICT, "there is a channel of this name"),
+    ("channel_not_open", StatusCode::CONFLICT, "this host, or this connection, does not hold the channel"),
+    ("no_such_member", StatusCode::NOT_FOUND, "no such source, sink or registration of this user"),
+    ("no_such_filter", StatusCode::NOT_FOUND, "no such filter or parameter"),
+    ("channel_forbidden", StatusCode::FORBIDDEN, "the access list, or who holds the channel, stands against it"),
+    ("channel_limit", StatusCode::TOO_MANY_REQUESTS, "a limit of channels is reached"),
+    ("channel_invalid", StatusCode::UNPROCESSABLE_ENTITY, "a name, format or value cannot be meant so"),
 ];
 
 /// The HTTP status of a refusal. One that is not listed comes from a room that refuses on its own account

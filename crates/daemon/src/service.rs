@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::api::{self, Sockets};
+use crate::channels::{Channels, MonitorThread, SocketThread};
 use crate::config::Config;
 use crate::control::{self, Command, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
@@ -25,6 +26,7 @@ pub(crate) struct Service {
     sockets: Sockets,
     ecalls: Arc<Ecalls>,
     net: Arc<Net>,
+    channels: Arc<Channels>,
     places: usize,
     timeout: Duration,
     /// Held to the end: the next service on this folder starts after everything was put back.
@@ -44,8 +46,18 @@ impl Service {
         let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
         let timeout = Duration::from_nanos(config.api.timeout.get());
+        let channels = Arc::new(Channels::start(&config.channels, control.requests.clone())?);
         let sockets = api::bind(config, &directory)?;
-        Ok(Service { control, sockets, ecalls, net, places: config.api.max_connections, timeout, _lock: lock })
+        Ok(Service {
+            control,
+            sockets,
+            ecalls,
+            net,
+            channels,
+            places: config.api.max_connections,
+            timeout,
+            _lock: lock,
+        })
     }
 
     /// Where callers find it.
@@ -57,13 +69,18 @@ impl Service {
     pub fn serve(self, stop: impl Future<Output = ()>, ready: impl FnOnce()) -> Result<(), DaemonError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
-        let Service { control, mut sockets, ecalls, net, places, timeout, _lock } = self;
+        let Service { control, mut sockets, ecalls, net, channels, places, timeout, _lock } = self;
         let Control { requests, notes, ended, thread, .. } = control;
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every way out: then nothing of ours is in the kernel any more.
         let dispatcher = Dispatcher::start(ecalls.clone(), packets);
         let _dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
-        let router = api::router(requests.clone(), ecalls, net, timeout);
+        let failed = |error| DaemonError::Channels(format!("cannot start the thread of channels.sock: {error}"));
+        let events = sockets.channels.take().map(|listener| SocketThread::start(&channels, listener)).transpose();
+        let _events = events.map_err(failed)?;
+        let monitor = channels.on().ok().map(MonitorThread::start).transpose();
+        let _monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
+        let router = api::router(requests.clone(), ecalls, net, channels, timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let outcome = runtime.block_on(async {

@@ -59,6 +59,9 @@ pub enum DaemonError {
     /// The record of interfaces cannot be used.
     #[error(transparent)]
     Net(#[from] qfabric_linux::net::NetError),
+    /// This host cannot have channels as configured.
+    #[error("channels: {0}; see the section [channels] of the configuration")]
+    Channels(String),
     /// The control thread or the API's runtime cannot start, or ended by itself.
     #[error("{0}")]
     Engine(String),

@@ -5,7 +5,7 @@ mod fmt;
 mod install;
 mod ls;
 mod run;
-mod source;
+pub mod source;
 mod trace;
 
 use clap::Subcommand;

@@ -1,5 +1,5 @@
 //! The local API: HTTP on `qfabric.sock`, rings on `ring.sock`, one thread for both (`ecalls.sock` is the
-//! dispatcher's).
+//! dispatcher's, `channels.sock` the channels').
 //!
 //! Nothing here decides: a request is bounded, read, its credentials looked up, and handed to the control
 //! thread.

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::ecalls;
 use crate::auth::{self, Peer};
+use crate::channels::{self, Channels};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::net::{self, Net};
@@ -30,6 +31,7 @@ pub(crate) struct Context {
     requests: Requests,
     pub(super) ecalls: Arc<Ecalls>,
     net: Arc<Net>,
+    channels: Arc<Channels>,
     pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
@@ -52,9 +54,15 @@ impl IntoResponse for Refused {
 pub(crate) type Answer<T> = Result<T, Refused>;
 
 /// The whole API.
-pub(crate) fn router(requests: Requests, ecalls: Arc<Ecalls>, net: Arc<Net>, timeout: Duration) -> Router {
-    let networks = net::routes::routes(net.clone());
-    let context = Context { requests, ecalls, net, timeout, openapi: openapi::document().into() };
+pub(crate) fn router(
+    requests: Requests,
+    ecalls: Arc<Ecalls>,
+    net: Arc<Net>,
+    channels: Arc<Channels>,
+    timeout: Duration,
+) -> Router {
+    let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
+    let context = Context { requests, ecalls, net, channels, timeout, openapi: openapi::document().into() };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -64,6 +72,7 @@ pub(crate) fn router(requests: Requests, ecalls: Arc<Ecalls>, net: Arc<Net>, tim
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
         .merge(networks)
+        .merge(between_hosts)
         .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Refused(problem::no_such_method(method.as_str(), uri.path()))
@@ -171,7 +180,8 @@ pub(crate) async fn leave(
 pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
     let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(*report, ecalls, interfaces)).into_response())
+    let text = metrics::text(*report, ecalls, interfaces, context.channels.report());
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
 /// This description

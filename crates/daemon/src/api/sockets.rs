@@ -1,4 +1,4 @@
-//! The three sockets: made with the mode and group configured, removed when the service ends.
+//! The four sockets: made with the mode and group configured, removed when the service ends.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,16 @@ pub(crate) struct Sockets {
     pub http: Option<UnixListener>,
     pub rings: Option<OwnedFd>,
     pub ecalls: Option<OwnedFd>,
+    pub channels: Option<OwnedFd>,
     pub http_path: PathBuf,
     rings_path: PathBuf,
     ecalls_path: PathBuf,
+    channels_path: PathBuf,
 }
 
 impl Drop for Sockets {
     fn drop(&mut self) {
-        for path in [&self.http_path, &self.rings_path, &self.ecalls_path] {
+        for path in [&self.http_path, &self.rings_path, &self.ecalls_path, &self.channels_path] {
             // Gone already: that was the aim.
             let _ = fs::remove_file(path);
         }
@@ -35,8 +37,8 @@ impl Drop for Sockets {
 /// Binds the sockets in `directory`, which this service holds the lock of: what is there is left over.
 pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonError> {
     let group = config.api.group.as_deref().map(find_group).transpose()?;
-    let [http_path, rings_path, ecalls_path] =
-        ["qfabric.sock", "ring.sock", "ecalls.sock"].map(|name| directory.join(name));
+    let [http_path, rings_path, ecalls_path, channels_path] =
+        ["qfabric.sock", "ring.sock", "ecalls.sock", "channels.sock"].map(|name| directory.join(name));
     let packets = |path: &Path| {
         prepared(path, config.api.mode, group, || {
             let socket = qfabric_shm::fds::listen(path, BACKLOG)?;
@@ -44,13 +46,15 @@ pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonE
             Ok(socket)
         })
     };
-    let (rings, ecalls) = (packets(&rings_path)?, packets(&ecalls_path)?);
+    let (rings, ecalls) = (Some(packets(&rings_path)?), Some(packets(&ecalls_path)?));
+    let channels = config.channels.enabled.then(|| packets(&channels_path)).transpose()?;
     let http = prepared(&http_path, config.api.mode, group, || {
         let listener = UnixListener::bind(&http_path)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     })?;
-    Ok(Sockets { http: Some(http), rings: Some(rings), ecalls: Some(ecalls), http_path, rings_path, ecalls_path })
+    let http = Some(http);
+    Ok(Sockets { http, rings, ecalls, channels, http_path, rings_path, ecalls_path, channels_path })
 }
 
 fn prepared<T>(

@@ -55,7 +55,8 @@ pub(super) fn word(out: &mut Vec<u8>, word: u32) {
 
 /// A text with its length before it, cut where it is too long.
 pub(super) fn text(out: &mut Vec<u8>, text: &str) {
-    let cut = &text[..text.floor_char_boundary(MAX_TEXT)];
+    let end = (0..=MAX_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let cut = &text[..end];
     out.extend((cut.len() as u16).to_le_bytes());
     out.extend(cut.as_bytes());
 }

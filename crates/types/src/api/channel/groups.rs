@@ -95,7 +95,7 @@ pub struct HostInfo {
     pub channels: u32,
     /// Applications it has in groups.
     pub registrations: u32,
-    /// What is to be added to its clock to get this host's; none: not known.
+    /// How far its clock is ahead of this host's; none: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_ns: Option<i64>,
     /// How far that may be off.

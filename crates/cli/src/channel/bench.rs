@@ -1,0 +1,125 @@
+//! `qfabric channel bench`: what events cost between applications of this host, daemon included.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use qfabric_client::channel::{Channels, SinkOptions, SourceOptions, Spec, Submission};
+use qfabric_client::clock;
+use serde_json::json;
+
+use super::Daemon;
+use crate::connect;
+use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+
+/// Measures submission and delivery on this host: one source, many sinks, a rate.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric channel bench --sinks 100 --size 100 --rate 10 --json")]
+pub struct Args {
+    /// Sinks
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    sinks: u32,
+    /// Bytes of an event
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=16384))]
+    size: u32,
+    /// Events per second
+    #[arg(long, default_value_t = 10.0)]
+    rate: f64,
+    /// For so long
+    #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
+    seconds: f64,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    if !(args.rate.is_finite() && args.rate > 0.0 && args.seconds.is_finite() && args.seconds > 0.0) {
+        return Err(Failure::usage("rate and seconds are above 0"));
+    }
+    let (sending, receiving) = (args.daemon.channels()?, args.daemon.channels()?);
+    let events = (args.rate * args.seconds).ceil() as u32;
+    let (submitted, delays) = measure(&sending, &receiving, &args, events).map_err(connect::failure)?;
+    let expected = u64::from(events) * u64::from(args.sinks);
+    let lost = expected.saturating_sub(delays.len() as u64);
+    let (submit, delay) = (quantiles(submitted), quantiles(delays));
+    let text = match args.json {
+        true => format!(
+            "{}\n",
+            json!({
+                "events": events, "sinks": args.sinks, "size": args.size, "rate": args.rate, "expected": expected,
+                "lost": lost, "submit_us": { "p50": submit.0, "p99": submit.1 },
+                "delivery_us": { "p50": delay.0, "p99": delay.1 },
+            })
+        ),
+        false => format!(
+            "{events} events of {} B to {} sinks at {}/s: submission {:.1} µs (p99 {:.1}), until the handler {:.1} µs \
+             (p99 {:.1}), {lost} of {expected} lost\n",
+            args.size, args.sinks, args.rate, submit.0, submit.1, delay.0, delay.1
+        ),
+    };
+    output::print(&text)?;
+    Ok(Done(0))
+}
+
+type Times = Vec<u64>;
+
+fn measure(
+    sending: &Channels,
+    receiving: &Channels,
+    args: &Args,
+    events: u32,
+) -> Result<(Times, Times), qfabric_client::ClientError> {
+    let name = format!("bench-{}", std::process::id());
+    let channel = sending.create(&name, &Spec::of(""))?;
+    let _ = &channel;
+    let seen: Arc<Mutex<Times>> = Arc::default();
+    let opened = receiving.open(&name)?;
+    let mut sinks = Vec::new();
+    for _ in 0..args.sinks {
+        let seen = seen.clone();
+        let handler = move |event: &qfabric_client::channel::Event<'_>| {
+            let delay = clock::now().get().saturating_sub(event.sent_ns);
+            seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(delay);
+        };
+        sinks.push(opened.sink_subscribe(&SinkOptions::default(), handler)?);
+    }
+    let source = channel.source_subscribe(&SourceOptions::default())?;
+    let (payload, begin) = (vec![0; args.size as usize], Instant::now());
+    let mut submitted = Vec::with_capacity(events as usize);
+    for at in 0..events {
+        let next = begin + Duration::from_secs_f64(f64::from(at) / args.rate);
+        while Instant::now() < next {
+            receiving.poll(next.saturating_duration_since(Instant::now()))?;
+        }
+        let before = clock::now();
+        source.submit(&Submission { payload: &payload, ..Submission::default() })?;
+        submitted.push(clock::now().since(before).get());
+    }
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until && receiving.poll(Duration::from_millis(200))? > 0 {}
+    drop((sinks, source));
+    let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    Ok((submitted, seen))
+}
+
+/// Median and 99th hundredth, in microseconds.
+fn quantiles(mut times: Times) -> (f64, f64) {
+    times.sort_unstable();
+    let at = |part: f64| times.get(((times.len() as f64 - 1.0) * part).round().max(0.0) as usize).copied().unwrap_or(0);
+    (at(0.5) as f64 / 1e3, at(0.99) as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_sorted_times_in_microseconds() {
+        assert_eq!(quantiles((1..=101).rev().map(|n| n * 1000).collect()), (51.0, 100.0));
+        assert_eq!(quantiles(Vec::new()), (0.0, 0.0));
+    }
+}

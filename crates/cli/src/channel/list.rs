@@ -1,0 +1,162 @@
+//! `qfabric channel ls` and `show`.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use qfabric_client::channel::{ChannelId, ChannelInfo, Holding, Order, Plane, Pressure};
+
+use super::{Daemon, channel};
+use crate::connect;
+use crate::exit::{Done, Outcome};
+use crate::output;
+
+/// Lists the channels of all hosts.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric channel ls")]
+pub struct LsArgs {
+    /// The hidden Q-channels of the resource managers, too
+    #[arg(long)]
+    all: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Shows one channel: its events, its members on all hosts, its filters on this one.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric channel show video\n          qfabric channel show quality:video --json")]
+pub struct ShowArgs {
+    /// Its name, or quality:NAME
+    #[arg(value_name = "NAME", value_parser = channel)]
+    channel: ChannelId,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Carries `ls` out.
+pub fn ls(args: LsArgs) -> Outcome {
+    let mut list = args.daemon.client()?.channels().map_err(connect::failure)?;
+    list.retain(|info| args.all || info.plane == Plane::Data);
+    if args.json {
+        output::print_json(&list)?
+    } else {
+        output::print(&table(&list))?
+    }
+    Ok(Done(0))
+}
+
+/// Carries `show` out.
+pub fn show(args: ShowArgs) -> Outcome {
+    let info = args.daemon.client()?.channel(&args.channel).map_err(connect::failure)?;
+    if args.json {
+        output::print_json(&info)?
+    } else {
+        output::print(&one(&info))?
+    }
+    Ok(Done(0))
+}
+
+pub fn new_table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    table
+}
+
+fn table(list: &[ChannelInfo]) -> String {
+    if list.is_empty() {
+        return "no host holds a channel; create one with qfabric channel pub NAME --format FILE\n".to_owned();
+    }
+    let mut table = new_table(["channel", "types", "hosts", "sources", "sinks", "here", "created by"]);
+    for info in list {
+        let count = |of: fn(&Holding) -> usize| info.hosts.iter().map(of).sum::<usize>().to_string();
+        table.add_row([
+            id(info).to_string(),
+            info.types.iter().map(|known| known.format.name.as_str()).collect::<Vec<_>>().join(", "),
+            info.hosts.len().to_string(),
+            count(|host| host.sources.len()),
+            count(|host| host.sinks.len()),
+            if info.open_here { "open" } else { "–" }.to_owned(),
+            info.creator.to_string(),
+        ]);
+    }
+    format!("{table}\n\nMore of one: qfabric channel show NAME\n")
+}
+
+fn id(info: &ChannelInfo) -> ChannelId {
+    ChannelId { plane: info.plane, name: info.name.clone() }
+}
+
+fn one(info: &ChannelInfo) -> String {
+    let order = match info.order {
+        Order::Time => "in the order of time",
+        Order::Deadline => "earliest deadline first",
+    };
+    let pressure = match info.pressure {
+        Pressure::DropOldest => "a full queue drops its oldest".to_owned(),
+        Pressure::DropNewest => "a full queue drops the newest".to_owned(),
+        Pressure::Block => format!("a full queue makes sources wait, for {}", info.patience_ns.unwrap_or_default()),
+    };
+    let mut text = format!("{}, created by {}; {order}; {pressure}\n", id(info), info.creator);
+    info.types.iter().for_each(|known| text += &format!("\n{}\n", known.declaration.trim_end()));
+    text += &format!("\n{}\n", members(info));
+    for filter in &info.filters {
+        let (calls, blocked, faults) = (filter.calls, filter.blocked, filter.faults);
+        let direction = filter.direction.name();
+        text += &format!("\n{direction}-filter {}: {calls} calls, {blocked} blocked, {faults} faults", filter.name);
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn members(info: &ChannelInfo) -> Table {
+    let mut table = new_table(["host", "member", "application", "attributes", "in", "out", "dropped", "late", "lost"]);
+    let said = |attributes: &std::collections::BTreeMap<String, i64>| {
+        attributes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    let name = |name: &Option<qfabric_client::channel::Name>| name.as_ref().map_or("–".to_owned(), ToString::to_string);
+    let number = |count: Option<u64>| count.map_or("–".to_owned(), |count| count.to_string());
+    for host in &info.hosts {
+        for source in &host.sources {
+            let counts = source.counts;
+            table.add_row([
+                host.host.to_string(),
+                format!("source {}", source.number),
+                name(&source.application),
+                said(&source.attributes),
+                number(counts.map(|c| c.submitted)),
+                number(counts.map(|c| c.sent)),
+                number(counts.map(|c| c.dropped)),
+                number(counts.map(|c| c.late)),
+                number(counts.map(|c| c.lost)),
+            ]);
+        }
+        for sink in &host.sinks {
+            let counts = sink.counts;
+            table.add_row([
+                host.host.to_string(),
+                format!("sink {}", sink.number),
+                name(&sink.application),
+                said(&sink.attributes),
+                number(counts.map(|c| c.sent)),
+                number(counts.map(|c| c.delivered)),
+                number(counts.map(|c| c.dropped)),
+                number(counts.map(|c| c.late)),
+                number(counts.map(|c| c.lost)),
+            ]);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_says_how_to_begin() {
+        assert!(table(&[]).contains("qfabric channel pub"));
+    }
+}

@@ -1,0 +1,174 @@
+//! `qfabric monitor`: what this host looks at, and tells its resource managers and those of other hosts.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use qfabric_client::channel::{MonitorInfo, MonitorRequest};
+use qfabric_types::Nanos;
+use qfabric_types::monitor::{Threshold, Unit};
+
+use crate::channel::{Daemon, interrupted};
+use crate::connect;
+use crate::exit::{Done, Outcome};
+use crate::output;
+
+/// Resource monitoring: attributes, how often they are polled, and when they report at once.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Ls(LsArgs),
+    Set(SetArgs),
+    Watch(WatchArgs),
+}
+
+/// Lists what is monitored, what could be, and what cannot be here.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric monitor ls")]
+struct LsArgs {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Changes how an attribute is monitored.
+///
+/// Readings go to the resource managers of all hosts that share a channel or a group with this one.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric monitor set cpu.run_queue --poll 20ms --threshold '> 4'
+          qfabric monitor set cpu.run_queue --off")]
+struct SetArgs {
+    /// The attribute
+    attribute: String,
+    /// Time between two polls [default: 1s, or as it is]
+    #[arg(long, value_name = "TIME")]
+    poll: Option<Nanos>,
+    /// Reports at once beyond it, such as '> 4' or '> 4 until 3'; '' for none
+    #[arg(long, value_name = "THRESHOLD", value_parser = threshold)]
+    threshold: Option<String>,
+    /// Of this application; see qfabric status [default: of the host]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
+    application: u64,
+    /// Not any more
+    #[arg(long, conflicts_with_all = ["poll", "threshold"])]
+    off: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Shows the values of what is monitored, until Ctrl-C.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric monitor watch --interval 500ms")]
+struct WatchArgs {
+    /// Time between two looks
+    #[arg(long, default_value = "1s")]
+    interval: Nanos,
+    /// End after so many looks
+    #[arg(long)]
+    count: Option<u64>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    match args.command {
+        Command::Ls(args) => ls(args),
+        Command::Set(args) => set(args),
+        Command::Watch(args) => watch(args),
+    }
+}
+
+fn threshold(text: &str) -> Result<String, String> {
+    match text.is_empty() {
+        true => Ok(String::new()),
+        false => text.parse::<Threshold>().map(|known| known.to_string()).map_err(|error| error.to_string()),
+    }
+}
+
+fn ls(args: LsArgs) -> Outcome {
+    let list = args.daemon.client()?.monitors().map_err(connect::failure)?;
+    if args.json {
+        output::print_json(&list)?
+    } else {
+        output::print(&table(&list))?
+    }
+    Ok(Done(0))
+}
+
+fn set(args: SetArgs) -> Outcome {
+    let poll_ns = if args.off { Some(Nanos::ZERO) } else { args.poll };
+    let request = MonitorRequest { application: args.application, poll_ns, threshold: args.threshold };
+    let info = args.daemon.client()?.set_monitor(&args.attribute, &request).map_err(connect::failure)?;
+    output::print(&table(&[info]))?;
+    Ok(Done(0))
+}
+
+fn watch(args: WatchArgs) -> Outcome {
+    let (client, stop) = (args.daemon.client()?, interrupted()?);
+    let interval = Duration::from_nanos(args.interval.get()).max(Duration::from_millis(50));
+    for _ in 0..args.count.unwrap_or(u64::MAX) {
+        let mut list = client.monitors().map_err(connect::failure)?;
+        list.retain(|info| info.poll_ns.is_some());
+        if list.is_empty() {
+            output::print("nothing is monitored; begin with qfabric monitor set ATTRIBUTE\n")?;
+            return Ok(Done(0));
+        }
+        let shown: Vec<_> = list.iter().map(|info| format!("{}={}", name(info), value(info))).collect();
+        output::print(&format!("{}\n", shown.join("  ")))?;
+        let until = Instant::now() + interval;
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(Done(0))
+}
+
+fn table(list: &[MonitorInfo]) -> String {
+    let mut table = crate::channel::new_table(["attribute", "application", "poll", "threshold", "value", "unit"]);
+    for info in list {
+        table.add_row([
+            info.attribute.clone(),
+            if info.application == 0 { "–".to_owned() } else { info.application.to_string() },
+            info.poll_ns.map_or("–".to_owned(), |poll| poll.to_string()),
+            info.threshold.clone().unwrap_or_else(|| "–".to_owned()),
+            value(info),
+            info.unavailable.as_ref().map_or(info.unit.clone(), |why| format!("not here: {why}")),
+        ]);
+    }
+    format!("{table}\n")
+}
+
+fn name(info: &MonitorInfo) -> String {
+    match info.application {
+        0 => info.attribute.clone(),
+        application => format!("{}[{application}]", info.attribute),
+    }
+}
+
+fn value(info: &MonitorInfo) -> String {
+    let unit = serde_json::from_value::<Unit>(info.unit.clone().into()).unwrap_or(Unit::Count);
+    info.value.map_or("–".to_owned(), |value| unit.show(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_is_checked_before_anybody_is_asked() {
+        assert_eq!(threshold("> 4").as_deref(), Ok("> 4"));
+        assert_eq!(threshold("").as_deref(), Ok(""));
+        assert!(threshold("above four").is_err());
+    }
+}

@@ -1,0 +1,401 @@
+//! The connection to `channels.sock`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use qfabric_shm::fds;
+use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, QosRange};
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::channel_wire::{Event, FromClient, FromDaemon, MAX_MESSAGE, VERSION};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::handle::{Channel, Spec};
+use super::inbox::{Answer, Inbox, Notice};
+use crate::client::Client;
+use crate::error::ClientError;
+
+/// Events that a sink may have on its way to this process.
+pub(super) const WINDOW: u32 = 64;
+
+pub(super) type Handler = Box<dyn FnMut(&Event<'_>) + Send>;
+
+/// A connection for channels. Everything made with it ends with its last copy. Cheap to clone, usable from any thread.
+#[derive(Clone, Debug)]
+pub struct Channels(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub client: Client,
+    socket: OwnedFd,
+    path: PathBuf,
+    lease: LeaseId,
+    host: String,
+    state: Mutex<State>,
+    handlers: Mutex<BTreeMap<u32, Arc<Mutex<Handler>>>>,
+    tags: AtomicU32,
+    /// Readable when the socket is, or when something waits in the inbox.
+    notify: OwnedFd,
+    waiting: OwnedFd,
+}
+
+struct State {
+    inbox: Inbox,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+    /// Events read of each sink since credit was last given.
+    read: BTreeMap<u32, u32>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channels").field("lease", &self.lease).field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+/// An application's membership of a group; dropping it leaves.
+#[derive(Debug)]
+pub struct Registration {
+    inner: Arc<Inner>,
+    number: u32,
+    channel: String,
+}
+
+impl Registration {
+    /// The group's Q-channel, for [`Channels::open`].
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // The daemon may be gone; then so is the registration.
+        let _ = self.inner.client.leave("registrations", self.number);
+    }
+}
+
+impl Channels {
+    /// Connects to the daemon's `channels.sock`.
+    pub fn connect(client: &Client) -> Result<Channels, ClientError> {
+        let path = client.channels_socket();
+        let broken = |error: io::Error| lost(&path, &error.to_string());
+        let missing = |error: io::Error| match error.kind() {
+            // The call says whether channels are switched off, and how to switch them on.
+            io::ErrorKind::NotFound => client.channels().err().unwrap_or_else(|| lost(&path, &error.to_string())),
+            _ => lost(&path, &error.to_string()),
+        };
+        let socket = fds::connect(&path, client.patience()).map_err(missing)?;
+        let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| broken(e.into()))?;
+        let notify = both(&socket, &waiting).map_err(broken)?;
+        let state = State {
+            inbox: Inbox::default(),
+            buffer: vec![0; MAX_MESSAGE],
+            out: Vec::with_capacity(MAX_MESSAGE),
+            read: BTreeMap::new(),
+        };
+        let mut inner = Inner {
+            client: client.clone(),
+            socket,
+            path,
+            lease: 0,
+            host: String::new(),
+            state: state.into(),
+            handlers: Mutex::default(),
+            tags: AtomicU32::new(1),
+            notify,
+            waiting,
+        };
+        match inner.ask(None, &FromClient::Hello { version: VERSION })? {
+            Answer::Welcome { lease, host } => (inner.lease, inner.host) = (lease, host),
+            Answer::Refused { why, .. } => return Err(lost(&inner.path, &why)),
+            Answer::Sent(_) => return Err(lost(&inner.path, "the daemon answered something else")),
+        }
+        Ok(Channels(Arc::new(inner)))
+    }
+
+    /// The number of this connection.
+    pub fn lease(&self) -> LeaseId {
+        self.0.lease
+    }
+
+    /// This host's name on the network.
+    pub fn host(&self) -> &str {
+        &self.0.host
+    }
+
+    /// Registers the application with a group (000 §2.2), the same group and application on all its hosts. `qos`: the
+    /// least and the most that is of use of each metric.
+    pub fn register(
+        &self,
+        application_id: &str,
+        group_id: &str,
+        qos: &[(&str, i64, i64)],
+    ) -> Result<Registration, ClientError> {
+        let range =
+            |(metric, min, max): &(&str, i64, i64)| QosRange { metric: (*metric).to_owned(), min: *min, max: *max };
+        self.register_as(GroupRequest {
+            lease: self.lease(),
+            application: name(application_id)?,
+            group: name(group_id)?,
+            parent: None,
+            level: 1,
+            qos: qos.iter().map(range).collect(),
+        })
+    }
+
+    /// The same, with the group's place in the tree. The request's lease is this connection's.
+    pub fn register_as(&self, mut request: GroupRequest) -> Result<Registration, ClientError> {
+        request.lease = self.lease();
+        let registered = self.0.client.join_group(&request)?;
+        Ok(Registration { inner: self.0.clone(), number: registered.number, channel: registered.channel })
+    }
+
+    /// Creates a channel.
+    pub fn create(&self, channel: &str, spec: &Spec) -> Result<Channel, ClientError> {
+        let request = ChannelRequest {
+            lease: self.lease(),
+            name: name(channel)?,
+            formats: spec.formats.clone(),
+            order: spec.order,
+            pressure: spec.pressure,
+            patience_ns: spec.patience,
+        };
+        let info = self.0.client.create_channel(&request)?;
+        Ok(Channel::new(self.0.clone(), info))
+    }
+
+    /// Opens a channel that some host holds: `NAME`, or `quality:NAME`.
+    pub fn open(&self, channel: &str) -> Result<Channel, ClientError> {
+        let id: ChannelId = channel.parse().map_err(|error| ClientError::Value(format!("{error}")))?;
+        let info = self.0.client.open_channel(&id, self.lease())?;
+        Ok(Channel::new(self.0.clone(), info))
+    }
+
+    /// The channels of all hosts.
+    pub fn list(&self) -> Result<Vec<ChannelInfo>, ClientError> {
+        self.0.client.channels()
+    }
+
+    /// Calls the handlers of all events that are there, or come within `patience` where none is; their number. Not to
+    /// be called by handlers.
+    pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
+        let until = Instant::now() + patience;
+        loop {
+            let handled = self.0.handle_all()?;
+            if handled > 0 || !self.0.wait(until)? {
+                return Ok(handled);
+            }
+        }
+    }
+
+    /// Readable when there is something to poll: for `select`, `poll`, `epoll` and event loops.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.notify.as_fd()
+    }
+
+    /// The next thing the daemon has told without being asked; none: nothing.
+    pub fn next_notice(&self) -> Result<Option<Notice>, ClientError> {
+        let mut state = self.0.state();
+        self.0.receive_all(&mut state)?;
+        let notice = state.inbox.next_notice();
+        self.0.remember(&state);
+        Ok(notice)
+    }
+}
+
+/// One descriptor for both.
+fn both(socket: &OwnedFd, waiting: &OwnedFd) -> io::Result<OwnedFd> {
+    let notify = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&notify, socket, EventData::new_u64(0), EventFlags::IN)?;
+    epoll::add(&notify, waiting, EventData::new_u64(1), EventFlags::IN)?;
+    Ok(notify)
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
+    /// Names an event; never 0.
+    pub fn tag(&self) -> u32 {
+        self.tags.fetch_add(1, Ordering::Relaxed) | 1 << 31
+    }
+
+    pub fn set_handler(&self, sink: u32, handler: Handler) {
+        let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+        handlers.insert(sink, Arc::new(Mutex::new(handler)));
+    }
+
+    pub fn forget_sink(&self, sink: u32) {
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner).remove(&sink);
+        let mut state = self.state();
+        state.inbox.forget(sink);
+        state.read.remove(&sink);
+    }
+
+    /// Sends a message, and waits until the daemon has room for it.
+    pub fn send(&self, message: &FromClient<'_>) -> Result<(), ClientError> {
+        self.send_with(&mut self.state(), message)
+    }
+
+    fn send_with(&self, state: &mut State, message: &FromClient<'_>) -> Result<(), ClientError> {
+        message.encode(&mut state.out);
+        fds::send(&self.socket, &state.out, &[]).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => lost(&self.path, "the daemon does not read"),
+            _ => lost(&self.path, &error.to_string()),
+        })
+    }
+
+    /// Sends a message, and waits for its answer; nobody else reads meanwhile, so that it is not taken away.
+    pub fn ask(&self, tag: Option<u32>, message: &FromClient<'_>) -> Result<Answer, ClientError> {
+        let mut state = self.state();
+        self.send_with(&mut state, message)?;
+        state.inbox.awaited = tag;
+        let until = Instant::now() + self.client.patience();
+        let answer = loop {
+            match self.receive(&mut state) {
+                Ok(Some(Some(answer))) => break Ok(answer),
+                Ok(Some(None)) => {}
+                Ok(None) if !self.wait_for_socket(until)? => break Err(lost(&self.path, "no answer in time")),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        state.inbox.awaited = None;
+        self.remember(&state);
+        answer
+    }
+
+    /// What was read beside an answer makes the descriptor readable.
+    fn remember(&self, state: &State) {
+        match state.inbox.is_empty() {
+            true => drop(rustix::io::read(&self.waiting, &mut [0; 8])),
+            false => drop(rustix::io::write(&self.waiting, &1u64.to_ne_bytes())),
+        }
+    }
+
+    /// One message: none is there, or it was sorted in, or it is an answer.
+    fn receive(&self, state: &mut State) -> Result<Option<Option<Answer>>, ClientError> {
+        let State { inbox, buffer, .. } = state;
+        let length = match fds::recv_now(&self.socket, buffer) {
+            Ok(got) if got.length == 0 => return Err(lost(&self.path, "the daemon closed the connection")),
+            Ok(got) => got.length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(lost(&self.path, &error.to_string())),
+        };
+        let sorted = inbox.take_in(&buffer[..length]);
+        sorted.map(Some).ok_or_else(|| lost(&self.path, "the daemon said something that is not understood"))
+    }
+
+    /// Everything that is there.
+    fn receive_all(&self, state: &mut State) -> Result<(), ClientError> {
+        while let Some(answer) = self.receive(state)? {
+            if let Some(Answer::Refused { tag: 0, why, .. }) = answer {
+                return Err(lost(&self.path, &why));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_all(&self) -> Result<usize, ClientError> {
+        let mut handled = 0;
+        loop {
+            let mut state = self.state();
+            self.receive_all(&mut state)?;
+            let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = state.inbox.next_of(|sink| handlers.contains_key(&sink));
+            let Some((sink, message)) = next else {
+                self.remember(&state);
+                return Ok(handled);
+            };
+            let handler = handlers[&sink].clone();
+            drop((handlers, state));
+            if let Some(FromDaemon::Event(event)) = FromDaemon::decode(&message) {
+                handler.lock().unwrap_or_else(PoisonError::into_inner)(&event);
+            }
+            self.done(sink, message)?;
+            handled += 1;
+        }
+    }
+
+    /// The next event of a sink that has no handler.
+    pub fn next_of(&self, sink: u32, patience: Duration) -> Result<Option<Vec<u8>>, ClientError> {
+        let until = Instant::now() + patience;
+        loop {
+            let mut state = self.state();
+            self.receive_all(&mut state)?;
+            let next = state.inbox.next_of(|other| other == sink);
+            self.remember(&state);
+            drop(state);
+            match next {
+                Some((_, message)) => return Ok(Some(message)),
+                None if self.wait_for_socket(until)? => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// An event has been read: its memory is used again, and there is room for another one.
+    pub fn done(&self, sink: u32, message: Vec<u8>) -> Result<(), ClientError> {
+        let mut state = self.state();
+        state.inbox.give_back(message);
+        let read = state.read.entry(sink).or_default();
+        *read += 1;
+        if *read < WINDOW / 2 {
+            return Ok(());
+        }
+        let events = std::mem::take(read);
+        self.send_with(&mut state, &FromClient::More { sink, events })
+    }
+
+    /// Whether the source may try again before `until`.
+    pub fn wait_writable(&self, source: u32, until: Instant) -> Result<bool, ClientError> {
+        loop {
+            let mut state = self.state();
+            self.receive_all(&mut state)?;
+            let writable = state.inbox.take_writable(source);
+            self.remember(&state);
+            drop(state);
+            if writable || !self.wait_for_socket(until)? {
+                return Ok(writable);
+            }
+        }
+    }
+
+    /// Whether something came, or waits, before `until`.
+    fn wait(&self, until: Instant) -> Result<bool, ClientError> {
+        self.wait_for(self.notify.as_fd(), until)
+    }
+
+    fn wait_for_socket(&self, until: Instant) -> Result<bool, ClientError> {
+        self.wait_for(self.socket.as_fd(), until)
+    }
+
+    fn wait_for(&self, fd: BorrowedFd<'_>, until: Instant) -> Result<bool, ClientError> {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(!left.is_zero()),
+            Err(error) => Err(lost(&self.path, &error.to_string())),
+        }
+    }
+}
+
+pub(super) fn name(text: &str) -> Result<Name, ClientError> {
+    text.parse().map_err(|error| ClientError::Value(format!("{error}")))
+}
+
+pub(super) fn lost(path: &Path, why: &str) -> ClientError {
+    ClientError::Channels { path: path.to_owned(), why: why.to_owned() }
+}

@@ -1,0 +1,185 @@
+//! What came on the connection and waits for whoever wants it. Everything is bounded: events by the credit that was
+//! given, answers by those who wait, notices by dropping the oldest.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use qfabric_types::channel_wire::{FromDaemon, Member, Sent};
+
+/// Notices that wait to be read; the oldest is dropped for the next one.
+const WAITING: usize = 256;
+/// Emptied messages whose memory is used again.
+const SPARE: usize = 64;
+
+/// Something the daemon tells without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An event that nobody waited for was not taken.
+    Refused {
+        /// The source's number.
+        source: u32,
+        /// A slow sink holds the channel up until then, nanoseconds of CLOCK_MONOTONIC; 0: another reason.
+        blocked_until_ns: u64,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// A source ended by itself.
+    SourceEnded {
+        /// Its number.
+        source: u32,
+        /// Why.
+        why: String,
+    },
+    /// A sink ended by itself.
+    SinkEnded {
+        /// Its number.
+        sink: u32,
+        /// Why.
+        why: String,
+    },
+}
+
+/// An answer to an event that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Welcome { lease: u64, host: String },
+    Sent(Sent),
+    Refused { tag: u32, blocked_until_ns: u64, why: String },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    /// Events of each sink, as messages.
+    sinks: BTreeMap<u32, VecDeque<Vec<u8>>>,
+    /// Sinks in the order in which their events came.
+    order: VecDeque<u32>,
+    writable: BTreeSet<u32>,
+    notices: VecDeque<Notice>,
+    spare: Vec<Vec<u8>>,
+    /// The event that is waited for.
+    pub awaited: Option<u32>,
+}
+
+impl Inbox {
+    /// Sorts a message in; what somebody waits for is handed back. None: nonsense.
+    pub fn take_in(&mut self, message: &[u8]) -> Option<Option<Answer>> {
+        match FromDaemon::decode(message)? {
+            FromDaemon::Welcome { lease, host } => return Some(Some(Answer::Welcome { lease, host: host.to_owned() })),
+            FromDaemon::Event(event) => self.keep(event.sink, message),
+            FromDaemon::Sent(sent) if self.awaited == Some(sent.tag) => return Some(Some(Answer::Sent(sent))),
+            FromDaemon::Sent(_) => {}
+            FromDaemon::Refused(refused) => {
+                let (tag, blocked_until_ns, why) = (refused.tag, refused.blocked_until_ns, refused.why.to_owned());
+                if tag == 0 || self.awaited == Some(tag) {
+                    return Some(Some(Answer::Refused { tag, blocked_until_ns, why }));
+                }
+                self.note(Notice::Refused { source: refused.source, blocked_until_ns, why });
+            }
+            FromDaemon::Writable(source) => drop(self.writable.insert(source)),
+            FromDaemon::Ended { member: Member::Source, number, why } => {
+                self.note(Notice::SourceEnded { source: number, why: why.to_owned() });
+            }
+            FromDaemon::Ended { member: Member::Sink, number, why } => {
+                self.note(Notice::SinkEnded { sink: number, why: why.to_owned() });
+            }
+        }
+        Some(None)
+    }
+
+    fn keep(&mut self, sink: u32, message: &[u8]) {
+        let mut kept = self.spare.pop().unwrap_or_default();
+        kept.clear();
+        kept.extend_from_slice(message);
+        self.sinks.entry(sink).or_default().push_back(kept);
+        self.order.push_back(sink);
+    }
+
+    fn note(&mut self, notice: Notice) {
+        if self.notices.len() >= WAITING {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice);
+    }
+
+    /// The oldest event of the sinks that `wanted` says.
+    pub fn next_of(&mut self, wanted: impl Fn(u32) -> bool) -> Option<(u32, Vec<u8>)> {
+        let at = self.order.iter().position(|sink| wanted(*sink))?;
+        let sink = self.order.remove(at)?;
+        Some((sink, self.sinks.get_mut(&sink)?.pop_front()?))
+    }
+
+    /// The memory of a message that has been read.
+    pub fn give_back(&mut self, message: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(message);
+        }
+    }
+
+    /// A sink has left: what is left of it is of no use.
+    pub fn forget(&mut self, sink: u32) {
+        self.sinks.remove(&sink);
+        self.order.retain(|other| *other != sink);
+    }
+
+    /// Whether the source was told that it may try again; once.
+    pub fn take_writable(&mut self, source: u32) -> bool {
+        self.writable.remove(&source)
+    }
+
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Whether there is something that nobody has looked at.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty() && self.notices.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::channel_wire::{Event, Refused};
+
+    fn give(inbox: &mut Inbox, message: &FromDaemon<'_>) -> Option<Answer> {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        inbox.take_in(&bytes).expect("a message of the daemon")
+    }
+
+    fn event(sink: u32, number: u64) -> FromDaemon<'static> {
+        FromDaemon::Event(Event { sink, number, host: "a", ..Event::default() })
+    }
+
+    #[test]
+    fn events_are_taken_in_the_order_in_which_they_came_or_sink_by_sink() {
+        let mut inbox = Inbox::default();
+        for (sink, number) in [(1, 1), (2, 2), (1, 3)] {
+            assert!(give(&mut inbox, &event(sink, number)).is_none());
+        }
+        assert_eq!(inbox.next_of(|sink| sink == 2).unwrap().0, 2);
+        let (sink, message) = inbox.next_of(|_| true).unwrap();
+        let Some(FromDaemon::Event(first)) = FromDaemon::decode(&message) else { panic!() };
+        assert_eq!((sink, first.number), (1, 1));
+        inbox.forget(1);
+        assert!(inbox.next_of(|_| true).is_none() && inbox.is_empty());
+    }
+
+    #[test]
+    fn an_answer_goes_to_who_waits_and_a_refusal_nobody_waits_for_is_a_notice() {
+        let mut inbox = Inbox { awaited: Some(5), ..Inbox::default() };
+        let refused = |tag| FromDaemon::Refused(Refused { tag, source: 1, blocked_until_ns: 0, why: "late" });
+        assert!(matches!(give(&mut inbox, &refused(5)), Some(Answer::Refused { tag: 5, .. })));
+        assert_eq!(give(&mut inbox, &refused(4)), None);
+        assert_eq!(inbox.next_notice(), Some(Notice::Refused { source: 1, blocked_until_ns: 0, why: "late".into() }));
+        assert!(inbox.take_in(&[7, 7]).is_none(), "nonsense");
+    }
+
+    #[test]
+    fn the_oldest_notice_makes_room() {
+        let mut inbox = Inbox::default();
+        for source in 0..WAITING as u32 + 1 {
+            give(&mut inbox, &FromDaemon::Ended { member: Member::Source, number: source, why: "closed" });
+        }
+        assert_eq!(inbox.next_notice(), Some(Notice::SourceEnded { source: 1, why: "closed".into() }));
+    }
+}

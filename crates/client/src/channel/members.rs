@@ -1,0 +1,181 @@
+//! Sources and sinks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use qfabric_types::Instant as Moment;
+use qfabric_types::api::channel::AttributeChanges;
+use qfabric_types::channel_wire::{
+    Attributes, Event, FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD, Sent, Submit, To,
+};
+
+use super::connection::Inner;
+use super::inbox::Answer;
+use crate::error::ClientError;
+
+/// An event to be submitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Submission<'a> {
+    /// Number of its type; see [`super::Channel::type_number`].
+    pub event_type: u16,
+    /// 0, the lowest, to 7.
+    pub priority: u8,
+    /// When it is of no use any more: it is dropped and counted then, wherever it is.
+    pub deadline: Option<Moment>,
+    /// For whom, before filters choose among them.
+    pub to: To<'a>,
+    /// At most 16 Q-attributes.
+    pub attributes: &'a [(&'a str, i64)],
+    /// As its type's format says, with anything behind it; at most 16 KiB.
+    pub payload: &'a [u8],
+}
+
+/// A source of events; dropping it leaves the channel.
+#[derive(Debug)]
+pub struct Source {
+    pub(super) inner: Arc<Inner>,
+    pub(super) number: u32,
+}
+
+impl Source {
+    /// Its number on this host.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Submits an event: one system call, no answer is waited for. A refusal comes as a
+    /// [`super::Notice::Refused`].
+    pub fn submit(&self, event: &Submission<'_>) -> Result<(), ClientError> {
+        self.inner.send(&FromClient::Submit(self.message(event, false)?))
+    }
+
+    /// Submits an event, and waits for word of it.
+    pub fn submit_and_wait(&self, event: &Submission<'_>) -> Result<Sent, ClientError> {
+        let message = self.message(event, true)?;
+        match self.inner.ask(Some(message.tag), &FromClient::Submit(message))? {
+            Answer::Sent(sent) => Ok(sent),
+            Answer::Refused { blocked_until_ns, why, .. } => {
+                let blocked_until = (blocked_until_ns != 0).then(|| Moment::new(blocked_until_ns));
+                Err(ClientError::NotSubmitted { why, blocked_until })
+            }
+            Answer::Welcome { .. } => Err(ClientError::Value("the daemon answered something else".to_owned())),
+        }
+    }
+
+    /// Submits an event; where a slow sink holds the channel up, waits for at most `patience`.
+    pub fn submit_patiently(&self, event: &Submission<'_>, patience: Duration) -> Result<Sent, ClientError> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.submit_and_wait(event) {
+                Err(ClientError::NotSubmitted { blocked_until: Some(next), why }) => {
+                    let left = next.get().saturating_sub(crate::clock::now().get());
+                    let look = (Instant::now() + Duration::from_nanos(left)).min(until);
+                    self.inner.wait_writable(self.number, look)?;
+                    if Instant::now() >= until {
+                        return Err(ClientError::NotSubmitted { blocked_until: Some(next), why });
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Sets a Q-attribute; none takes it away.
+    pub fn set_attribute(&self, key: &str, value: Option<i64>) -> Result<(), ClientError> {
+        self.inner.client.change_member("sources", self.number, &change(key, value))
+    }
+
+    /// What is wrong with an event is said before it is sent, where it would not fit a message.
+    fn message<'a>(&self, event: &Submission<'a>, confirm: bool) -> Result<Submit<'a>, ClientError> {
+        let Submission { event_type, priority, deadline, to, attributes, payload } = *event;
+        if payload.len() > MAX_PAYLOAD {
+            let why = format!("an event of {} bytes; {MAX_PAYLOAD} is the limit: send it in parts", payload.len());
+            return Err(ClientError::Value(why));
+        }
+        if attributes.len() > MAX_ATTRIBUTES || attributes.iter().any(|(key, _)| !(1..=MAX_KEY).contains(&key.len())) {
+            let why = format!("at most {MAX_ATTRIBUTES} attributes, each name 1 to {MAX_KEY} of a-z, A-Z, 0-9 and '_'");
+            return Err(ClientError::Value(why));
+        }
+        Ok(Submit {
+            source: self.number,
+            tag: self.inner.tag(),
+            confirm,
+            event_type,
+            priority,
+            deadline_ns: deadline.map_or(0, |deadline| deadline.get().max(1)),
+            to,
+            attributes: Attributes::Listed(attributes),
+            payload,
+        })
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // Ended by itself, or with the daemon: that was the aim.
+        let _ = self.inner.client.leave("sources", self.number);
+    }
+}
+
+/// A sink of events; dropping it leaves the channel.
+#[derive(Debug)]
+pub struct Sink {
+    pub(super) inner: Arc<Inner>,
+    pub(super) number: u32,
+}
+
+impl Sink {
+    /// Its number on this host.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The next event, if one comes within `patience`. For sinks without a handler.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<Received>, ClientError> {
+        let message = self.inner.next_of(self.number, patience)?;
+        Ok(message.map(|message| Received { inner: self.inner.clone(), sink: self.number, message }))
+    }
+
+    /// Sets a Q-attribute, which OUT-filters at all sources see; none takes it away.
+    pub fn set_attribute(&self, key: &str, value: Option<i64>) -> Result<(), ClientError> {
+        self.inner.client.change_member("sinks", self.number, &change(key, value))
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        // Ended by itself, or with the daemon: that was the aim.
+        let _ = self.inner.client.leave("sinks", self.number);
+        self.inner.forget_sink(self.number);
+    }
+}
+
+/// An event that was taken. While it is held, there is room for one less.
+#[derive(Debug)]
+pub struct Received {
+    inner: Arc<Inner>,
+    sink: u32,
+    message: Vec<u8>,
+}
+
+impl Received {
+    /// The event.
+    pub fn event(&self) -> Event<'_> {
+        match FromDaemon::decode(&self.message) {
+            Some(FromDaemon::Event(event)) => event,
+            _ => unreachable!("only events are kept"),
+        }
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        // A broken connection is told to whoever asks for the next event.
+        let _ = self.inner.done(self.sink, std::mem::take(&mut self.message));
+    }
+}
+
+fn change(key: &str, value: Option<i64>) -> AttributeChanges {
+    AttributeChanges { attributes: BTreeMap::from([(key.to_owned(), value)]) }
+}

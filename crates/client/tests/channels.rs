@@ -1,0 +1,302 @@
+//! Channels as applications meet them: a daemon without other hosts, and connections to it.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use qfabric_client::channel::{
+    Channels, Direction, Filter, Notice, Pressure, SinkOptions, SourceOptions, Spec, Submission, To,
+};
+use qfabric_client::{Client, ClientError};
+use qfabric_daemon::{Config, Embedded, EngineName, Log};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_types::Nanos;
+
+const FRAME: &str = "struct frame { int number; int size; };";
+const PATIENCE: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_millis(300);
+
+struct Host {
+    _service: Embedded,
+    client: Client,
+    _alone: std::fs::File,
+}
+
+impl Host {
+    /// None, where this host offers no mechanism: then there is no service at all.
+    fn start() -> Option<Host> {
+        if !may_reserve() {
+            return None;
+        }
+        let alone = live_lock();
+        let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
+        config.channels.enabled = true;
+        config.channels.engine = EngineName::None;
+        config.channels.host = Some("alpha".parse().unwrap());
+        config.channels.priority = 0;
+        config.control.budget = Nanos::ZERO;
+        let service = Embedded::start(config).unwrap();
+        let client = Client::connect_to(service.socket()).unwrap();
+        Some(Host { _service: service, client, _alone: alone })
+    }
+
+    fn connect(&self) -> Channels {
+        Channels::connect(&self.client).unwrap()
+    }
+}
+
+fn payload(number: i32) -> Vec<u8> {
+    [number.to_le_bytes(), 0i32.to_le_bytes()].concat()
+}
+
+fn number(payload: &[u8]) -> i32 {
+    i32::from_le_bytes(*payload.first_chunk().unwrap())
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn an_event_comes_to_the_handlers_of_all_sinks_with_its_attributes() {
+    let Some(host) = Host::start() else { return };
+    let (ours, theirs) = (host.connect(), host.connect());
+    assert_eq!(ours.host(), "alpha");
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let same = theirs.open("video").unwrap();
+    assert_eq!(same.format(0).unwrap().name, "frame");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = seen.clone();
+    let _sink = same
+        .sink_subscribe(&SinkOptions::default(), move |event| {
+            kept.lock().unwrap().push((event.number, number(event.payload), event.attributes.get("rate")));
+        })
+        .unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    for n in 1..=3 {
+        let (payload, attributes) = (payload(n), [("rate", 25 - i64::from(n))]);
+        let event = Submission { payload: &payload, attributes: &attributes, ..Submission::default() };
+        assert_eq!(source.submit_and_wait(&event).unwrap().local, 1);
+    }
+    let until = Instant::now() + PATIENCE;
+    while seen.lock().unwrap().len() < 3 && Instant::now() < until {
+        theirs.poll(SOON).unwrap();
+    }
+    assert_eq!(*seen.lock().unwrap(), [(1, 1, Some(24)), (2, 2, Some(23)), (3, 3, Some(22))]);
+}
+
+#[test]
+fn what_was_opened_ends_with_its_connection() {
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let (_source, _sink) =
+        (video.source_subscribe(&SourceOptions::default()).unwrap(), video.sink(&SinkOptions::default()).unwrap());
+    let _registration = ours.register("player", "conference", &[("frame_rate", 10, 25)]).unwrap();
+    let looked = &host.client.channels().unwrap()[0];
+    assert_eq!((looked.hosts[0].sources.len(), looked.hosts[0].sinks.len()), (1, 1));
+    assert_eq!(host.client.groups().unwrap()[0].members[0].application.as_str(), "player");
+    drop((video, _source, _sink, _registration, ours));
+    let until = Instant::now() + PATIENCE;
+    while !(host.client.channels().unwrap().is_empty() && host.client.groups().unwrap().is_empty()) {
+        assert!(Instant::now() < until, "{:?}", host.client.channels());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn refusals_name_what_was_asked_and_what_to_do() {
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    assert!(refusal(ours.open("video")).contains("no channel `video`"));
+    assert!(refusal(ours.open("a/b")).contains("a/b"));
+    assert!(refusal(ours.create("video", &Spec::of("struct frame { int number }"))).contains("formats"));
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    assert!(refusal(ours.create("video", &Spec::of(FRAME))).contains("exists, created by alpha; open it"));
+    let formats = "struct frame { long number; int size; };".to_owned();
+    let other = SinkOptions { formats, ..SinkOptions::default() };
+    assert!(refusal(video.sink(&other)).contains("`number` is long at byte 0 here, int at byte 0 there"));
+    let types = vec!["sound".to_owned()];
+    assert!(
+        refusal(video.sink(&SinkOptions { types, ..SinkOptions::default() })).contains("no events of type `sound`")
+    );
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let short = Submission { payload: &[1, 2], ..Submission::default() };
+    assert!(refusal(source.submit_and_wait(&short)).contains("an event of 2 bytes; its format has 8"));
+    let long = vec![0; 20_000];
+    assert!(
+        refusal(source.submit(&Submission { payload: &long, ..Submission::default() })).contains("16384 is the limit")
+    );
+    let broken = Filter { code: "return input.numbr;".to_owned(), ..Filter::default() };
+    assert!(refusal(video.install(Direction::Out, "f", &broken)).contains("numbr"));
+    assert!(refusal(video.remove_filter(Direction::Out, "f", Default::default())).contains("no filter `f`"));
+}
+
+#[test]
+fn a_refusal_that_nobody_waits_for_is_a_notice() {
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    source.submit(&Submission { payload: &[1], ..Submission::default() }).unwrap();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match ours.next_notice().unwrap() {
+            Some(Notice::Refused { source: from, blocked_until_ns: 0, why }) => {
+                assert!(from == source.number() && why.contains("1 bytes"), "{why}");
+                return;
+            }
+            other => assert!(other.is_none() && Instant::now() < until, "{other:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_up_nobody_and_loses_its_oldest_events() {
+    let Some(host) = Host::start() else { return };
+    let (ours, slow, quick) = (host.connect(), host.connect(), host.connect());
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let options = SinkOptions { capacity: 8, ..SinkOptions::default() };
+    let mut sleeper = slow.open("video").unwrap().sink(&options).unwrap();
+    let mut reader = quick.open("video").unwrap().sink(&SinkOptions::default()).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    for n in 1..=500 {
+        let payload = payload(n);
+        source.submit_and_wait(&Submission { payload: &payload, ..Submission::default() }).unwrap();
+        let event = reader.next(PATIENCE).unwrap().expect("it does not wait for the other one");
+        assert_eq!(number(event.event().payload), n);
+    }
+    let mut got = Vec::new();
+    while let Some(event) = sleeper.next(SOON).unwrap() {
+        got.push(number(event.event().payload));
+    }
+    assert_eq!((got.len(), *got.last().unwrap()), (64 + 8, 500), "its credit, and its queue's newest: {got:?}");
+}
+
+#[test]
+fn where_the_policy_is_to_wait_the_source_waits_and_nothing_is_lost() {
+    let Some(host) = Host::start() else { return };
+    let (ours, slow) = (host.connect(), host.connect());
+    let spec = Spec { pressure: Pressure::Block, patience: Nanos::from_millis(10_000), ..Spec::of(FRAME) };
+    let video = ours.create("video", &spec).unwrap();
+    let options = SinkOptions { capacity: 8, ..SinkOptions::default() };
+    let mut sink = slow.open("video").unwrap().sink(&options).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let reading = std::thread::spawn(move || {
+        std::thread::sleep(SOON);
+        let mut got = Vec::new();
+        while got.len() < 300 {
+            let event = sink.next(PATIENCE).unwrap().expect("none is lost");
+            got.push(number(event.event().payload));
+        }
+        got
+    });
+    let mut blocked = 0;
+    for n in 1..=300 {
+        let payload = payload(n);
+        let event = Submission { payload: &payload, ..Submission::default() };
+        if let Err(error) = source.submit_and_wait(&event) {
+            assert!(matches!(error, ClientError::NotSubmitted { blocked_until: Some(_), .. }), "{error}");
+            blocked += 1;
+            source.submit_patiently(&event, PATIENCE).unwrap();
+        }
+    }
+    assert_eq!(reading.join().unwrap(), (1..=300).collect::<Vec<_>>());
+    assert!(blocked > 0, "the queue of 8 was full");
+}
+
+#[test]
+fn an_out_filter_chooses_among_sinks_by_their_attributes_and_its_parameter_changes_while_events_flow() {
+    let Some(host) = Host::start() else { return };
+    let (ours, theirs) = (host.connect(), host.connect());
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let same = theirs.open("video").unwrap();
+    let sink = |load| {
+        let attributes = [("load".to_owned(), load)].into();
+        same.sink(&SinkOptions { attributes, ..SinkOptions::default() }).unwrap()
+    };
+    let mut sinks = [sink(10), sink(90)];
+    let code = "
+        struct input { int number; int size; int sinks; struct { long load; } sink[100]; };
+        struct output { unsigned char chosen[100]; };
+        int i;
+        for (i = 0; i < input.sinks; i = i + 1) output.chosen[i] = input.sink[i].load < get_attribute(most);
+        return 1;";
+    let parameters = [("most".to_owned(), 50)].into();
+    let filter = Filter { code: code.to_owned(), parameters, ..Filter::default() };
+    video.install(Direction::Out, "idle", &filter).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let submit = |n| {
+        let payload = payload(n);
+        source.submit_and_wait(&Submission { payload: &payload, ..Submission::default() }).unwrap()
+    };
+    let sent = submit(1);
+    assert_eq!((sent.local, sent.filtered), (1, 1));
+    video.set_parameter(Direction::Out, "idle", "most", 100, Default::default()).unwrap();
+    assert_eq!(submit(2).local, 2);
+    sinks[0].set_attribute("load", Some(1000)).unwrap();
+    assert_eq!(submit(3).filtered, 1);
+    let got = sinks.each_mut().map(|sink| {
+        let mut numbers = Vec::new();
+        while let Some(event) = sink.next(SOON).unwrap() {
+            numbers.push(number(event.event().payload));
+        }
+        numbers
+    });
+    assert_eq!(got, [vec![1, 2], vec![2, 3]]);
+    assert_eq!(video.look().unwrap().filters[0].calls, 3);
+}
+
+#[test]
+fn the_descriptor_is_readable_when_there_is_something_to_poll() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    let readable = |ms: i64| {
+        let patience = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
+        poll(&mut [PollFd::new(&ours.fd(), PollFlags::IN)], Some(&patience)).unwrap() == 1
+    };
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let _sink = video.sink_subscribe(&SinkOptions::default(), |_| ()).unwrap();
+    assert!(!readable(50));
+    let payload = payload(1);
+    // The answer and the event come on the same connection: waiting for one may read the other.
+    source.submit_and_wait(&Submission { payload: &payload, ..Submission::default() }).unwrap();
+    source.submit_and_wait(&Submission { payload: &payload, ..Submission::default() }).unwrap();
+    assert!(readable(900));
+    let mut handled = 0;
+    while handled < 2 {
+        handled += ours.poll(PATIENCE).unwrap();
+    }
+    assert!(!readable(50));
+}
+
+#[test]
+fn an_event_may_be_for_one_host_and_another_one_is_nobodys() {
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let sinks = [(); 2].map(|()| video.sink(&SinkOptions::default()).unwrap());
+    let payload = payload(1);
+    let sent = |to| source.submit_and_wait(&Submission { payload: &payload, to, ..Submission::default() }).unwrap();
+    assert_eq!(sent(To::All).local, 2);
+    assert_eq!(sent(To::Host("alpha")).local, 2);
+    assert_eq!(sent(To::Sink("alpha", sinks[1].number())).local, 1);
+    assert_eq!(sent(To::Host("beta")).local, 0);
+}
+
+#[test]
+fn without_channels_the_refusal_says_how_to_switch_them_on() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
+    config.control.budget = Nanos::ZERO;
+    let service = Embedded::start(config).unwrap();
+    let client = Client::connect_to(service.socket()).unwrap();
+    let said = refusal(Channels::connect(&client));
+    assert!(said.contains("enabled = true") && said.contains("[channels]"), "{said}");
+}

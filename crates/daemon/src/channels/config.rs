@@ -1,0 +1,176 @@
+//! Q-channels between hosts: the section `[channels]` of the configuration.
+
+use std::path::{Path, PathBuf};
+
+use qfabric_types::channel::Name;
+use serde::Deserialize;
+
+/// Whether this host takes part, under which name, and whom it believes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChannelsConfig {
+    /// Whether this host has channels at all.
+    pub enabled: bool,
+    /// Hosts of another realm are not seen, though they may share the network.
+    pub realm: Name,
+    /// This host's name. None: its host name.
+    pub host: Option<Name>,
+    /// What carries events between hosts.
+    pub engine: EngineName,
+    /// Whether it relays for others.
+    pub mode: Mode,
+    /// Where others reach it: `HOST:PORT`, with `tcp` also `unix:/PATH`. Zenoh takes the next port, too.
+    pub listen: Vec<String>,
+    /// Whom it calls, again and again until they are there.
+    pub connect: Vec<String>,
+    /// Whom it finds beyond those.
+    pub scouting: Scouting,
+    /// Folder with `ca.pem`, and certificate and key of this host, as `qfabric channel issue` writes them.
+    pub tls: Option<PathBuf>,
+    /// Who may do what. None: `access.toml` beside the certificates.
+    pub access: Option<PathBuf>,
+    /// Nobody proves who he is: for loopback and Unix sockets only.
+    pub insecure: bool,
+    /// Real-time priority (SCHED_FIFO) of the threads between an event and the network; 0: none.
+    pub priority: u32,
+    /// Connections to `channels.sock` at the same time; of these, at most so many of one user (root excepted).
+    pub max_leases: usize,
+    /// See [`ChannelsConfig::max_leases`].
+    pub max_leases_per_user: usize,
+}
+
+/// What carries events between hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineName {
+    /// Between machines, authenticated.
+    #[default]
+    Zenoh,
+    /// Plain sockets, within one machine.
+    Tcp,
+    /// Nothing: channels between the applications of this host.
+    None,
+}
+
+/// Whether a host relays for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It talks to all hosts of its site directly.
+    #[default]
+    Peer,
+    /// It also relays: one per site, for more than one site.
+    Router,
+}
+
+/// Whom a host finds beyond those it is told to call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scouting {
+    /// Nobody.
+    #[default]
+    Configured,
+    /// Those that the others know.
+    Gossip,
+    /// Also whoever answers on the local network.
+    Multicast,
+}
+
+impl Default for ChannelsConfig {
+    fn default() -> Self {
+        ChannelsConfig {
+            enabled: false,
+            realm: "default".parse().expect("is a name"),
+            host: None,
+            engine: EngineName::Zenoh,
+            mode: Mode::Peer,
+            listen: Vec::new(),
+            connect: Vec::new(),
+            scouting: Scouting::Configured,
+            tls: None,
+            access: None,
+            insecure: false,
+            priority: 1,
+            max_leases: 256,
+            max_leases_per_user: 64,
+        }
+    }
+}
+
+/// A key, its value, and what would have been accepted.
+pub(crate) type OutOfRange = (&'static str, String, &'static str);
+
+impl ChannelsConfig {
+    /// What cannot be meant, if anything.
+    pub(crate) fn out_of_range(&self) -> Option<OutOfRange> {
+        let counts = [
+            ("channels.max_leases", self.max_leases, 1..=4096, "1 to 4096"),
+            ("channels.max_leases_per_user", self.max_leases_per_user, 1..=4096, "1 to 4096"),
+            ("channels.priority", self.priority as usize, 0..=98, "0 (none) to 98"),
+        ];
+        let wrong = counts.into_iter().find(|(_, value, range, _)| !range.contains(value));
+        if let Some((key, value, _, expected)) = wrong {
+            return Some((key, value.to_string(), expected));
+        }
+        self.enabled.then(|| self.untrusted().or_else(|| self.nameless())).flatten()
+    }
+
+    /// Somebody has to be believed for a reason.
+    fn untrusted(&self) -> Option<OutOfRange> {
+        let (tls, networked) = (self.tls.is_some(), self.engine != EngineName::None);
+        match (networked, tls, self.insecure) {
+            (true, false, false) => Some((
+                "channels.tls",
+                "not set".to_owned(),
+                "the folder that `qfabric channel issue` wrote, or channels.insecure = true for loopback only",
+            )),
+            (_, true, true) => Some(("channels.insecure", "true beside channels.tls".to_owned(), "one of the two")),
+            _ => None,
+        }
+    }
+
+    fn nameless(&self) -> Option<OutOfRange> {
+        let expected = "1 to 64 letters, digits, '.', '_' and '-', the first a letter or a digit";
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        self.name().is_none().then_some(("channels.host (by default the host name)", name, expected))
+    }
+
+    /// This host's name; none where the machine's own is none.
+    pub(crate) fn name(&self) -> Option<Name> {
+        let own = || rustix::system::uname().nodename().to_string_lossy().parse().ok();
+        self.host.clone().or_else(own)
+    }
+
+    /// The access list's place.
+    pub(crate) fn access_file(&self, tls: &Path) -> PathBuf {
+        self.access.clone().unwrap_or_else(|| tls.join("access.toml"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> String {
+        let config: ChannelsConfig = toml::from_str(text).unwrap();
+        config.out_of_range().map_or_else(String::new, |(key, value, expected)| format!("{key} {value} {expected}"))
+    }
+
+    #[test]
+    fn a_host_without_certificates_says_that_it_believes_everybody() {
+        assert_eq!(said(""), "", "off by default");
+        assert!(said("enabled = true").contains("channel issue"));
+        assert_eq!(said("enabled = true\ninsecure = true"), "");
+        assert_eq!(said("enabled = true\ntls = '/etc/qfabric/tls'"), "");
+        assert!(said("enabled = true\ninsecure = true\ntls = '/x'").contains("one of the two"));
+        assert_eq!(said("enabled = true\nengine = 'none'"), "", "nobody else is there");
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_what_would_be_taken() {
+        assert!(said("priority = 99").starts_with("channels.priority 99 0 (none)"));
+        assert!(said("max_leases = 0").starts_with("channels.max_leases 0"));
+        let error = toml::from_str::<ChannelsConfig>("host = 'a/b'").unwrap_err().to_string();
+        assert!(error.contains("a/b") && error.contains("1 to 64"), "{error}");
+    }
+}

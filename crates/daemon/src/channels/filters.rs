@@ -1,0 +1,209 @@
+//! Filters: installed here, or shipped as text to other hosts, whose access lists decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use qfabric_channel::{Binding, Direction, FilterError, FilterOrder, FilterSpec, MemberId, RequestId, SinkId, Spot};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{
+    self as api, BindingRequest, FilterRequest, HostAnswer, Installed, Joined, ParameterRequest, Where,
+};
+use qfabric_types::channel::{ChannelId, Name};
+
+use super::members::{key, parameters};
+use super::registry::Credit;
+use super::{Fabric, lock, problems};
+use crate::auth::Peer;
+
+/// How long other hosts' answers are waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What was asked of other hosts, and what they have answered so far.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    answers: Mutex<BTreeMap<RequestId, Vec<HostAnswer>>>,
+    changed: Condvar,
+}
+
+impl Asked {
+    /// A host has answered. Nobody waits any more where it was late.
+    pub fn answered(&self, request: RequestId, host: Name, refused: Option<String>) {
+        if let Some(answers) = lock(&self.answers).get_mut(&request) {
+            answers.push(HostAnswer { host, refused });
+            self.changed.notify_all();
+        }
+    }
+
+    /// Asks, and waits for the answers of all hosts.
+    fn ask(&self, hosts: &[Name], ask: impl FnOnce() -> RequestId) -> Vec<HostAnswer> {
+        let until = Instant::now() + PATIENCE;
+        let mut waiting = lock(&self.answers);
+        let request = ask();
+        waiting.insert(request, Vec::new());
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || waiting[&request].len() >= hosts.len() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(waiting, left);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let mut answers = waiting.remove(&request).unwrap_or_default();
+        drop(waiting);
+        let silent = hosts.iter().filter(|host| answers.iter().all(|answer| answer.host != **host));
+        let why = format!("no answer within {} s; it may be gone, see qfabric group hosts", PATIENCE.as_secs());
+        let silent: Vec<_> = silent.map(|host| HostAnswer { host: host.clone(), refused: Some(why.clone()) }).collect();
+        answers.extend(silent);
+        answers
+    }
+}
+
+impl Fabric {
+    /// Installs or replaces a filter, wherever it is wanted.
+    pub fn install(&self, peer: Peer, spot: Spot, request: &FilterRequest) -> Result<Installed, Problem> {
+        self.check_holder(peer, &spot.channel)?;
+        let filter = FilterSpec {
+            sink: request.sink.as_deref().map(|sink| self.member(sink)).transpose()?,
+            types: request.types.clone(),
+            text: request.code.clone(),
+            parameters: parameters(&request.parameters)?,
+            spot,
+        };
+        if let Some(id) = request.lease {
+            self.registry().lease(peer, id)?;
+        }
+        let (spot, here) = (filter.spot.clone(), request.to == Where::Here);
+        let installed = self.carry(&spot.channel.clone(), &request.to, FilterOrder::Install(filter))?;
+        if let (Some(id), true) = (request.lease, here) {
+            // Where the connection has ended meanwhile, so has the filter.
+            match self.registry().lease(peer, id) {
+                Ok(lease) => drop(lease.filters.insert(spot)),
+                Err(_) => drop(self.network.look(|node| node.remove_filter(&spot))),
+            }
+        }
+        Ok(installed)
+    }
+
+    /// Changes parameters of a filter.
+    pub fn parametrize(&self, peer: Peer, spot: &Spot, request: &ParameterRequest) -> Result<Installed, Problem> {
+        self.check_holder(peer, &spot.channel)?;
+        let mut installed = Installed::default();
+        for (key, value) in parameters(&request.parameters)? {
+            let order = FilterOrder::Parameter(spot.clone(), key, value);
+            installed = self.carry(&spot.channel, &request.to, order)?;
+        }
+        Ok(installed)
+    }
+
+    /// Removes a filter.
+    pub fn remove_filter(&self, peer: Peer, spot: &Spot, to: &Where) -> Result<Installed, Problem> {
+        self.check_holder(peer, &spot.channel)?;
+        self.carry(&spot.channel, to, FilterOrder::Remove(spot.clone()))
+    }
+
+    /// Binds a parameter to events of another channel.
+    pub fn bind(&self, peer: Peer, spot: Spot, request: &BindingRequest) -> Result<Joined, Problem> {
+        self.check_holder(peer, &spot.channel)?;
+        let channel = request.channel.parse();
+        let binding = Binding {
+            filter: spot,
+            parameter: key(&request.parameter)?,
+            channel: channel.map_err(|error| problems::invalid(format!("channel: {error}")))?,
+            event_type: request.event_type.clone(),
+            field: request.field.clone(),
+        };
+        let mut registry = self.registry();
+        registry.lease(peer, request.lease)?;
+        let bound = self.network.with(|node, now, port| node.bind(&binding, now, port));
+        let sink: SinkId = bound.map_err(|error| problems::of_filter(&error))?;
+        registry.sinks.insert(sink, request.lease);
+        registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
+        Ok(Joined { number: sink.0 })
+    }
+
+    /// Filters are for those who hold the channel here.
+    fn check_holder(&self, peer: Peer, channel: &ChannelId) -> Result<(), Problem> {
+        match self.registry().holds(peer, channel) {
+            true => Ok(()),
+            false => Err(problems::not_your_filter(channel)),
+        }
+    }
+
+    fn member(&self, text: &str) -> Result<MemberId, Problem> {
+        let (host, number) = text.split_once('/').unwrap_or((self.host.as_str(), text));
+        let member = host.parse().ok().zip(number.parse().ok());
+        let wrong = || problems::invalid(format!("{text:?} is no sink; write NUMBER or HOST/NUMBER"));
+        member.map(|(host, number)| MemberId { host, number }).ok_or_else(wrong)
+    }
+
+    /// Has an order carried out here, or elsewhere, or both.
+    fn carry(&self, channel: &ChannelId, to: &Where, order: FilterOrder) -> Result<Installed, Problem> {
+        let (here, others) = self.wanted(channel, to)?;
+        let mut installed = Installed::default();
+        if here {
+            self.here(&order).map_err(|error| problems::of_filter(&error))?;
+            installed.hosts.push(HostAnswer { host: self.host.clone(), refused: None });
+        }
+        if !others.is_empty() {
+            let ship = || self.network.with(|node, now, port| node.ship(&others, &order, now, port));
+            installed.hosts.extend(self.asked.ask(&others, ship));
+        }
+        Ok(installed)
+    }
+
+    fn here(&self, order: &FilterOrder) -> Result<(), FilterError> {
+        self.network.look(|node| match order {
+            FilterOrder::Install(filter) => node.install(filter),
+            FilterOrder::Remove(spot) => node.remove_filter(spot),
+            FilterOrder::Parameter(spot, key, value) => node.set_parameter(spot, key.as_str(), *value),
+        })
+    }
+
+    /// Whether this host is meant, and which others are.
+    fn wanted(&self, channel: &ChannelId, to: &Where) -> Result<(bool, Vec<Name>), Problem> {
+        let mut hosts: BTreeSet<Name> = match to {
+            Where::Here => [self.host.clone()].into(),
+            Where::Hosts(hosts) => hosts.iter().cloned().collect(),
+            Where::All => {
+                self.network.look(|node| node.directory().holders(channel).map(|(name, _)| name.clone()).collect())
+            }
+            Where::Group(group) => self.network.look(|node| {
+                let groups = node.directory().groups();
+                groups.get(group).into_iter().flatten().map(|(host, _)| (*host).clone()).collect()
+            }),
+        };
+        match hosts.is_empty() {
+            true => Err(problems::invalid("nobody is there to have the filter; see qfabric group ls".to_owned())),
+            false => Ok((hosts.remove(&self.host), hosts.into_iter().collect())),
+        }
+    }
+}
+
+/// Which filter a path means.
+pub(super) fn spot(channel: ChannelId, direction: api::Direction, name: Name) -> Spot {
+    let direction = match direction {
+        api::Direction::In => Direction::In,
+        api::Direction::Out => Direction::Out,
+    };
+    Spot { channel, direction, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_says_nothing_is_named_and_the_others_are_not_lost() {
+        let asked = std::sync::Arc::new(Asked::default());
+        let hosts: Vec<Name> = ["a", "b"].map(|name| name.parse().unwrap()).into();
+        let (other, answering) = (asked.clone(), hosts[1].clone());
+        let answers = asked.ask(&hosts, || {
+            std::thread::spawn(move || other.answered(RequestId(7), answering, Some("no".into())));
+            RequestId(7)
+        });
+        assert_eq!(answers[0], HostAnswer { host: hosts[1].clone(), refused: Some("no".into()) });
+        assert!(answers[1].refused.as_deref().unwrap().contains("no answer") && answers[1].host == hosts[0]);
+        assert!(lock(&asked.answers).is_empty(), "nothing is kept");
+    }
+}

@@ -1,0 +1,84 @@
+//! Groups of applications, and the hosts that take part.
+
+use qfabric_channel::{QosRange, Registration, RegistrationId};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{self as api, GroupInfo, GroupMember, GroupRequest, HostInfo, Registered};
+
+use super::members::key;
+use super::{Fabric, problems};
+use crate::auth::Peer;
+
+impl Fabric {
+    /// An application joins a group, and this host the group's Q-channel.
+    pub fn register(&self, peer: Peer, request: GroupRequest) -> Result<Registered, Problem> {
+        let range =
+            |range: &api::QosRange| Ok(QosRange { metric: key(&range.metric)?, min: range.min, max: range.max });
+        let registration = Registration {
+            application: request.application,
+            group: request.group,
+            parent: request.parent,
+            level: request.level,
+            qos: request.qos.iter().map(range).collect::<Result<_, Problem>>()?,
+        };
+        let mut registry = self.registry();
+        registry.lease(peer, request.lease)?;
+        let channel = registration.channel().map_or_else(String::new, |channel| channel.to_string());
+        let made = self.network.with(|node, now, port| node.register(registration, now, port));
+        let id = made.map_err(|error| problems::of(&error))?;
+        registry.registrations.insert(id, request.lease);
+        registry.lease(peer, request.lease)?.registrations.push(id);
+        Ok(Registered { number: id.0, channel })
+    }
+
+    /// It leaves.
+    pub fn unregister(&self, peer: Peer, id: RegistrationId) -> Result<(), Problem> {
+        let mut registry = self.registry();
+        let lease = registry.registrations.get(&id).copied().unwrap_or(0);
+        let none = |_| problems::not_your_member("registration", id.0);
+        registry.lease(peer, lease).map_err(none)?.registrations.retain(|other| *other != id);
+        registry.registrations.remove(&id);
+        self.network.with(|node, now, port| node.unregister(id, now, port)).map_err(|error| problems::of(&error))
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> Vec<GroupInfo> {
+        self.network.look(|node| {
+            let groups = node.directory().groups();
+            let info = |(name, members): (_, Vec<_>)| GroupInfo {
+                name: Clone::clone(name),
+                members: members.into_iter().map(|(host, registration)| member(host, registration)).collect(),
+            };
+            groups.into_iter().map(info).collect()
+        })
+    }
+
+    /// All hosts.
+    pub fn hosts(&self) -> Vec<HostInfo> {
+        self.network.look(|node| {
+            let info = |(host, record): (&qfabric_types::channel::Name, &qfabric_channel::HostRecord)| {
+                let clock = node.clock_offset(host);
+                HostInfo {
+                    here: *host == self.host,
+                    host: host.clone(),
+                    incarnation: record.incarnation.to_string(),
+                    channels: record.channels.len() as u32,
+                    registrations: record.registrations.len() as u32,
+                    clock_offset_ns: clock.map(|(offset, _)| offset),
+                    clock_error_ns: clock.map(|(_, error)| error),
+                }
+            };
+            node.directory().hosts().map(info).collect()
+        })
+    }
+}
+
+fn member(host: &qfabric_types::channel::Name, registration: &Registration) -> GroupMember {
+    let range = |range: &QosRange| api::QosRange { metric: range.metric.to_string(), min: range.min, max: range.max };
+    GroupMember {
+        host: host.clone(),
+        application: registration.application.clone(),
+        parent: registration.parent.clone(),
+        level: registration.level,
+        qos: registration.qos.iter().map(range).collect(),
+    }
+}

@@ -1,0 +1,144 @@
+//! What the node has to say, until the socket's thread has the time: noted under the node's lock, carried out later.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qfabric_channel::{Notice, SinkId, SourceId};
+use qfabric_types::AppId;
+use qfabric_types::monitor::AttributeId;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Notices that wait; the next one is dropped and counted.
+const NOTICES: usize = 4096;
+
+/// What was noted and not carried out yet.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Sinks with something in their queues. Each once for each time its queue was empty.
+    pub ready: Vec<SinkId>,
+    /// Sources that may try again.
+    pub writable: Vec<SourceId>,
+    /// What happened.
+    pub notices: VecDeque<Notice>,
+    /// What managers decided about applications of this host: which, what, how much.
+    pub applied: Vec<(AppId, AttributeId, i64)>,
+    /// Notices that there was no room for.
+    pub dropped: u64,
+}
+
+impl Noted {
+    fn is_empty(&self) -> bool {
+        let Noted { ready, writable, notices, applied, .. } = self;
+        ready.is_empty() && writable.is_empty() && notices.is_empty() && applied.is_empty()
+    }
+}
+
+/// Written by whoever calls the node, emptied by the socket's thread.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    noted: Mutex<Noted>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Mailbox {
+    pub fn new() -> std::io::Result<Mailbox> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Mailbox { noted: Mutex::default(), wake: Arc::new(wake) })
+    }
+
+    /// Readable when something was noted.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Wakes the thread.
+    pub fn nudge(&self) {
+        // Full: then it is readable already.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// All of it; `into` is emptied first, and its memory used again.
+    pub fn take(&self, into: &mut Noted) {
+        // Nothing in it: somebody else nudged without a reason.
+        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        into.ready.clear();
+        into.writable.clear();
+        into.notices.clear();
+        into.applied.clear();
+        std::mem::swap(&mut *self.lock(), into);
+    }
+
+    pub fn ready(&self, sink: SinkId) {
+        self.note(|noted| noted.ready.push(sink));
+    }
+
+    pub fn writable(&self, source: SourceId) {
+        self.note(|noted| noted.writable.push(source));
+    }
+
+    pub fn apply(&self, application: AppId, attribute: AttributeId, amount: i64) {
+        self.note(|noted| match noted.applied.len() < NOTICES {
+            true => noted.applied.push((application, attribute, amount)),
+            false => noted.dropped += 1,
+        });
+    }
+
+    pub fn notice(&self, notice: Notice) {
+        self.note(|noted| match noted.notices.len() < NOTICES {
+            true => noted.notices.push_back(notice),
+            false => noted.dropped += 1,
+        });
+    }
+
+    /// One wake-up for whatever is noted until the thread has looked.
+    fn note(&self, note: impl FnOnce(&mut Noted)) {
+        let mut noted = self.lock();
+        let quiet = noted.is_empty();
+        note(&mut noted);
+        drop(noted);
+        if quiet {
+            self.nudge();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn readable(mailbox: &Mailbox) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&mailbox.fd(), PollFlags::IN)], Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn the_thread_is_woken_once_and_gets_everything() {
+        let (mailbox, mut noted) = (Mailbox::new().unwrap(), Noted::default());
+        assert!(!readable(&mailbox));
+        mailbox.ready(SinkId(1));
+        mailbox.ready(SinkId(2));
+        mailbox.writable(SourceId(3));
+        assert!(readable(&mailbox));
+        mailbox.take(&mut noted);
+        assert_eq!((noted.ready.len(), noted.writable.len()), (2, 1));
+        assert!(!readable(&mailbox));
+        mailbox.ready(SinkId(4));
+        mailbox.take(&mut noted);
+        assert_eq!(noted.ready, [SinkId(4)]);
+        assert!(noted.writable.is_empty(), "what was carried out does not come again");
+    }
+
+    #[test]
+    fn notices_beyond_the_bound_are_counted() {
+        let (mailbox, mut noted) = (Mailbox::new().unwrap(), Noted::default());
+        (0..NOTICES + 3).for_each(|_| mailbox.notice(Notice::HostVanished("a".parse().unwrap())));
+        mailbox.take(&mut noted);
+        assert_eq!((noted.notices.len(), noted.dropped), (NOTICES, 3));
+    }
+}

@@ -1,0 +1,204 @@
+//! Channels, sources and sinks under a connection.
+
+use std::collections::BTreeMap;
+
+use qfabric_channel::{
+    Attributes, Delivery, EventType, Key, Order, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{
+    self as api, AttributeChanges, ChannelInfo, ChannelRequest, Joined, LeaseId, SinkRequest, SourceRequest,
+};
+use qfabric_types::channel::ChannelId;
+use qfabric_types::format::{Format, Kind};
+
+use super::registry::Credit;
+use super::{Fabric, problems};
+use crate::auth::Peer;
+
+impl Fabric {
+    /// Creates a channel; its connection holds it.
+    pub fn create(&self, peer: Peer, request: &ChannelRequest) -> Result<ChannelInfo, Problem> {
+        let (channel, spec) = (ChannelId::data(request.name.clone()), spec(request)?);
+        let mut registry = self.registry();
+        let lease = registry.lease(peer, request.lease)?;
+        let created = self.network.with(|node, now, port| node.create(&channel, spec, now, port));
+        created.map_err(|error| problems::of(&error))?;
+        lease.opened.push(channel.clone());
+        drop(registry);
+        self.show(&channel)
+    }
+
+    /// Opens a channel; its connection holds it once more.
+    pub fn open(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<ChannelInfo, Problem> {
+        let mut registry = self.registry();
+        let lease = registry.lease(peer, id)?;
+        let opened = self.network.with(|node, now, port| node.open(channel, now, port));
+        opened.map_err(|error| problems::of(&error))?;
+        lease.opened.push(channel.clone());
+        drop(registry);
+        self.show(channel)
+    }
+
+    /// Takes one creation or opening of the connection back.
+    pub fn close(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<(), Problem> {
+        let mut registry = self.registry();
+        let lease = registry.lease(peer, id)?;
+        let at = lease.opened.iter().position(|opened| opened == channel);
+        let at = at.ok_or_else(|| problems::of(&qfabric_channel::Error::NotOpen(channel.clone())))?;
+        lease.opened.remove(at);
+        self.network.with(|node, now, port| node.close(channel, now, port)).map_err(|error| problems::of(&error))
+    }
+
+    /// A source of the connection.
+    pub fn source(&self, peer: Peer, channel: &ChannelId, request: SourceRequest) -> Result<Joined, Problem> {
+        let spec = SourceSpec { application: request.application, attributes: attributes(&request.attributes)? };
+        let mut registry = self.registry();
+        registry.lease(peer, request.lease)?;
+        let joined = self.network.with(|node, now, port| node.source_subscribe(channel, spec, now, port));
+        let source = joined.map_err(|error| problems::of(&error))?;
+        registry.sources.insert(source, request.lease);
+        registry.lease(peer, request.lease)?.sources.insert(source);
+        Ok(Joined { number: source.0 })
+    }
+
+    /// A sink of the connection.
+    pub fn sink(&self, peer: Peer, channel: &ChannelId, request: SinkRequest) -> Result<Joined, Problem> {
+        let spec = SinkSpec {
+            application: request.application,
+            types: request.types,
+            formats: formats(&request.formats)?,
+            attributes: attributes(&request.attributes)?,
+            delivery: Delivery::Queue { capacity: request.capacity },
+        };
+        let mut registry = self.registry();
+        registry.lease(peer, request.lease)?;
+        let joined = self.network.with(|node, now, port| node.sink_subscribe(channel, spec, now, port));
+        let sink = joined.map_err(|error| problems::of(&error))?;
+        registry.sinks.insert(sink, request.lease);
+        registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
+        Ok(Joined { number: sink.0 })
+    }
+
+    /// Ends a source.
+    pub fn leave_source(&self, peer: Peer, source: SourceId) -> Result<(), Problem> {
+        let mut registry = self.registry();
+        registry.source(peer, source)?;
+        let lease = registry.sources[&source];
+        registry.forget_source(lease, source);
+        self.network.with(|node, now, port| node.leave_source(source, now, port)).map_err(|error| problems::of(&error))
+    }
+
+    /// Ends a sink.
+    pub fn leave_sink(&self, peer: Peer, sink: SinkId) -> Result<(), Problem> {
+        let mut registry = self.registry();
+        registry.sink(peer, sink)?;
+        let lease = registry.sinks[&sink];
+        registry.forget_sink(lease, sink);
+        self.network.with(|node, now, port| node.leave_sink(sink, now, port)).map_err(|error| problems::of(&error))
+    }
+
+    /// Changes attributes of a source.
+    pub fn change_source(&self, peer: Peer, source: SourceId, changes: &AttributeChanges) -> Result<(), Problem> {
+        let changes = keyed(changes)?;
+        self.registry().source(peer, source)?;
+        self.network.with(|node, now, port| {
+            let mut each = changes.into_iter();
+            each.try_for_each(|(key, value)| node.set_source_attribute(source, key, value, now, port))
+                .map_err(|error| problems::of(&error))
+        })
+    }
+
+    /// Changes attributes of a sink: OUT-filters at all sources see them.
+    pub fn change_sink(&self, peer: Peer, sink: SinkId, changes: &AttributeChanges) -> Result<(), Problem> {
+        let changes = keyed(changes)?;
+        self.registry().sink(peer, sink)?;
+        self.network.with(|node, now, port| {
+            let mut each = changes.into_iter();
+            each.try_for_each(|(key, value)| node.set_sink_attribute(sink, key, value, now, port))
+                .map_err(|error| problems::of(&error))
+        })
+    }
+}
+
+fn spec(request: &ChannelRequest) -> Result<Spec, Problem> {
+    let all = formats(&request.formats)?;
+    let inner = |format: &Format| all.iter().any(|other| has(other, format));
+    let types = all.iter().filter(|format| !inner(format)).map(|format| EventType { format: format.clone() });
+    let order = match request.order {
+        api::Order::Time => Order::Time,
+        api::Order::Deadline => Order::Deadline,
+    };
+    let pressure = match request.pressure {
+        api::Pressure::DropOldest => Pressure::DropOldest,
+        api::Pressure::DropNewest => Pressure::DropNewest,
+        api::Pressure::Block => Pressure::Block { patience: request.patience_ns },
+    };
+    Ok(Spec { types: types.collect(), order, pressure })
+}
+
+/// Whether a structure is a member of another one.
+fn has(outer: &Format, inner: &Format) -> bool {
+    outer
+        .fields
+        .iter()
+        .any(|field| matches!(&field.kind, Kind::Struct(format) if format == inner || has(format, inner)))
+}
+
+pub(super) fn formats(text: &str) -> Result<Vec<Format>, Problem> {
+    match text.trim().is_empty() {
+        true => Ok(Vec::new()),
+        false => qfabric_ecode::parse_formats(text).map_err(|error| problems::formats(&error)),
+    }
+}
+
+pub(super) fn attributes(values: &BTreeMap<String, i64>) -> Result<Attributes, Problem> {
+    Ok(parameters(values)?.into_iter().collect())
+}
+
+pub(super) fn parameters(values: &BTreeMap<String, i64>) -> Result<Vec<(Key, i64)>, Problem> {
+    values.iter().map(|(name, value)| Ok((key(name)?, *value))).collect()
+}
+
+pub(super) fn key(name: &str) -> Result<Key, Problem> {
+    name.parse().map_err(|error| problems::key(&error))
+}
+
+fn keyed(changes: &AttributeChanges) -> Result<Vec<(Key, Option<i64>)>, Problem> {
+    changes.attributes.iter().map(|(name, value)| Ok((key(name)?, *value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(formats: &str) -> ChannelRequest {
+        ChannelRequest {
+            lease: 1,
+            name: "video".parse().unwrap(),
+            formats: formats.to_owned(),
+            order: api::Order::Time,
+            pressure: api::Pressure::Block,
+            patience_ns: qfabric_types::Nanos::from_millis(5),
+        }
+    }
+
+    #[test]
+    fn structures_that_are_members_of_others_are_no_types_of_their_own() {
+        let spec = spec(&request(
+            "struct point { int x; int y; }; struct line { struct point ends[2]; }; struct t { int v; };",
+        ));
+        let spec = spec.unwrap();
+        let names: Vec<_> = spec.types.iter().map(EventType::name).collect();
+        assert_eq!(names, ["line", "t"]);
+        assert_eq!(spec.pressure, Pressure::Block { patience: qfabric_types::Nanos::from_millis(5) });
+    }
+
+    #[test]
+    fn a_format_that_cannot_be_read_is_refused_with_its_place() {
+        let problem = spec(&request("struct frame { int number }")).unwrap_err();
+        assert_eq!(problem.code, "channel_invalid");
+        assert!(problem.message.contains("frame") || problem.message.contains("1:"), "{problem:?}");
+        assert!(spec(&request(" ")).unwrap().types.is_empty());
+    }
+}

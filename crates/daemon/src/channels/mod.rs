@@ -1,0 +1,155 @@
+//! Q-channels: this host's node, its network, and the applications that are connected.
+//!
+//! ```text
+//! HTTP: create, join, filters … ──┐                       ┌──> other hosts
+//!                                 ├──> Network ( Node ) ──┤
+//! channels.sock: submit ──────────┘      one lock         └──> Mailbox ──> socket's thread ──> channels.sock: events
+//! ```
+//! | file | what |
+//! |---|---|
+//! | `config.rs`, `node.rs` | the section `[channels]`; what the node is told at its start |
+//! | `network.rs`, `mailbox.rs` | the node and its network; what it says, until there is time to carry it out |
+//! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
+//! | `members.rs`, `filters.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
+//! | `routes/`, `problems.rs` | the paths, and their refusals |
+//!
+//! Locks are taken in this order: registry, node, mailbox.
+
+mod config;
+mod filters;
+mod groups;
+mod mailbox;
+mod members;
+mod monitors;
+mod network;
+mod node;
+mod problems;
+mod pump;
+mod registry;
+mod report;
+pub(crate) mod routes;
+mod serve;
+mod show;
+mod socket;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qfabric_types::api::Problem;
+use qfabric_types::channel::Name;
+use rustix::event::epoll::{self, CreateFlags};
+
+use crate::control::Requests;
+use crate::startup::DaemonError;
+use filters::Asked;
+use mailbox::Mailbox;
+use monitors::Monitors;
+use network::Network;
+use registry::Registry;
+
+pub use config::{ChannelsConfig, EngineName, Mode, Scouting};
+pub(crate) use monitors::MonitorThread;
+pub(crate) use report::{ChannelReport, ChannelsReport};
+pub(crate) use socket::SocketThread;
+
+/// This host's channels; they may be switched off.
+pub(crate) struct Channels {
+    fabric: Option<Arc<Fabric>>,
+    /// The way to the control thread.
+    requests: Requests,
+}
+
+/// Everything about them, shared by the API's threads and the socket's.
+pub(crate) struct Fabric {
+    config: ChannelsConfig,
+    host: Name,
+    network: Network,
+    mailbox: Arc<Mailbox>,
+    registry: Mutex<Registry>,
+    /// What was asked of other hosts' filters.
+    asked: Asked,
+    monitors: Monitors,
+    epoll: OwnedFd,
+    stopping: AtomicBool,
+    totals: Totals,
+}
+
+/// What is counted over all connections, also those that are gone.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub submitted: AtomicU64,
+    pub refused: AtomicU64,
+    pub delivered: AtomicU64,
+    pub nonsense: AtomicU64,
+    pub notices_dropped: AtomicU64,
+    pub decisions: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Channels {
+    /// Joins the network, where that is configured.
+    pub fn start(config: &ChannelsConfig, requests: Requests) -> Result<Channels, DaemonError> {
+        if !config.enabled {
+            return Ok(Channels { fabric: None, requests });
+        }
+        let fabric = Fabric::start(config)?;
+        tracing::info!(host = %fabric.host, realm = %config.realm, engine = ?config.engine, "this host has channels");
+        Ok(Channels { fabric: Some(Arc::new(fabric)), requests })
+    }
+
+    /// What there is, or the refusal that says how to switch it on.
+    pub fn on(&self) -> Result<&Arc<Fabric>, Problem> {
+        self.fabric.as_ref().ok_or_else(problems::off)
+    }
+
+    /// What metrics show.
+    pub fn report(&self) -> Option<ChannelsReport> {
+        self.fabric.as_ref().map(|fabric| fabric.report())
+    }
+}
+
+impl Fabric {
+    fn start(config: &ChannelsConfig) -> Result<Fabric, DaemonError> {
+        let failed = |error: std::io::Error| DaemonError::Channels(error.to_string());
+        let mailbox = Arc::new(Mailbox::new().map_err(failed)?);
+        let host = config.name().expect("checked with the configuration");
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let network = Network::open(config, host.clone(), &mailbox)?;
+        Ok(Fabric {
+            config: config.clone(),
+            host,
+            network,
+            mailbox,
+            registry: Mutex::default(),
+            asked: Asked::default(),
+            monitors: Monitors::new(),
+            epoll,
+            stopping: AtomicBool::new(false),
+            totals: Totals::default(),
+        })
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+
+    /// Ends every connection and what was opened under it, and says goodbye to the others.
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.mailbox.nudge();
+    }
+
+    fn end(&self) {
+        let leases: Vec<_> = self.registry().leases.keys().copied().collect();
+        leases.into_iter().for_each(|lease| self.end_lease(lease));
+        self.network.close();
+    }
+}

@@ -1,0 +1,243 @@
+//! What this host monitors: a thread that looks when it is due, and tells managers here and elsewhere.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use qfabric_host::monitor::{Monitor, Watch};
+use qfabric_linux::clock;
+use qfabric_linux::monitor::Meters;
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
+use qfabric_types::monitor::{Attribute, HOST, Reading, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::{Fabric, lock, problems};
+
+/// How often interfaces, disks and applications that came or went are looked for.
+const RESCAN: Nanos = Nanos::from_millis(2_000);
+/// The period of a watch for which none was said.
+const PERIOD: Nanos = Nanos::from_millis(1_000);
+
+/// Everything that is monitored.
+pub(super) struct Monitors {
+    watching: Mutex<Watching>,
+    changed: Condvar,
+}
+
+struct Watching {
+    monitor: Monitor,
+    meters: Meters,
+    /// The processes of the applications that are watched.
+    processes: BTreeMap<AppId, i32>,
+    /// Last readings, for whoever looks.
+    last: BTreeMap<(AppId, u32), (i64, Instant)>,
+    rescan_at: Instant,
+    stopping: bool,
+}
+
+/// The running thread.
+pub(crate) struct MonitorThread {
+    fabric: Arc<Fabric>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MonitorThread {
+    /// Starts it.
+    pub fn start(fabric: &Arc<Fabric>) -> std::io::Result<MonitorThread> {
+        let own = fabric.clone();
+        let thread = std::thread::Builder::new().name("qf-monitor".to_owned());
+        let thread = Some(thread.spawn(move || own.watch_resources())?);
+        Ok(MonitorThread { fabric: fabric.clone(), thread })
+    }
+}
+
+impl Drop for MonitorThread {
+    fn drop(&mut self) {
+        lock(&self.fabric.monitors.watching).stopping = true;
+        self.fabric.monitors.changed.notify_all();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the monitor's thread failed");
+        }
+    }
+}
+
+impl Monitors {
+    pub fn new() -> Monitors {
+        let watching = Watching {
+            monitor: Monitor::new(),
+            meters: Meters::open(),
+            processes: BTreeMap::new(),
+            last: BTreeMap::new(),
+            rescan_at: Instant::ZERO,
+            stopping: false,
+        };
+        Monitors { watching: watching.into(), changed: Condvar::new() }
+    }
+
+    /// What is watched, what could be, and what cannot.
+    pub fn list(&self) -> Vec<MonitorInfo> {
+        let watching = lock(&self.watching);
+        let watched: Vec<_> = watching.monitor.watches().map(|watch| watching.shown(&watch)).collect();
+        let is_watched = |name: &str| watched.iter().any(|info| info.attribute == name);
+        let idle =
+            watching.monitor.attributes(&watching.meters).filter(|attribute| !is_watched(attribute.name.as_str()));
+        let idle: Vec<_> = idle.map(idle_info).collect();
+        let missing = watching.meters.missing().iter().map(|missing| MonitorInfo {
+            attribute: missing.name.to_owned(),
+            unavailable: Some(missing.why.clone()),
+            ..empty()
+        });
+        let missing: Vec<_> = missing.collect();
+        watched.into_iter().chain(idle).chain(missing).collect()
+    }
+
+    /// Changes how an attribute is watched; `process`: the application's, where it is about one.
+    pub fn set(&self, name: &str, request: &MonitorRequest, process: Option<i32>) -> Result<MonitorInfo, Problem> {
+        let mut watching = lock(&self.watching);
+        let application = AppId(request.application);
+        let answer = match request.poll_ns {
+            Some(Nanos::ZERO) => watching.unwatch(application, name),
+            _ => watching.watch(application, name, request, process),
+        };
+        drop(watching);
+        self.changed.notify_all();
+        answer
+    }
+}
+
+impl Watching {
+    fn watch(
+        &mut self,
+        application: AppId,
+        name: &str,
+        request: &MonitorRequest,
+        process: Option<i32>,
+    ) -> Result<MonitorInfo, Problem> {
+        let before = self.found(application, name).map(|watched| watched.watch);
+        let mut watch = before.unwrap_or(Watch::every(PERIOD));
+        watch.period = request.poll_ns.unwrap_or(watch.period);
+        match request.threshold.as_deref() {
+            Some("") => watch.threshold = None,
+            Some(text) => watch.threshold = Some(text.parse().map_err(|error| problems::invalid(format!("{error}")))?),
+            None => {}
+        }
+        if let Some(pid) = process
+            && !self.processes.contains_key(&application)
+        {
+            let missing = |missing: qfabric_linux::monitor::Missing| problems::invalid(missing.why);
+            self.meters.add_process(application, pid).map_err(missing)?;
+            self.processes.insert(application, pid);
+        }
+        let refused = |error| problems::monitor(&error);
+        self.monitor.watch(application, name, watch, &mut self.meters, clock::now()).map_err(refused)?;
+        self.found(application, name).map(|watched| self.shown(&watched)).ok_or_else(|| problems::unwatched(name))
+    }
+
+    fn unwatch(&mut self, application: AppId, name: &str) -> Result<MonitorInfo, Problem> {
+        let found = self.found(application, name).map(|watched| watched.attribute.clone());
+        let attribute = found.ok_or_else(|| problems::unwatched(name))?;
+        self.monitor.unwatch(application, attribute.id());
+        Ok(MonitorInfo { application: application.0, ..idle_info(&attribute) })
+    }
+
+    fn found(&self, application: AppId, name: &str) -> Option<qfabric_host::monitor::Watched<'_>> {
+        let mut watches = self.monitor.watches();
+        watches.find(|watched| watched.application == application && watched.attribute.name.as_str() == name)
+    }
+
+    fn shown(&self, watched: &qfabric_host::monitor::Watched<'_>) -> MonitorInfo {
+        let last = self.last.get(&(watched.application, watched.attribute.id().0));
+        MonitorInfo {
+            application: watched.application.0,
+            poll_ns: Some(watched.watch.period),
+            threshold: watched.watch.threshold.map(|threshold| threshold.to_string()),
+            value: last.map(|(value, _)| *value),
+            at_ns: last.map(|(_, at)| at.get()),
+            ..idle_info(watched.attribute)
+        }
+    }
+
+    /// Interfaces and applications come and go.
+    fn rescan(&mut self, now: Instant) {
+        self.rescan_at = now + RESCAN;
+        if self.meters.is_stale() {
+            self.meters.rescan();
+        }
+        let gone = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
+        let ended: Vec<_> = self.processes.iter().filter(|(_, pid)| gone(pid)).map(|(app, _)| *app).collect();
+        for application in ended {
+            self.monitor.leave(application);
+            self.meters.remove_application(application);
+            self.processes.remove(&application);
+            self.last.retain(|(of, _), _| *of != application);
+        }
+    }
+}
+
+impl Fabric {
+    fn watch_resources(&self) {
+        let (mut told, mut names) = (Vec::new(), Vec::new());
+        loop {
+            let mut watching = lock(&self.monitors.watching);
+            let now = clock::now();
+            let due = watching.monitor.next_wakeup();
+            if watching.stopping {
+                return;
+            }
+            match due {
+                Some(due) if due <= now => watching.poll(now, &mut told, &mut names),
+                Some(due) => {
+                    let left = Duration::from_nanos(due.since(now).get());
+                    drop(self.monitors.changed.wait_timeout(watching, left).unwrap_or_else(PoisonError::into_inner));
+                    continue;
+                }
+                None => {
+                    drop(self.monitors.changed.wait(watching).unwrap_or_else(PoisonError::into_inner));
+                    continue;
+                }
+            }
+            drop(watching);
+            // Not under the monitor's lock: an event that goes out may take a while.
+            told.drain(..).zip(names.drain(..)).for_each(|(reading, name)| self.network.reading(&reading, &name));
+        }
+    }
+}
+
+impl Watching {
+    fn poll(&mut self, now: Instant, told: &mut Vec<Reading>, names: &mut Vec<String>) {
+        if now >= self.rescan_at {
+            self.rescan(now);
+        }
+        let Watching { monitor, meters, last, .. } = self;
+        monitor.poll(now, meters, &mut |reading| told.push(reading));
+        for reading in told.iter() {
+            last.insert((reading.application, reading.attribute.0), (reading.value, reading.at));
+            names.push(monitor.name(reading.attribute).unwrap_or_default().to_owned());
+        }
+    }
+}
+
+fn idle_info(attribute: &Attribute) -> MonitorInfo {
+    MonitorInfo { attribute: attribute.name.to_string(), unit: unit(attribute.unit), ..empty() }
+}
+
+fn empty() -> MonitorInfo {
+    MonitorInfo {
+        attribute: String::new(),
+        unit: String::new(),
+        application: HOST.0,
+        poll_ns: None,
+        threshold: None,
+        value: None,
+        at_ns: None,
+        unavailable: None,
+    }
+}
+
+/// As it is written in JSON.
+fn unit(unit: Unit) -> String {
+    serde_json::to_value(unit).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}

@@ -1,0 +1,108 @@
+//! Refusals of Q-channels as the API tells them. What a room says before its last semicolon happened, what it says
+//! behind it is to be done.
+
+use qfabric_channel::{Error, FilterError, InvalidKey};
+use qfabric_host::monitor::MonitorError;
+use qfabric_types::api::Problem;
+use qfabric_types::channel::ChannelId;
+
+use crate::problem::new;
+
+pub(super) fn off() -> Problem {
+    new(
+        "channels_off",
+        "this host has no channels".to_owned(),
+        "set enabled = true in the section [channels] of the daemon's configuration, and start it again",
+    )
+}
+
+pub(super) fn no_such_lease(lease: u64) -> Problem {
+    let message = format!("connection {lease} is none of this user's");
+    new("no_such_lease", message, "connect to channels.sock first, and name the number it tells")
+}
+
+pub(super) fn not_your_member(what: &str, number: u32) -> Problem {
+    let message = format!("there is no {what} {number} of this user here");
+    new("no_such_member", message, "see qfabric channel show; it may have left, or its channel was closed")
+}
+
+pub(super) fn not_your_filter(channel: &ChannelId) -> Problem {
+    let message = format!("{channel} is not open here under a connection of this user");
+    new("channel_forbidden", message, "open it first, or ask as root")
+}
+
+pub(super) fn invalid(message: String) -> Problem {
+    new("channel_invalid", message, "compare the request with GET /v1/openapi.json")
+}
+
+pub(super) fn formats(what: &qfabric_ecode::Diagnostics) -> Problem {
+    new("channel_invalid", format!("the formats are not understood:\n{what}"), "declare them as C structures")
+}
+
+pub(super) fn unheld(channel: &ChannelId) -> Problem {
+    of(&Error::Unknown(channel.clone()))
+}
+
+pub(super) fn not_your_host(uid: u32) -> Problem {
+    let message = format!("the host's monitors are for root, you are user {uid}");
+    new("channel_forbidden", message, "watch your own applications (--application), or ask as root")
+}
+
+pub(super) fn unwatched(name: &str) -> Problem {
+    let shown: String = name.chars().take(64).collect();
+    new("channel_invalid", format!("{shown:?} is not watched"), "see qfabric monitor ls")
+}
+
+pub(super) fn monitor(error: &MonitorError) -> Problem {
+    told("channel_invalid", error.to_string())
+}
+
+pub(super) fn key(error: &InvalidKey) -> Problem {
+    new("channel_invalid", error.to_string(), "choose another name")
+}
+
+pub(super) fn limit(what: &str, limit: usize, key: &str) -> Problem {
+    new("channel_limit", format!("{what}, {limit} is the limit"), format!("end what is not needed, or raise {key}"))
+}
+
+pub(super) fn of(error: &Error) -> Problem {
+    let code = match error {
+        Error::Unknown(_) => "no_such_channel",
+        Error::Exists { .. } => "channel_exists",
+        Error::NotOpen(_) => "channel_not_open",
+        Error::Gone { .. } => "no_such_member",
+        Error::Forbidden { .. } => "channel_forbidden",
+        Error::TooMany { .. } => "channel_limit",
+        _ => "channel_invalid",
+    };
+    told(code, error.to_string())
+}
+
+pub(super) fn of_filter(error: &FilterError) -> Problem {
+    match error {
+        FilterError::Channel(error) => of(error),
+        FilterError::Text(_) => new("code", error.to_string(), "see `qfabric ecode check`"),
+        FilterError::Unknown(_) => told("no_such_filter", error.to_string()),
+        FilterError::NoParameter { .. } => told("no_such_filter", error.to_string()),
+        _ => told("channel_invalid", error.to_string()),
+    }
+}
+
+fn told(code: &str, text: String) -> Problem {
+    let (message, next_step) = text.rsplit_once("; ").unwrap_or((&text, "see qfabric channel show"));
+    new(code, message.to_owned(), next_step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_reason_and_its_way_out() {
+        let problem = unheld(&"video".parse().unwrap());
+        assert_eq!(problem.code, "no_such_channel");
+        assert!(problem.message.contains("video") && problem.next_step.contains("channel ls"), "{problem:?}");
+        let problem = of(&Error::Capacity { asked: 0 });
+        assert_eq!((problem.code.as_str(), problem.message.as_str()), ("channel_invalid", "a queue of 0 events"));
+    }
+}

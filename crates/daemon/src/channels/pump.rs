@@ -1,0 +1,171 @@
+//! What applications get on `channels.sock`: events as far as there is credit, answers, and word of what ended.
+//!
+//! A reader that does not read costs nobody anything: its events stay in the node's queue, which is bounded and drops
+//! as the channel's policy says; what the socket has no room for waits in the connection's outbox.
+
+use std::io;
+
+use qfabric_channel::{Event, Notice, SinkId, SourceId, Taken};
+use qfabric_shm::fds;
+use qfabric_types::Instant;
+use qfabric_types::api::channel::LeaseId;
+use qfabric_types::channel::ChannelId;
+use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, Member};
+
+use super::mailbox::Noted;
+use super::registry::{Lease, Registry};
+use super::{Fabric, count};
+
+/// Events sent to one sink per turn.
+const EVENTS_PER_TURN: u32 = 64;
+
+impl Fabric {
+    /// Carries out what the node said.
+    pub(super) fn carry_out(&self, noted: &mut Noted) {
+        let mut registry = self.registry();
+        for sink in noted.ready.drain(..) {
+            let lease = registry.sinks.get(&sink).copied().and_then(|id| registry.leases.get_mut(&id));
+            if let Some(credit) = lease.and_then(|lease| lease.sinks.get_mut(&sink)) {
+                credit.ready = true;
+                self.pump(&mut registry, sink);
+            }
+        }
+        for SourceId(source) in noted.writable.drain(..) {
+            if let Some(id) = registry.sources.get(&SourceId(source)).copied() {
+                self.tell(&mut registry, id, &FromDaemon::Writable(source));
+            }
+        }
+        for (application, attribute, amount) in noted.applied.drain(..) {
+            count(&self.totals.decisions);
+            tracing::info!(%application, %attribute, amount, "a manager decided for an application");
+        }
+        noted.notices.drain(..).for_each(|notice| self.heed(&mut registry, notice));
+    }
+
+    /// Sends events of a sink, as long as there are any, credit for them and room in the socket.
+    pub(super) fn pump(&self, registry: &mut Registry, sink: SinkId) {
+        let Some(id) = registry.sinks.get(&sink).copied() else { return };
+        let Some(lease) = registry.leases.get_mut(&id) else { return };
+        let (mut taken, mut message) = (Taken::default(), Vec::new());
+        for turn in 0.. {
+            let Some(credit) = lease.sinks.get_mut(&sink) else { return };
+            if !credit.ready || credit.events == 0 || !lease.outbox.is_empty() {
+                return;
+            }
+            if turn == EVENTS_PER_TURN {
+                // Others first; the rest with the next look into the mailbox.
+                return self.mailbox.ready(sink);
+            }
+            let got = self.network.with(|node, now, port| node.take(sink, &mut taken, now, port));
+            let Some(event) = got.unwrap_or(false).then(|| taken.event()).flatten() else {
+                credit.ready = false;
+                return;
+            };
+            credit.events -= 1;
+            encode(sink, &event, &mut message);
+            count(&self.totals.delivered);
+            self.send(lease, id, &message);
+        }
+    }
+
+    /// Tells a connection something.
+    pub(super) fn tell(&self, registry: &mut Registry, id: LeaseId, message: &FromDaemon<'_>) {
+        let Some(lease) = registry.leases.get_mut(&id) else { return };
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.send(lease, id, &bytes);
+    }
+
+    /// Now, or when there is room. A connection that is gone is noticed when it is read.
+    fn send(&self, lease: &mut Lease, id: LeaseId, message: &[u8]) {
+        if lease.outbox.is_empty() {
+            match fds::send_now(&*lease.socket, &[io::IoSlice::new(message)]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch_room(&*lease.socket, id),
+                _ => return,
+            }
+        }
+        lease.outbox.push_back(message.to_vec());
+    }
+
+    /// There is room in the socket again.
+    pub(super) fn flush(&self, id: LeaseId) {
+        let mut registry = self.registry();
+        let Some(lease) = registry.leases.get_mut(&id) else { return };
+        while let Some(message) = lease.outbox.front() {
+            match fds::send_now(&*lease.socket, &[io::IoSlice::new(message)]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => drop(lease.outbox.pop_front()),
+            }
+        }
+        self.watch_words(&*lease.socket, id);
+        let sinks: Vec<_> = lease.sinks.keys().copied().collect();
+        sinks.into_iter().for_each(|sink| self.pump(&mut registry, sink));
+    }
+
+    fn heed(&self, registry: &mut Registry, notice: Notice) {
+        match notice {
+            Notice::Answered { request, host, result } => self.asked.answered(request, host, result.err()),
+            Notice::DuplicateName { channel, stands } => {
+                let why = format!(
+                    "{} created `{}` before this host did, with other events; open that one",
+                    stands.creator, channel.name
+                );
+                self.lost(registry, &channel, &why);
+            }
+            Notice::HostAppeared(host, incarnation) => tracing::info!(%host, %incarnation, "a host is there"),
+            Notice::HostVanished(host) => tracing::info!(%host, "a host is gone"),
+            Notice::OtherVersion { host, theirs, ours } => {
+                tracing::warn!(%host, theirs, ours, "a host speaks another version; bring both up to date");
+            }
+            Notice::Forbidden { host, action, channel } => {
+                tracing::warn!(%host, ?action, %channel, "a host wanted what it may not; see the access list");
+            }
+            Notice::FilterChanged { spot, author } => {
+                tracing::info!(%author, filter = %spot.name, channel = %spot.channel, "a filter was changed from elsewhere");
+            }
+            Notice::FilterFaulted { spot, fault } => {
+                tracing::warn!(filter = %spot.name, channel = %spot.channel, fault, "a filter faulted");
+            }
+            _ => {}
+        }
+    }
+
+    /// A channel was taken from its holders here: their members are told.
+    fn lost(&self, registry: &mut Registry, channel: &ChannelId, why: &str) {
+        let ended = |id: &u32| self.network.look(|node| node.source_counts(SourceId(*id)).is_err());
+        let gone = |id: &u32| self.network.look(|node| node.sink_counts(SinkId(*id)).is_err());
+        let leases: Vec<_> = registry.leases.keys().copied().collect();
+        for id in leases {
+            let Some(lease) = registry.leases.get_mut(&id) else { continue };
+            lease.opened.retain(|opened| opened != channel);
+            let sources: Vec<u32> = lease.sources.iter().map(|source| source.0).filter(ended).collect();
+            let sinks: Vec<u32> = lease.sinks.keys().map(|sink| sink.0).filter(gone).collect();
+            for number in sources {
+                registry.forget_source(id, SourceId(number));
+                self.tell(registry, id, &FromDaemon::Ended { member: Member::Source, number, why });
+            }
+            for number in sinks {
+                registry.forget_sink(id, SinkId(number));
+                self.tell(registry, id, &FromDaemon::Ended { member: Member::Sink, number, why });
+            }
+        }
+    }
+}
+
+fn encode(sink: SinkId, event: &Event<'_>, message: &mut Vec<u8>) {
+    let mut attributes = [("", 0); MAX_ATTRIBUTES];
+    let count = event.attributes.iter().zip(&mut attributes).map(|(from, to)| *to = from).count();
+    let event = wire::Event {
+        sink: sink.0,
+        host: event.host.as_str(),
+        source: event.source.0,
+        number: event.number,
+        event_type: event.event_type,
+        priority: event.priority,
+        sent_ns: event.sent.get(),
+        deadline_ns: event.deadline.map_or(0, Instant::get),
+        attributes: Attributes::Listed(&attributes[..count]),
+        payload: event.payload,
+    };
+    FromDaemon::Event(event).encode(message);
+}

@@ -1,0 +1,138 @@
+//! Who has what: connections, and what was opened under each.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use qfabric_channel::{RegistrationId, SinkId, SourceId, Spot};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::LeaseId;
+use qfabric_types::channel::ChannelId;
+
+use super::problems;
+use crate::auth::Peer;
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Registry {
+    pub leases: BTreeMap<LeaseId, Lease>,
+    /// Whose a source or a sink of this host is.
+    pub sources: HashMap<SourceId, LeaseId>,
+    pub sinks: HashMap<SinkId, LeaseId>,
+    pub registrations: HashMap<RegistrationId, LeaseId>,
+    last: LeaseId,
+}
+
+/// A connection, and what ends with it.
+pub(super) struct Lease {
+    pub peer: Peer,
+    pub socket: Arc<OwnedFd>,
+    /// What it creates or opens, each as often as it did.
+    pub opened: Vec<ChannelId>,
+    pub sources: BTreeSet<SourceId>,
+    pub sinks: BTreeMap<SinkId, Credit>,
+    pub registrations: Vec<RegistrationId>,
+    pub filters: BTreeSet<Spot>,
+    /// Messages that the socket had no room for. While there are any, nothing is read from it, so that there are at
+    /// most one answer, and a word on each of its members.
+    pub outbox: VecDeque<Vec<u8>>,
+}
+
+/// How many events of a sink its reader has room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Credit {
+    pub events: u32,
+    /// Whether its queue may hold something.
+    pub ready: bool,
+}
+
+impl Registry {
+    /// A new connection's number.
+    pub fn add(&mut self, peer: Peer, socket: Arc<OwnedFd>) -> LeaseId {
+        self.last += 1;
+        let lease = Lease {
+            peer,
+            socket,
+            opened: Vec::new(),
+            sources: BTreeSet::new(),
+            sinks: BTreeMap::new(),
+            registrations: Vec::new(),
+            filters: BTreeSet::new(),
+            outbox: VecDeque::new(),
+        };
+        self.leases.insert(self.last, lease);
+        self.last
+    }
+
+    /// The connection, if it is the caller's.
+    pub fn lease(&mut self, peer: Peer, id: LeaseId) -> Result<&mut Lease, Problem> {
+        let found = self.leases.get_mut(&id).filter(|lease| peer.may_touch(lease.peer.owner));
+        found.ok_or_else(|| problems::no_such_lease(id))
+    }
+
+    /// The connection that a source belongs to, if it is the caller's.
+    pub fn source(&mut self, peer: Peer, id: SourceId) -> Result<&mut Lease, Problem> {
+        let lease = self.sources.get(&id).copied().unwrap_or(0);
+        self.lease(peer, lease).map_err(|_| problems::not_your_member("source", id.0))
+    }
+
+    /// The connection that a sink belongs to, if it is the caller's.
+    pub fn sink(&mut self, peer: Peer, id: SinkId) -> Result<&mut Lease, Problem> {
+        let lease = self.sinks.get(&id).copied().unwrap_or(0);
+        self.lease(peer, lease).map_err(|_| problems::not_your_member("sink", id.0))
+    }
+
+    /// Whether a connection of this user holds the channel.
+    pub fn holds(&self, peer: Peer, channel: &ChannelId) -> bool {
+        let mut own = self.leases.values().filter(|lease| peer.may_touch(lease.peer.owner));
+        peer.owner.uid == 0 || own.any(|lease| lease.opened.contains(channel))
+    }
+
+    /// A source has ended.
+    pub fn forget_source(&mut self, lease: LeaseId, source: SourceId) {
+        self.sources.remove(&source);
+        self.leases.get_mut(&lease).map(|lease| lease.sources.remove(&source));
+    }
+
+    /// A sink has ended.
+    pub fn forget_sink(&mut self, lease: LeaseId, sink: SinkId) {
+        self.sinks.remove(&sink);
+        self.leases.get_mut(&lease).map(|lease| lease.sinks.remove(&sink));
+    }
+
+    /// Takes it off the books.
+    pub fn remove(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.leases.remove(&id)?;
+        self.sources.retain(|_, of| *of != id);
+        self.sinks.retain(|_, of| *of != id);
+        self.registrations.retain(|_, of| *of != id);
+        Some(lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Owner;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn peer(uid: u32) -> Peer {
+        Peer { pid: 1, owner: Owner { uid, gid: 1 } }
+    }
+
+    #[test]
+    fn members_go_with_their_connection_and_belong_to_its_user() {
+        let mut registry = Registry::default();
+        let socket = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let id = registry.add(peer(7), socket);
+        registry.sinks.insert(SinkId(3), id);
+        registry.lease(peer(7), id).unwrap().sinks.insert(SinkId(3), Credit::default());
+        registry.lease(peer(7), id).unwrap().opened.push("video".parse().unwrap());
+        assert!(registry.sink(peer(7), SinkId(3)).is_ok() && registry.sink(peer(0), SinkId(3)).is_ok());
+        assert!(registry.sink(peer(8), SinkId(3)).is_err() && registry.lease(peer(8), id).is_err());
+        let video = "video".parse().unwrap();
+        assert!(registry.holds(peer(7), &video) && registry.holds(peer(0), &video) && !registry.holds(peer(8), &video));
+        registry.remove(id).unwrap();
+        assert!(registry.sink(peer(7), SinkId(3)).is_err() && !registry.holds(peer(7), &video));
+    }
+}

@@ -1,0 +1,115 @@
+//! The paths of filters.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use qfabric_channel::Spot;
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{
+    BindingRequest, Direction, FilterRemoval, FilterRequest, Installed, Joined, ParameterRequest,
+};
+
+use super::{Shared, named};
+use crate::api::ecalls::aside;
+use crate::api::routes::{Answer, read};
+use crate::auth::Peer;
+use crate::channels::filters::spot;
+use crate::channels::problems;
+
+type Where = Path<(String, String, String)>;
+
+/// Install a filter, or replace it between two events: here, or on other hosts whose access lists allow it
+#[utoipa::path(put, path = "/v1/channels/{channel}/filters/{direction}/{filter}", request_body = FilterRequest, params(
+    ("channel" = String, Path, description = "The channel's name, or quality:NAME"),
+    ("direction" = Direction, Path, description = "in or out"),
+    ("filter" = String, Path, description = "The filter's name"),
+), responses(
+    (status = 200, description = "What each host says", body = Installed),
+    (status = 403, description = "Not a holder of the channel", body = Problem),
+    (status = 409, description = "The channel is not open here", body = Problem),
+    (status = 422, description = "The code does not compile, or does not fit the channel's events", body = Problem),
+    (status = 429, description = "Too many filters", body = Problem),
+))]
+pub(crate) async fn install(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(place): Where,
+    body: Body,
+) -> Answer<Json<Installed>> {
+    let (spot, request): (_, FilterRequest) = (place_of(place)?, read(body).await?);
+    Ok(Json(aside(move || channels.on()?.install(peer, spot, &request)).await?))
+}
+
+/// Change parameters of a filter: the next event sees them
+#[utoipa::path(patch, path = "/v1/channels/{channel}/filters/{direction}/{filter}", request_body = ParameterRequest, params(
+    ("channel" = String, Path, description = "The channel's name, or quality:NAME"),
+    ("direction" = Direction, Path, description = "in or out"),
+    ("filter" = String, Path, description = "The filter's name"),
+), responses(
+    (status = 200, description = "What each host says", body = Installed),
+    (status = 403, description = "Not a holder of the channel", body = Problem),
+    (status = 404, description = "No such filter or parameter", body = Problem),
+))]
+pub(crate) async fn parametrize(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(place): Where,
+    body: Body,
+) -> Answer<Json<Installed>> {
+    let (spot, request): (_, ParameterRequest) = (place_of(place)?, read(body).await?);
+    Ok(Json(aside(move || channels.on()?.parametrize(peer, &spot, &request)).await?))
+}
+
+/// Remove a filter
+#[utoipa::path(post, path = "/v1/channels/{channel}/filters/{direction}/{filter}/remove", request_body = FilterRemoval, params(
+    ("channel" = String, Path, description = "The channel's name, or quality:NAME"),
+    ("direction" = Direction, Path, description = "in or out"),
+    ("filter" = String, Path, description = "The filter's name"),
+), responses(
+    (status = 200, description = "What each host says", body = Installed),
+    (status = 403, description = "Not a holder of the channel", body = Problem),
+    (status = 404, description = "No such filter", body = Problem),
+))]
+pub(crate) async fn remove(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(place): Where,
+    body: Body,
+) -> Answer<Json<Installed>> {
+    let (spot, request): (_, FilterRemoval) = (place_of(place)?, read(body).await?);
+    Ok(Json(aside(move || channels.on()?.remove_filter(peer, &spot, &request.to)).await?))
+}
+
+/// Bind a parameter of a filter to a number in events of another channel
+#[utoipa::path(post, path = "/v1/channels/{channel}/filters/{direction}/{filter}/bindings", request_body = BindingRequest, params(
+    ("channel" = String, Path, description = "The channel's name, or quality:NAME"),
+    ("direction" = Direction, Path, description = "in or out"),
+    ("filter" = String, Path, description = "The filter's name"),
+), responses(
+    (status = 201, description = "Bound; the number is a sink's, whose end is the binding's", body = Joined),
+    (status = 403, description = "Not a holder of the channel", body = Problem),
+    (status = 404, description = "No such filter or parameter", body = Problem),
+    (status = 422, description = "Events of that type have no such number", body = Problem),
+))]
+pub(crate) async fn bind(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(place): Where,
+    body: Body,
+) -> Answer<Response> {
+    let (spot, request): (_, BindingRequest) = (place_of(place)?, read(body).await?);
+    let joined = aside(move || channels.on()?.bind(peer, spot, &request)).await?;
+    Ok((StatusCode::CREATED, Json(joined)).into_response())
+}
+
+fn place_of((channel, direction, filter): (String, String, String)) -> Result<Spot, Problem> {
+    let direction = match direction.as_str() {
+        "in" => Direction::In,
+        "out" => Direction::Out,
+        _ => return Err(problems::invalid("a filter's direction is in or out".to_owned())),
+    };
+    let name = filter.parse().map_err(|error| problems::invalid(format!("{error}")))?;
+    Ok(spot(named(&channel)?, direction, name))
+}

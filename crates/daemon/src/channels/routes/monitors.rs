@@ -1,0 +1,55 @@
+//! The paths of monitors.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use qfabric_types::AppId;
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
+
+use super::Shared;
+use crate::api::ecalls::aside;
+use crate::api::routes::{Answer, read};
+use crate::auth::Peer;
+use crate::channels::problems;
+use crate::control::Command;
+use crate::problem;
+
+/// What is monitored, what could be, and what cannot be here
+#[utoipa::path(get, path = "/v1/monitors", responses(
+    (status = 200, description = "All attributes", body = Vec<MonitorInfo>),
+    (status = 409, description = "This host has no channels", body = Problem),
+))]
+pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<MonitorInfo>>> {
+    Ok(Json(aside(move || Ok(channels.on()?.monitors.list())).await?))
+}
+
+/// Change how an attribute is monitored: of the host by root, of an application by its user
+#[utoipa::path(put, path = "/v1/monitors/{attribute}", request_body = MonitorRequest,
+    params(("attribute" = String, Path, description = "Its name, such as cpu.run_queue")), responses(
+    (status = 200, description = "How it is monitored from now on", body = MonitorInfo),
+    (status = 403, description = "Not for this user", body = Problem),
+    (status = 404, description = "No such application", body = Problem),
+    (status = 422, description = "No such attribute here, or a value cannot be meant", body = Problem),
+))]
+pub(crate) async fn set(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(attribute): Path<String>,
+    body: Body,
+) -> Answer<Json<MonitorInfo>> {
+    let request: MonitorRequest = read(body).await?;
+    let app = AppId(request.application);
+    let process = match request.application {
+        0 if peer.owner.uid == 0 || peer.owner.uid == rustix::process::geteuid().as_raw() => None,
+        0 => return Err(problems::not_your_host(peer.owner.uid).into()),
+        _ => {
+            let application = channels.requests.ask(|reply| Command::Show { app, reply }).await?;
+            match peer.may_touch(application.owner) {
+                true => Some(application.pid),
+                false => return Err(problem::not_your_application(app, application.owner.uid, peer.owner.uid).into()),
+            }
+        }
+    };
+    Ok(Json(aside(move || channels.on()?.monitors.set(&attribute, &request, process)).await?))
+}

@@ -1,0 +1,177 @@
+//! What applications say on `channels.sock`. Everything that arrives is hostile: bounded, checked, answered or counted.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use qfabric_channel::{SinkId, SourceId, Submission, SubmitError, Target};
+use qfabric_shm::fds;
+use qfabric_types::Instant;
+use qfabric_types::api::channel::LeaseId;
+use qfabric_types::channel::Name;
+use qfabric_types::channel_wire::{
+    FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
+};
+use rustix::net::{SocketFlags, accept_with};
+
+use super::registry::Registry;
+use super::{Fabric, count, problems};
+use crate::auth::Peer;
+
+/// Messages read from one connection per turn.
+const MESSAGES_PER_TURN: usize = 64;
+/// Connections accepted per turn.
+const ACCEPTED_PER_TURN: usize = 16;
+
+impl Fabric {
+    /// Takes in who is waiting.
+    pub(super) fn accept(&self, listener: &OwnedFd) {
+        for _ in 0..ACCEPTED_PER_TURN {
+            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => self.take_in(socket),
+                Err(rustix::io::Errno::WOULDBLOCK) => return,
+                Err(error) => return tracing::warn!(%error, "cannot accept a connection for channels"),
+            }
+        }
+    }
+
+    fn take_in(&self, socket: OwnedFd) {
+        let Ok(peer) = Peer::of(&socket) else { return };
+        let mut registry = self.registry();
+        if let Some(why) = self.no_place(&registry, peer) {
+            let mut message = Vec::new();
+            FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why: &why }).encode(&mut message);
+            // Whoever does not read why, has no place either.
+            let _ = fds::send_now(&socket, &[io::IoSlice::new(&message)]);
+            return;
+        }
+        let socket = Arc::new(socket);
+        let id = registry.add(peer, socket.clone());
+        drop(registry);
+        if self.watch(&*socket, id).is_err() {
+            self.end_lease(id);
+        }
+    }
+
+    fn no_place(&self, registry: &Registry, peer: Peer) -> Option<String> {
+        let own = registry.leases.values().filter(|lease| lease.peer.owner.uid == peer.owner.uid).count();
+        let (all, each) = (self.config.max_leases, self.config.max_leases_per_user);
+        let problem = match (registry.leases.len() >= all, peer.owner.uid != 0 && own >= each) {
+            (true, _) => problems::limit("too many connections for channels", all, "channels.max_leases"),
+            (_, true) => problems::limit("too many connections of one user", each, "channels.max_leases_per_user"),
+            _ => return None,
+        };
+        Some(format!("{}; {}", problem.message, problem.next_step))
+    }
+
+    /// Reads what a connection has to say.
+    pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8]) {
+        let mut registry = self.registry();
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(lease) = registry.leases.get(&id).filter(|lease| lease.outbox.is_empty()) else { return };
+            match fds::recv_now(&*lease.socket, buffer) {
+                Ok(got) if got.length > 0 => match FromClient::decode(&buffer[..got.length]) {
+                    Some(message) => self.obey(&mut registry, id, &message),
+                    None => count(&self.totals.nonsense),
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Longer than any message: it is gone, the connection is still good.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => count(&self.totals.nonsense),
+                Ok(_) | Err(_) => {
+                    drop(registry);
+                    return self.end_lease(id);
+                }
+            }
+        }
+    }
+
+    fn obey(&self, registry: &mut Registry, id: LeaseId, message: &FromClient<'_>) {
+        match message {
+            FromClient::Hello { version: VERSION } => {
+                self.tell(registry, id, &FromDaemon::Welcome { lease: id, host: self.host.as_str() });
+            }
+            FromClient::Hello { version } => {
+                let why = format!(
+                    "this daemon speaks version {VERSION} of channels.sock, you speak {version}; bring both up to date"
+                );
+                self.tell(
+                    registry,
+                    id,
+                    &FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why: &why }),
+                );
+            }
+            FromClient::Submit(submit) => self.submit(registry, id, submit),
+            FromClient::More { sink, events } => self.more(registry, id, SinkId(*sink), *events),
+        }
+    }
+
+    fn more(&self, registry: &mut Registry, id: LeaseId, sink: SinkId, events: u32) {
+        let lease = registry.leases.get_mut(&id);
+        match lease.and_then(|lease| lease.sinks.get_mut(&sink)) {
+            Some(credit) => {
+                credit.events = credit.events.saturating_add(events).min(MAX_CREDIT);
+                self.pump(registry, sink);
+            }
+            // It may have ended meanwhile.
+            None => count(&self.totals.nonsense),
+        }
+    }
+
+    fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {
+        let Submit { source, tag, confirm, .. } = *submit;
+        match self.try_submit(registry, id, submit) {
+            Ok(sent) => {
+                count(&self.totals.submitted);
+                if confirm {
+                    let qfabric_channel::Sent { number, remote, local, filtered, dropped } = sent;
+                    let sent = Sent { tag, number, remote, local, filtered, dropped };
+                    self.tell(registry, id, &FromDaemon::Sent(sent));
+                }
+            }
+            Err((blocked_until_ns, why)) => {
+                count(&self.totals.refused);
+                self.tell(registry, id, &FromDaemon::Refused(Refused { tag, source, blocked_until_ns, why: &why }));
+            }
+        }
+    }
+
+    fn try_submit(
+        &self,
+        registry: &Registry,
+        id: LeaseId,
+        submit: &Submit<'_>,
+    ) -> Result<qfabric_channel::Sent, (u64, String)> {
+        let source = SourceId(submit.source);
+        let own = registry.leases.get(&id).is_some_and(|lease| lease.sources.contains(&source));
+        if !own {
+            return Err((0, SubmitError::Gone(source.0).to_string()));
+        }
+        let (host, mut attributes) = (named(submit.to)?, [("", 0); MAX_ATTRIBUTES]);
+        let count = submit.attributes.iter().zip(&mut attributes).map(|(from, to)| *to = from).count();
+        let event = Submission {
+            event_type: submit.event_type,
+            priority: submit.priority,
+            deadline: (submit.deadline_ns != 0).then(|| Instant::new(submit.deadline_ns)),
+            target: match (submit.to, &host) {
+                (To::Sink(_, sink), Some(host)) => Target::Sink(host, sink),
+                (_, Some(host)) => Target::Host(host),
+                (_, None) => Target::All,
+            },
+            attributes: &attributes[..count],
+            payload: submit.payload,
+        };
+        let said = self.network.with(|node, now, port| node.submit(source, &event, now, port));
+        said.map_err(|error| match error {
+            SubmitError::WouldBlock { until } => (until.get().max(1), error.to_string()),
+            _ => (0, error.to_string()),
+        })
+    }
+}
+
+/// The host that an event is for, if it is for one.
+fn named(to: To<'_>) -> Result<Option<Name>, (u64, String)> {
+    match to {
+        To::All => Ok(None),
+        To::Host(host) | To::Sink(host, _) => host.parse().map(Some).map_err(|error| (0, format!("{error}"))),
+    }
+}

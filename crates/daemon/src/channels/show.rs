@@ -1,0 +1,129 @@
+//! Channels as the API shows them.
+
+use std::collections::BTreeMap;
+
+use qfabric_channel::{Attributes, Direction, FilterCounts, Held, Node, Order, Pressure, Spec, Spot};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{
+    self as api, ChannelInfo, FilterInfo, Holding, SinkCounts, SinkInfo, SourceCounts, SourceInfo, TypeInfo,
+};
+use qfabric_types::channel::{ChannelId, Name};
+
+use super::{Fabric, problems};
+
+impl Fabric {
+    /// All channels, of both planes.
+    pub fn list(&self) -> Vec<ChannelInfo> {
+        self.network.look(|node| {
+            let all = node.directory().channels();
+            all.into_iter().filter_map(|channel| self.info(node, channel)).collect()
+        })
+    }
+
+    /// One of them.
+    pub fn show(&self, channel: &ChannelId) -> Result<ChannelInfo, Problem> {
+        let shown = self.network.look(|node| self.info(node, channel));
+        shown.ok_or_else(|| problems::unheld(channel))
+    }
+
+    fn info(&self, node: &Node, channel: &ChannelId) -> Option<ChannelInfo> {
+        let view = node.directory().channel(channel)?;
+        let holders: Vec<_> = node.directory().holders(channel).collect();
+        let (pressure, patience_ns) = match view.spec.pressure {
+            Pressure::DropOldest => (api::Pressure::DropOldest, None),
+            Pressure::DropNewest => (api::Pressure::DropNewest, None),
+            Pressure::Block { patience } => (api::Pressure::Block, Some(patience)),
+        };
+        Some(ChannelInfo {
+            name: channel.name.clone(),
+            plane: channel.plane,
+            types: types(&view.spec),
+            order: match view.spec.order {
+                Order::Time => api::Order::Time,
+                Order::Deadline => api::Order::Deadline,
+            },
+            pressure,
+            patience_ns,
+            creator: view.origin.creator.clone(),
+            created_unix_ns: view.origin.created_unix_ns,
+            open_here: holders.iter().any(|(host, _)| **host == self.host),
+            hosts: holders.into_iter().map(|(host, held)| self.holding(node, host, held)).collect(),
+            filters: node.filters(channel).into_iter().map(filter).collect(),
+        })
+    }
+
+    fn holding(&self, node: &Node, host: &Name, held: &Held) -> Holding {
+        let here = *host == self.host;
+        let source = |(id, info): (&qfabric_channel::SourceId, &qfabric_channel::SourceInfo)| SourceInfo {
+            number: id.0,
+            application: info.application.clone(),
+            attributes: listed(&info.attributes),
+            counts: here.then(|| node.source_counts(*id).ok().map(source_counts)).flatten(),
+        };
+        let sink = |(id, info): (&qfabric_channel::SinkId, &qfabric_channel::SinkInfo)| SinkInfo {
+            number: id.0,
+            application: info.application.clone(),
+            types: wanted(&held.spec, info),
+            capacity: info.capacity,
+            attributes: listed(&info.attributes),
+            counts: here.then(|| node.sink_counts(*id).ok().map(sink_counts)).flatten(),
+        };
+        Holding {
+            host: host.clone(),
+            sources: held.sources.iter().map(source).collect(),
+            sinks: held.sinks.iter().map(sink).collect(),
+        }
+    }
+}
+
+fn types(spec: &Spec) -> Vec<TypeInfo> {
+    let info = |known: &qfabric_channel::EventType| TypeInfo {
+        declaration: qfabric_ecode::format_text(&known.format),
+        format: known.format.clone(),
+    };
+    spec.types.iter().map(info).collect()
+}
+
+fn wanted(spec: &Spec, sink: &qfabric_channel::SinkInfo) -> Vec<String> {
+    let numbered = (0..).zip(&spec.types).filter(|(number, _)| sink.wants(*number));
+    numbered.map(|(_, known)| known.name().to_owned()).collect()
+}
+
+fn listed(attributes: &Attributes) -> BTreeMap<String, i64> {
+    attributes.iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn filter((spot, counts): (Spot, FilterCounts)) -> FilterInfo {
+    FilterInfo {
+        name: spot.name,
+        direction: match spot.direction {
+            Direction::In => api::Direction::In,
+            Direction::Out => api::Direction::Out,
+        },
+        calls: counts.calls,
+        blocked: counts.blocked,
+        faults: counts.faults,
+        beyond: counts.beyond,
+    }
+}
+
+pub(super) fn source_counts(counts: qfabric_channel::SourceCounts) -> SourceCounts {
+    let qfabric_channel::SourceCounts {
+        submitted,
+        late,
+        sent,
+        filtered,
+        dropped,
+        blocked,
+        delivered,
+        lost,
+        refused,
+        ..
+    } = counts;
+    SourceCounts { submitted, late, sent, filtered, dropped, blocked, delivered, lost, refused }
+}
+
+pub(super) fn sink_counts(counts: qfabric_channel::SinkCounts) -> SinkCounts {
+    let qfabric_channel::SinkCounts { sent, delivered, filtered, dropped, late, lost, queued, .. } = counts;
+    SinkCounts { sent, delivered, filtered, dropped, late, lost, queued }
+}
