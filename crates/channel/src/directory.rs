@@ -12,6 +12,8 @@ use crate::{Incarnation, Limits, Origin, Registration, RegistrationId, SinkId, S
 #[derive(Debug, Default)]
 pub struct Directory {
     pub(crate) hosts: BTreeMap<Name, HostRecord>,
+    /// How many members each channel has on all hosts.
+    crowds: BTreeMap<ChannelId, usize>,
 }
 
 /// What one host has told.
@@ -73,7 +75,7 @@ impl Directory {
 
     /// A channel, by the earliest of its creations.
     pub fn channel(&self, channel: &ChannelId) -> Option<ChannelView> {
-        let stands = self.holders(channel).map(|(_, held)| held).min_by_key(|held| &held.origin)?;
+        let stands = self.standing(channel)?;
         let (mut hosts, mut sources, mut sinks) = (0, 0, 0);
         for (_, held) in self.holders(channel) {
             hosts += 1;
@@ -81,6 +83,25 @@ impl Directory {
             sinks += held.sinks.len();
         }
         Some(ChannelView { origin: stands.origin.clone(), spec: stands.spec.clone(), hosts, sources, sinks })
+    }
+
+    /// How the earliest creation of a channel is held by some host.
+    pub(crate) fn standing(&self, channel: &ChannelId) -> Option<&Held> {
+        self.hosts.values().filter_map(|host| host.channels.get(channel)).min_by_key(|held| &held.origin)
+    }
+
+    /// How many sources and sinks a channel has on all hosts.
+    pub(crate) fn crowd(&self, channel: &ChannelId) -> usize {
+        self.crowds.get(channel).copied().unwrap_or(0)
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn assert_sound(&self) {
+        for channel in self.channels() {
+            let members: usize = self.hosts.values().map(|host| host.members(channel)).sum();
+            assert_eq!(self.crowd(channel), members, "members of {}", channel.name);
+        }
+        assert!(self.crowds.values().all(|crowd| *crowd > 0));
     }
 
     /// All channels, in order.
@@ -189,8 +210,30 @@ impl Directory {
             Change::Hold(channel, _, spec) => Some(self.shared(channel, spec.clone())),
             _ => None,
         };
-        let crowd = change.channel().map_or(0, |id| self.hosts.values().map(|host| host.members(id)).sum());
+        let (channel, crowd) = (change.channel().cloned(), change.channel().map_or(0, |id| self.crowd(id)));
+        let members = |record: &HostRecord| channel.as_ref().map_or(0, |channel| record.members(channel));
         let record = self.hosts.get_mut(host).ok_or(Unfit)?;
+        let before = members(record);
+        record.apply(change, spec, crowd)?;
+        let after = members(record);
+        if let Some(channel) = channel.filter(|_| before != after) {
+            self.count(channel, crowd + after - before);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, channel: ChannelId, crowd: usize) {
+        if crowd == 0 {
+            self.crowds.remove(&channel);
+        } else {
+            self.crowds.insert(channel, crowd);
+        }
+    }
+}
+
+impl HostRecord {
+    fn apply(&mut self, change: Change, spec: Option<Arc<Spec>>, crowd: usize) -> Result<(), Unfit> {
+        let record = self;
         match change {
             Change::Hold(channel, origin, _) => record.hold(channel, origin, spec.ok_or(Unfit)?),
             Change::Release(channel) => record.channels.remove(&channel).map(drop).ok_or(Unfit),

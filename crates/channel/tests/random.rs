@@ -226,6 +226,11 @@ impl Run {
         self.world.is_up(host).then(|| self.world.with(host, act))
     }
 
+    fn assert_sound(&self) {
+        let up = self.hosts.iter().filter(|host| self.world.is_up(host));
+        up.for_each(|host| self.world.node(host).assert_sound());
+    }
+
     /// Everything heals, everybody is there, and much time passes.
     fn end(&mut self) {
         for one in 0..HOSTS {
@@ -239,6 +244,7 @@ impl Run {
         for events in self.got.values() {
             assert_in_order(events);
         }
+        self.assert_sound();
         self.directories_agree();
         self.books_balance();
     }
@@ -305,6 +311,7 @@ proptest! {
         let mut run = Run::new(settings, pressure);
         for op in &ops {
             run.act(op);
+            run.assert_sound();
         }
         run.end();
     }

@@ -3,7 +3,7 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Plane};
 
-use super::{Channel, Ctx, Node, Roster};
+use super::{Channel, Ctx, Node};
 use crate::wire::Change;
 use crate::{Action, Error, Limits, Notice, Origin, Port, Spec};
 
@@ -13,8 +13,8 @@ impl Node {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
-        if let Some(there) = self.directory.channel(channel) {
-            return Err(Error::Exists { channel: channel.clone(), origin: there.origin });
+        if let Some(there) = self.directory.standing(channel) {
+            return Err(Error::Exists { channel: channel.clone(), origin: there.origin.clone() });
         }
         self.permit(Action::Create, channel)?;
         spec.validate()?;
@@ -31,7 +31,7 @@ impl Node {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
-        if self.directory.channel(channel).is_none() {
+        if self.directory.standing(channel).is_none() {
             return Err(Error::Unknown(channel.clone()));
         }
         self.room_for_two()?;
@@ -77,7 +77,7 @@ impl Node {
 
     /// Holds a Q-channel, whether there is one or not.
     pub(crate) fn hold_any(&mut self, channel: &ChannelId, ctx: &mut Ctx<'_>) {
-        match self.directory.channel(channel) {
+        match self.directory.standing(channel) {
             Some(_) => self.hold_known(channel, ctx),
             None => self.hold_new(channel, self.config.quality.clone(), ctx),
         }
@@ -94,8 +94,8 @@ impl Node {
             channel.opens += 1;
             return;
         }
-        if let Some(there) = self.directory.channel(channel) {
-            self.hold(channel, there.origin, (*there.spec).clone(), ctx);
+        if let Some(there) = self.directory.standing(channel) {
+            self.hold(channel, there.origin.clone(), (*there.spec).clone(), ctx);
         }
     }
 
@@ -154,28 +154,15 @@ impl Node {
     pub(crate) fn stand(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
         let Some(place) = self.place(id) else { return };
         let mine = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
-        let (Some(mine), Some(stands)) = (mine, self.directory.channel(id)) else { return };
+        let (Some(mine), Some(stands)) = (mine, self.directory.standing(id)) else { return };
         if mine.origin == stands.origin {
             return;
         }
-        if mine.spec == stands.spec {
-            let spec = (*stands.spec).clone();
-            return self.change(Change::Hold(id.clone(), stands.origin, spec), ctx);
+        let (origin, spec) = (stands.origin.clone(), stands.spec.clone());
+        if mine.spec == spec {
+            return self.change(Change::Hold(id.clone(), origin, (*spec).clone()), ctx);
         }
         self.end(place, ctx);
-        ctx.port.notice(Notice::DuplicateName { channel: id.clone(), stands: stands.origin });
-    }
-
-    /// Makes the roster anew, and welcomes those who are new in it.
-    pub(crate) fn refresh(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
-        let Some(place) = self.place(id) else { return };
-        let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) else { return };
-        let roster = Roster::of(&self.directory, channel, &self.host);
-        let before = std::mem::replace(&mut channel.roster, roster);
-        for source in channel.sources.values_mut() {
-            source.reseat(&before, &channel.roster);
-        }
-        let fresh = channel.roster.newcomers(&before);
-        self.welcome(place, &fresh, ctx);
+        ctx.port.notice(Notice::DuplicateName { channel: id.clone(), stands: origin });
     }
 }

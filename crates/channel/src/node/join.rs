@@ -169,7 +169,7 @@ impl Node {
 
     fn room_for_member(&self, channel: &ChannelId) -> Result<(), Error> {
         let (what, limit) = ("members of one channel", Limits::MEMBERS);
-        let asked = 1 + self.directory.hosts().map(|(_, host)| host.members(channel)).sum::<usize>();
+        let asked = 1 + self.directory.crowd(channel);
         let remedy = "share members between applications, or use several channels";
         if asked > limit { Err(Error::TooMany { what, asked, limit, remedy }) } else { Ok(()) }
     }

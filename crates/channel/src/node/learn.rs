@@ -3,6 +3,7 @@
 use qfabric_types::channel::Name;
 
 use super::peer::Staging;
+use super::seats::Step;
 use super::{Ctx, Node};
 use crate::wire::{Change, Changes, Digest, Full};
 use crate::{Action, Directory, Limits, MemberId, Notice};
@@ -130,17 +131,31 @@ impl Node {
             return false;
         }
         let notices = self.notices_of(host, &change);
-        let touched = change.channel().cloned();
+        let channel = change.channel().cloned();
+        let step = Step::of(self, host, &change);
+        let overtakes = self.overtakes(&change);
         self.forget_sources(host, &change);
         if self.directory.apply(host, change).is_err() {
             self.counts.beyond_limit += 1;
             return false;
         }
-        self.touched.extend(touched);
+        if let Some(channel) = channel {
+            self.reseat(host, &channel, step);
+            if overtakes {
+                self.touched.insert(channel);
+            }
+        }
         for notice in notices {
             ctx.port.notice(notice);
         }
         true
+    }
+
+    /// Whether it names an earlier creation than the one that this host's opening goes back to.
+    fn overtakes(&self, change: &Change) -> bool {
+        let Change::Hold(channel, origin, _) = change else { return false };
+        let mine = self.directory.host(&self.host).and_then(|record| record.channels.get(channel));
+        mine.is_some_and(|mine| *origin < mine.origin)
     }
 
     /// What is booked of sources that go.

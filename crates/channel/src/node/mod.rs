@@ -18,6 +18,7 @@ mod learn;
 mod look;
 mod peer;
 mod receive;
+mod seats;
 mod ship;
 mod submit;
 mod take;
@@ -38,7 +39,7 @@ use ship::Waiting;
 use tell::Telling;
 
 use crate::wire::{self, Kind, Reader, Unreadable};
-use crate::{Config, Directory, HostRecord, Lane, Limits, NodeCounts, Notice, Policy, Port};
+use crate::{Config, Directory, HostRecord, Lane, Limits, MemberId, NodeCounts, Notice, Policy, Port};
 
 /// One host's side of all channels. Every method says what it wants done to the port, and leaves nothing running: call
 /// [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
@@ -59,8 +60,12 @@ pub struct Node {
     requests: BTreeMap<u32, Waiting>,
     /// Last number given to a source, sink, registration or request.
     last_number: u32,
-    /// Channels whose members have changed since the rosters were made.
+    /// Open channels of which an earlier creation has become known.
     touched: BTreeSet<ChannelId>,
+    /// Open channels whose roster has to be made anew.
+    stale: BTreeSet<ChannelId>,
+    /// Sinks that no source here has welcomed yet, by place of their channel.
+    fresh: Vec<(u32, MemberId)>,
     telling: Telling,
     /// When the next thing may be due.
     due: Option<Instant>,
@@ -93,6 +98,8 @@ impl Node {
             requests: BTreeMap::new(),
             last_number: 0,
             touched: BTreeSet::new(),
+            stale: BTreeSet::new(),
+            fresh: Vec::new(),
             telling: Telling::new(now),
             due: None,
             scratch: Scratch::default(),
@@ -193,16 +200,15 @@ impl Node {
 
     /// What every method that changes members ends with.
     fn settle(&mut self, ctx: &mut Ctx<'_>) {
-        let mut fresh = BTreeSet::new();
         while let Some(channel) = self.touched.pop_first() {
             self.stand(&channel, ctx);
-            fresh.insert(channel);
         }
         // Who is new is told before it is welcomed by sources that are new themselves.
         self.flush(ctx);
-        for channel in fresh {
+        while let Some(channel) = self.stale.pop_first() {
             self.refresh(&channel, ctx);
         }
+        self.welcome_fresh(ctx);
     }
 
     fn next_number(&mut self) -> u32 {

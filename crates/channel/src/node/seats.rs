@@ -1,0 +1,181 @@
+//! Who sits where: the rosters follow each change, since making them anew for each of N hosts' changes on N hosts is N³.
+
+use std::sync::Arc;
+
+use qfabric_types::channel::{ChannelId, Name};
+
+use super::channel::{Channel, Seat, Span, Tally};
+use super::{Ctx, Node, Roster};
+use crate::wire::Change;
+use crate::{MemberId, SinkInfo};
+
+/// What a change of a host's record does to the roster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Nothing,
+    Sink(u32),
+    SinkGone(u32),
+    Source,
+    SourceGone,
+    /// It is made anew.
+    All,
+}
+
+impl Step {
+    /// Before the change is carried out.
+    pub fn of(node: &Node, host: &Name, change: &Change) -> Step {
+        let held = |channel| node.directory.host(host).and_then(|record| record.channels.get(channel));
+        match change {
+            Change::Hold(..) if *host == *node.host => Step::All,
+            Change::Hold(channel, _, spec) => {
+                let other = held(channel).is_some_and(|held| *held.spec != *spec);
+                if other { Step::All } else { Step::Nothing }
+            }
+            Change::Release(channel) => {
+                let empty = held(channel).is_none_or(|held| held.sources.is_empty() && held.sinks.is_empty());
+                if empty { Step::Nothing } else { Step::All }
+            }
+            Change::Source(channel, id, _) => {
+                let known = held(channel).is_some_and(|held| held.sources.contains_key(id));
+                if known { Step::Nothing } else { Step::Source }
+            }
+            Change::SourceGone(..) => Step::SourceGone,
+            Change::Sink(_, id, _) => Step::Sink(id.0),
+            Change::SinkGone(_, id) => Step::SinkGone(id.0),
+            Change::Register(..) | Change::Unregister(_) => Step::Nothing,
+        }
+    }
+}
+
+impl Node {
+    /// After the change was carried out.
+    pub(crate) fn reseat(&mut self, host: &Name, id: &ChannelId, step: Step) {
+        if step == Step::Nothing || self.stale.contains(id) {
+            return;
+        }
+        let Some(place) = self.place(id) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
+        if step == Step::All {
+            self.stale.insert(id.clone());
+            return;
+        }
+        let Some(record) = self.directory.hosts.get(host) else { return };
+        let Some(held) = record.channels.get(id) else { return };
+        if !(Arc::ptr_eq(&held.spec, &channel.spec) || held.spec == channel.spec) {
+            return;
+        }
+        match step {
+            Step::Source => channel.roster.sources += 1,
+            Step::SourceGone => channel.roster.sources = channel.roster.sources.saturating_sub(1),
+            Step::SinkGone(number) => channel.unseat(host, number),
+            Step::Sink(number) => {
+                let Some(info) = held.sinks.get(&crate::SinkId(number)) else { return };
+                let member = MemberId { host: host.clone(), number };
+                let local = *host == *self.host;
+                if channel.seat(member.clone(), info.clone(), record.incarnation.0, local) {
+                    self.fresh.push((place, member));
+                }
+            }
+            Step::Nothing | Step::All => {}
+        }
+    }
+
+    /// Makes a roster anew, and welcomes those who are new in it.
+    pub(crate) fn refresh(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
+        let Some(place) = self.place(id) else { return };
+        let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
+        let roster = Roster::of(&self.directory, channel, &self.host);
+        let before = std::mem::replace(&mut channel.roster, roster);
+        for source in channel.sources.values_mut() {
+            source.reseat(&before, &channel.roster);
+        }
+        let fresh = channel.roster.newcomers(&before);
+        self.welcome(place, &fresh, ctx);
+    }
+
+    /// Welcomes those who have come one by one.
+    pub(crate) fn welcome_fresh(&mut self, ctx: &mut Ctx<'_>) {
+        for (place, member) in std::mem::take(&mut self.fresh) {
+            let Some(channel) = self.at(place).filter(|_| member.host != *self.host) else { continue };
+            let seat = channel.roster.seats.binary_search_by(|seat| seat.member.cmp(&member));
+            seat.into_iter().for_each(|at| self.welcome(place, &[at], ctx));
+        }
+    }
+
+    /// Whether rosters are what they would be if they were made anew; for tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn assert_sound(&self) {
+        for channel in self.channels.iter().flatten() {
+            let anew = Roster::of(&self.directory, channel, &self.host);
+            assert_eq!(channel.roster.seats, anew.seats);
+            assert_eq!((&channel.roster.types, channel.roster.sources), (&anew.types, anew.sources));
+            let spans = |roster: &Roster| {
+                let of = |span: &Span| ((*span.host).clone(), span.incarnation, span.local, span.from, span.to);
+                roster.spans.iter().map(of).collect::<Vec<_>>()
+            };
+            assert_eq!(spans(&channel.roster), spans(&anew));
+            assert!(channel.sources.values().all(|source| source.tallies.len() == anew.seats.len()));
+        }
+        self.directory.assert_sound();
+    }
+}
+
+impl Channel {
+    /// A sink, or what is new of it; true where it was not there.
+    fn seat(&mut self, member: MemberId, info: SinkInfo, incarnation: u64, local: bool) -> bool {
+        let roster = &mut self.roster;
+        roster.generation += 1;
+        match roster.seats.binary_search_by(|seat| seat.member.cmp(&member)) {
+            Ok(at) => {
+                roster.types[at] = info.types;
+                roster.seats[at].info = info;
+                false
+            }
+            Err(at) => {
+                roster.make_room(at, &member.host, incarnation, local);
+                roster.types.insert(at, info.types);
+                roster.seats.insert(at, Seat { member, info });
+                for source in self.sources.values_mut() {
+                    source.tallies.insert(at, Tally { from: source.last, ..Tally::default() });
+                }
+                true
+            }
+        }
+    }
+
+    fn unseat(&mut self, host: &Name, number: u32) {
+        let roster = &mut self.roster;
+        let sits = |seat: &Seat| (&seat.member.host, seat.member.number).cmp(&(host, number));
+        let Ok(at) = roster.seats.binary_search_by(sits) else { return };
+        roster.generation += 1;
+        roster.seats.remove(at);
+        roster.types.remove(at);
+        for span in &mut roster.spans {
+            span.from -= usize::from(span.from > at);
+            span.to -= usize::from(span.to > at);
+        }
+        roster.spans.retain(|span| span.from < span.to);
+        for source in self.sources.values_mut() {
+            source.tallies.remove(at);
+        }
+    }
+}
+
+impl Roster {
+    /// The spans as they are when a seat of that host will have come in there.
+    fn make_room(&mut self, at: usize, host: &Name, incarnation: u64, local: bool) {
+        let own = match self.spans.binary_search_by(|span| (*span.host).cmp(host)) {
+            Ok(own) => own,
+            Err(own) => {
+                let host = Arc::new(host.clone());
+                self.spans.insert(own, Span { host, incarnation, local, from: at, to: at });
+                own
+            }
+        };
+        self.spans[own].to += 1;
+        for span in &mut self.spans[own + 1..] {
+            span.from += 1;
+            span.to += 1;
+        }
+    }
+}
