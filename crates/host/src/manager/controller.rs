@@ -106,6 +106,8 @@ pub enum Whom {
     All,
     /// The manager of one host.
     Host(Name),
+    /// The managers of those hosts that have a source on the data channel: where reports of sinks go.
+    Sources,
 }
 
 /// A filter of this host.

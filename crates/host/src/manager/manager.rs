@@ -16,8 +16,9 @@ use super::{
 /// Readings that are remembered: of 200 hosts 80 each. One more is passed on to controllers and counted, not kept.
 const MOST_READINGS: usize = 16_384;
 
-/// Changes that controllers may cause in one another by one input. A policy that answers its own answers ends here.
-const MOST_ROUNDS: usize = 64;
+/// Changes that controllers may cause in one another by one input: a host that vanishes causes as many as there are
+/// applications. A policy that answers its own answers ends here.
+const MOST_CHANGES: usize = 4_096;
 
 /// Carries out what a manager decides. Calls return at once.
 pub trait ManagerPort {
@@ -281,16 +282,10 @@ impl Manager {
 
     /// Calls controllers for what changed, and for what they change by that, until nothing changes.
     fn run(&mut self, now: Instant, port: &mut dyn ManagerPort) {
-        for _ in 0..MOST_ROUNDS {
-            let round = self.queue.len();
-            for _ in 0..round {
-                let Some(change) = self.queue.pop_front() else { break };
-                let called: Vec<usize> = self.interested(&change).collect();
-                called.into_iter().for_each(|number| self.call(number, Some(&change), now, port));
-            }
-            if self.queue.is_empty() {
-                return;
-            }
+        for _ in 0..MOST_CHANGES {
+            let Some(change) = self.queue.pop_front() else { return };
+            let called: Vec<usize> = self.interested(&change).collect();
+            called.into_iter().for_each(|number| self.call(number, Some(&change), now, port));
         }
         self.counts.runaway += self.queue.len() as u64;
         self.queue.clear();

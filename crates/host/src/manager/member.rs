@@ -40,12 +40,12 @@ pub trait MemberPort: Port {
 }
 
 /// How this host takes part in one quality channel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Outlet {
     source: SourceId,
     sink: SinkId,
-    /// Sources that this host has on the data channel.
-    sources: u32,
+    /// Hosts with sources on the data channel, and how many each has.
+    feeds: BTreeMap<Name, u32>,
 }
 
 /// What the node said that the manager has to hear.
@@ -126,13 +126,10 @@ impl Member {
     ) {
         let payload = ReadingEvent::encode(reading, name);
         let wanted = |at: &ChannelId| channel.is_none_or(|channel| channel == at);
-        let sources: Vec<SourceId> =
-            self.outlets.iter().filter(|(at, _)| wanted(at)).map(|(_, outlet)| outlet.source).collect();
-        for source in sources {
-            let event =
-                Submission { event_type: READING, target: target(to), payload: &payload, ..Submission::default() };
+        for outlet in self.outlets.iter().filter(|(at, _)| wanted(at)).map(|(_, outlet)| outlet) {
+            let event = Submission { event_type: READING, payload: &payload, ..Submission::default() };
             let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
-            self.unsent += u64::from(self.node.submit(source, &event, now, &mut tee).is_err());
+            self.unsent += submit(&mut self.node, outlet, event, to, now, &mut tee);
         }
         let host = self.node.host().clone();
         self.managing(now, port, |manager, port| manager.handle(Input::Reading(None, host, *reading), now, port));
@@ -183,8 +180,8 @@ impl Member {
         match notice {
             Notice::Opened(channel) => self.join(channel, now, port),
             Notice::Closed(channel) => drop(self.outlets.remove(&channel)),
-            Notice::SourceJoined(channel, ..) => self.count_source(&channel, 1, now, port),
-            Notice::SourceLeft(channel, ..) => self.count_source(&channel, -1, now, port),
+            Notice::SourceJoined(channel, member, _) => self.count_sources(&channel, member.host, now, port),
+            Notice::SourceLeft(channel, member) => self.count_sources(&channel, member.host, now, port),
             Notice::HostVanished(host) => return Some(Input::HostGone(host)),
             Notice::Registered(host, registration) => return Some(Input::Joined(host, registration)),
             Notice::Unregistered(host, registration) => return Some(Input::Left(host, registration)),
@@ -198,23 +195,38 @@ impl Member {
         let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
         let source = self.node.source_subscribe(&channel, SourceSpec::default(), now, &mut tee);
         let sink = self.node.sink_subscribe(&channel, sink, now, &mut tee);
-        match (source, sink) {
-            (Ok(source), Ok(sink)) => drop(self.outlets.insert(channel, Outlet { source, sink, sources: 0 })),
+        let (Ok(source), Ok(sink)) = (source, sink) else {
             // The access list lets this host only listen, or only speak: it takes no part.
-            _ => self.unsent += 1,
-        }
+            self.unsent += 1;
+            return;
+        };
+        let data = ChannelId { plane: Plane::Data, name: channel.name.clone() };
+        let holders = self.node.directory().holders(&data);
+        let feeds: BTreeMap<Name, u32> = holders
+            .map(|(host, held)| (host.clone(), held.sources.len() as u32))
+            .filter(|(_, sources)| *sources > 0)
+            .collect();
+        self.outlets.insert(channel, Outlet { source, sink, feeds });
     }
 
-    /// The manager's sink says whether this host feeds the data channel: filters can send reports to sources only.
-    fn count_source(&mut self, data: &ChannelId, by: i32, now: Instant, port: &mut dyn MemberPort) {
+    /// Reports go to who feeds the data channel; and the manager's sink says whether that is this host, for filters.
+    fn count_sources(&mut self, data: &ChannelId, host: Name, now: Instant, port: &mut dyn MemberPort) {
         let quality = ChannelId { plane: Plane::Quality, name: data.name.clone() };
+        let own = host == *self.node.host();
+        let held = self.node.directory().host(&host).and_then(|record| record.channels.get(data));
+        let sources = held.map_or(0, |held| held.sources.len() as u32);
         let Some(outlet) = self.outlets.get_mut(&quality) else { return };
-        outlet.sources = outlet.sources.saturating_add_signed(by);
-        let (sink, sources) = (outlet.sink, i64::from(outlet.sources));
-        let key = "source".parse().expect("a key");
-        let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
-        // A sink that was ended by the access list meanwhile needs no attribute.
-        let _ = self.node.set_sink_attribute(sink, key, Some(sources), now, &mut tee);
+        if sources > 0 {
+            outlet.feeds.insert(host, sources)
+        } else {
+            outlet.feeds.remove(&host)
+        };
+        if own {
+            let (sink, key) = (outlet.sink, "source".parse().expect("a key"));
+            let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
+            // A sink that was ended by the access list meanwhile needs no attribute.
+            let _ = self.node.set_sink_attribute(sink, key, Some(sources.into()), now, &mut tee);
+        }
     }
 }
 
@@ -224,10 +236,13 @@ impl std::fmt::Debug for Member {
     }
 }
 
-fn target(to: &Whom) -> Target<'_> {
+/// Submits once for each target; how many did not go out.
+fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Whom, now: Instant, tee: &mut Tee<'_>) -> u64 {
+    let mut send = |target| u64::from(node.submit(outlet.source, &Submission { target, ..event }, now, tee).is_err());
     match to {
-        Whom::All => Target::All,
-        Whom::Host(host) => Target::Host(host),
+        Whom::All => send(Target::All),
+        Whom::Host(host) => send(Target::Host(host)),
+        Whom::Sources => outlet.feeds.keys().map(|host| send(Target::Host(host))).sum(),
     }
 }
 
@@ -301,14 +316,10 @@ struct Hands<'a> {
 impl ManagerPort for Hands<'_> {
     fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
         let Some(outlet) = self.tee.outlets.get(channel) else { return *self.unsent += 1 };
-        let event = Submission {
-            event_type: QUALITY,
-            priority: CONTROL_PRIORITY,
-            target: target(to),
-            payload: &event.encode(),
-            ..Submission::default()
-        };
-        *self.unsent += u64::from(self.node.submit(outlet.source, &event, self.now, &mut self.tee).is_err());
+        let payload = event.encode();
+        let priority = CONTROL_PRIORITY;
+        let event = Submission { event_type: QUALITY, priority, payload: &payload, ..Submission::default() };
+        *self.unsent += submit(self.node, outlet, event, to, self.now, &mut self.tee);
     }
 
     fn parameter(&mut self, filter: &Filter, parameter: &str, value: i64) {

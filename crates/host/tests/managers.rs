@@ -1,0 +1,335 @@
+//! Managers of several hosts, joined by a queue instead of channels.
+
+use std::collections::VecDeque;
+
+use qfabric_channel::Registration;
+use qfabric_host::manager::{
+    Ask, Change, Controller, Decision, Decisions, Filter, GroupController, Input, Interest, Manager, ManagerPort,
+    Outcome, Rule, Topic, View, What, Whom, Wish,
+};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, QualityText, Reading, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+const CPU: AttributeId = AttributeId::of("cpu.share");
+const MS: fn(u64) -> Nanos = Nanos::from_millis;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn channel(text: &str) -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: name(text) }
+}
+
+#[derive(Default)]
+struct Wires {
+    queue: VecDeque<(usize, ChannelId, Whom, QualityEvent)>,
+    applied: Vec<(usize, AppId, i64)>,
+    answered: Vec<(usize, u64, Outcome)>,
+}
+
+struct Port<'a> {
+    host: usize,
+    wires: &'a mut Wires,
+}
+
+impl ManagerPort for Port<'_> {
+    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
+        self.wires.queue.push_back((self.host, channel.clone(), to.clone(), *event));
+    }
+    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
+    fn apply(&mut self, application: AppId, _: AttributeId, amount: i64) {
+        self.wires.applied.push((self.host, application, amount));
+    }
+    fn answered(&mut self, request: u64, outcome: &Outcome) {
+        self.wires.answered.push((self.host, request, outcome.clone()));
+    }
+    /// Host 0 asks; the last host is the nearest.
+    fn distance(&self, host: &Name) -> Option<Nanos> {
+        let number: u64 = host.as_str()[1..].parse().unwrap();
+        Some(MS(100 - number))
+    }
+}
+
+struct Net {
+    managers: Vec<Manager>,
+    dead: Vec<usize>,
+    wires: Wires,
+    now: Instant,
+}
+
+impl Net {
+    fn new(hosts: usize) -> Net {
+        let managers = (0..hosts).map(|host| Manager::new(name(&format!("h{host}")))).collect();
+        Net { managers, dead: Vec::new(), wires: Wires::default(), now: Instant::ZERO }
+    }
+
+    fn on<R>(&mut self, host: usize, act: impl FnOnce(&mut Manager, Instant, &mut dyn ManagerPort) -> R) -> R {
+        act(&mut self.managers[host], self.now, &mut Port { host, wires: &mut self.wires })
+    }
+
+    fn handle(&mut self, host: usize, input: Input) {
+        self.on(host, |manager, now, port| manager.handle(input, now, port));
+    }
+
+    fn alive(&self) -> Vec<usize> {
+        (0..self.managers.len()).filter(|host| !self.dead.contains(host)).collect()
+    }
+
+    fn deliver(&mut self) {
+        while let Some((from, channel, to, event)) = self.wires.queue.pop_front() {
+            for host in self.alive() {
+                let meant = match &to {
+                    Whom::All | Whom::Sources => true,
+                    Whom::Host(only) => *only == name(&format!("h{host}")),
+                };
+                if meant {
+                    self.handle(host, Input::Control(channel.clone(), name(&format!("h{from}")), event));
+                }
+            }
+        }
+    }
+
+    fn run_for(&mut self, time: Nanos) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now = self.now + MS(50);
+            self.deliver();
+            for host in self.alive() {
+                self.handle(host, Input::Wake);
+            }
+            self.deliver();
+        }
+    }
+
+    fn kill(&mut self, dead: usize) {
+        self.dead.push(dead);
+        for host in self.alive() {
+            self.handle(host, Input::HostGone(name(&format!("h{dead}"))));
+        }
+    }
+
+    /// Host 0 asks the others, which have 50, 60, 70 … of the resource.
+    fn asking(hosts: usize, rule: Rule) -> Net {
+        let mut net = Net::new(hosts);
+        for host in 1..hosts {
+            let capacity = 40 + 10 * host as i64;
+            net.on(host, |manager, now, port| manager.capacity(CPU, capacity, now, port));
+        }
+        let ask = Ask { request: 7, channel: channel("pool"), attribute: CPU, amount: 30, rule, patience: MS(400) };
+        net.on(0, |manager, now, port| manager.ask(ask, now, port));
+        net
+    }
+
+    fn lent(&self) -> Vec<i64> {
+        (1..self.managers.len()).map(|host| 40 + 10 * host as i64 - self.managers[host].free(CPU)).collect()
+    }
+
+    fn outcome(&self) -> &Outcome {
+        let (host, request, outcome) = self.wires.answered.last().expect("an answer");
+        assert_eq!((*host, *request, self.wires.answered.len()), (0, 7, 1));
+        outcome
+    }
+}
+
+#[test]
+fn the_first_offer_wins_and_the_rest_is_cancelled() {
+    let mut net = Net::asking(4, Rule::First);
+    net.run_for(MS(200));
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h1") });
+    assert_eq!(net.lent(), [30, 0, 0]);
+}
+
+#[test]
+fn of_n_offers_the_one_with_most_wins() {
+    let mut net = Net::asking(4, Rule::BestOf(2));
+    net.run_for(MS(200));
+    assert_eq!((net.outcome(), net.lent()), (&Outcome::Met { host: name("h2") }, vec![0, 30, 0]));
+}
+
+#[test]
+fn when_patience_ends_the_nearest_wins() {
+    let mut net = Net::asking(4, Rule::Nearest);
+    net.run_for(MS(300));
+    assert!(net.wires.answered.is_empty(), "it waits for nearer ones");
+    net.run_for(MS(300));
+    assert_eq!((net.outcome(), net.lent()), (&Outcome::Met { host: name("h3") }, vec![0, 0, 30]));
+}
+
+#[test]
+fn a_chosen_host_that_is_silent_is_replaced_by_the_next() {
+    let mut net = Net::asking(4, Rule::Nearest);
+    net.deliver();
+    net.dead.push(3);
+    net.run_for(MS(2_000));
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2") });
+}
+
+#[test]
+fn what_nobody_has_is_said_to_be_unmet_and_nothing_stays_held() {
+    let mut net = Net::asking(3, Rule::First);
+    net.run_for(MS(100));
+    let ask =
+        Ask { request: 8, channel: channel("pool"), attribute: CPU, amount: 500, rule: Rule::First, patience: MS(400) };
+    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    net.run_for(MS(600));
+    assert_eq!(net.wires.answered.last(), Some(&(0, 8, Outcome::Unmet { offers: 0 })));
+    assert_eq!(net.lent(), [30, 0]);
+}
+
+#[test]
+fn what_an_asker_had_is_free_when_it_is_gone() {
+    let mut net = Net::asking(3, Rule::First);
+    net.run_for(MS(200));
+    net.kill(0);
+    assert_eq!(net.lent(), [0, 0]);
+}
+
+#[test]
+fn an_offer_that_is_never_answered_ends_by_itself() {
+    let mut net = Net::asking(3, Rule::Nearest);
+    net.deliver();
+    assert_eq!(net.lent(), [30, 30]);
+    net.dead.push(0);
+    net.run_for(MS(3_500));
+    assert_eq!(net.lent(), [0, 0]);
+}
+
+#[test]
+fn an_application_that_comes_adjusts_the_others_and_one_that_does_not_fit_is_refused() {
+    let mut net = Net::new(1);
+    let wish =
+        |application, least, most| Wish { application: AppId(application), attribute: CPU, least, most, importance: 0 };
+    net.on(0, |manager, now, port| manager.capacity(CPU, 100, now, port));
+    net.on(0, |manager, now, port| manager.came(&wish(1, 20, 100), now, port)).unwrap();
+    net.on(0, |manager, now, port| manager.came(&wish(2, 50, 50), now, port)).unwrap();
+    assert_eq!(net.wires.applied, [(0, AppId(1), 100), (0, AppId(1), 50), (0, AppId(2), 50)]);
+    let refused = net.on(0, |manager, now, port| manager.came(&wish(3, 31, 40), now, port)).unwrap_err();
+    assert_eq!((refused.asked, refused.free), (31, 30));
+    net.on(0, |manager, now, port| manager.went(AppId(2), now, port));
+    assert_eq!(net.wires.applied.last(), Some(&(0, AppId(1), 100)));
+}
+
+/// Answers every control event by asking for it again.
+struct Echo(Vec<Interest>);
+
+impl Controller for Echo {
+    fn name(&self) -> &str {
+        "echo"
+    }
+    fn interests(&self) -> Vec<Interest> {
+        self.0.clone()
+    }
+    fn changed(&mut self, change: &Change, _: &View<'_>, decisions: &mut Decisions) {
+        if let What::Answer { request, .. } = change.what {
+            let (channel, rule) = (channel("pool"), Rule::First);
+            decisions.push(Decision::Ask(Ask {
+                request,
+                channel,
+                attribute: CPU,
+                amount: 1,
+                rule,
+                patience: Nanos::ZERO,
+            }));
+            decisions.push(Decision::Ask(Ask {
+                request,
+                channel: self::channel("pool"),
+                attribute: CPU,
+                amount: 1,
+                rule,
+                patience: Nanos::ZERO,
+            }));
+        }
+        decisions.push(Decision::Apply { application: AppId(1), attribute: CPU, amount: 1 });
+    }
+}
+
+fn reading(attribute: AttributeId) -> Reading {
+    let (application, cause, unit) = (HOST, Cause::Poll, Unit::Count);
+    Reading { attribute, application, value: 1, at: Instant::ZERO, over: Nanos::ZERO, cause, unit }
+}
+
+#[test]
+fn a_controller_is_called_for_its_interests_and_for_nothing_else() {
+    let mut net = Net::new(1);
+    let interest = Interest::on(&channel("film"), Topic::Reading(CPU));
+    net.on(0, |manager, _, _| manager.add(Box::new(Echo(vec![interest]))));
+    let said = |on: &str, attribute| Input::Reading(Some(channel(on)), name("h9"), reading(attribute));
+    net.handle(0, said("other", CPU));
+    net.handle(0, said("film", AttributeId::of("cpu.blocked")));
+    assert_eq!(net.managers[0].counts().calls, 0);
+    net.handle(0, said("film", CPU));
+    assert_eq!((net.managers[0].counts().calls, net.wires.applied.len()), (1, 1));
+}
+
+#[test]
+fn controllers_that_never_come_to_an_end_are_stopped_and_counted() {
+    let mut net = Net::new(1);
+    net.on(0, |manager, _, _| manager.add(Box::new(Echo(vec![Interest::anywhere(Topic::Answers)]))));
+    for _ in 0..2 {
+        let (channel, rule) = (channel("pool"), Rule::First);
+        let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, rule, patience: MS(10_000) };
+        net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    }
+    let counts = *net.managers[0].counts();
+    assert!(counts.runaway > 0 && counts.calls < 1_000_000, "{counts:?}");
+}
+
+fn joined(host: usize) -> Input {
+    let (application, group) = (name("player"), name("class"));
+    let registration = Registration { application, group, parent: None, level: 3, qos: Vec::new() };
+    Input::Joined(name(&format!("h{host}")), registration)
+}
+
+/// Three hosts in one group of the level of streams, 50 in all; each wants 10 to 30, the last is the most important.
+fn class() -> Net {
+    let mut net = Net::new(3);
+    for host in 0..3 {
+        let group = GroupController::new(&name("class"), None, 3, CPU, 50).unwrap();
+        let group = group.with_local(AppId(1), 10, 30, host as u32);
+        net.on(host, |manager, _, _| manager.add(Box::new(group)));
+        (0..3).for_each(|member| net.handle(host, joined(member)));
+    }
+    net
+}
+
+fn last_applied(net: &Net, host: usize) -> i64 {
+    net.wires.applied.iter().rev().find(|(at, ..)| *at == host).map_or(-1, |(.., amount)| *amount)
+}
+
+#[test]
+fn a_group_divides_what_it_has_among_applications_of_many_hosts() {
+    let mut net = class();
+    net.run_for(MS(3_000));
+    assert_eq!([0, 1, 2].map(|host| last_applied(&net, host)), [10, 10, 30]);
+}
+
+#[test]
+fn when_the_leader_of_a_group_is_gone_the_next_leads() {
+    let mut net = class();
+    net.run_for(MS(3_000));
+    net.kill(0);
+    net.run_for(MS(6_000));
+    assert_eq!([1, 2].map(|host| last_applied(&net, host)), [20, 30]);
+}
+
+#[test]
+fn a_request_of_zero_or_a_foreign_cancel_changes_nothing() {
+    let mut net = Net::asking(2, Rule::First);
+    net.run_for(MS(200));
+    let event = |kind, value| QualityEvent {
+        controller: AttributeId::of("manager"),
+        kind,
+        value,
+        other: 0,
+        request: 7,
+        at: Instant::ZERO,
+        application: HOST,
+        attribute: CPU,
+        subject: QualityText::NONE,
+    };
+    net.handle(1, Input::Control(channel("pool"), name("h5"), event(QualityKind::Cancel, 0)));
+    net.handle(1, Input::Control(channel("pool"), name("h5"), event(QualityKind::Request, -5)));
+    assert_eq!(net.lent(), [30]);
+}
