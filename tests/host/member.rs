@@ -24,11 +24,14 @@ pub const SETTINGS: &str = "QFABRIC_TEST_MEMBER";
 /// Nothing takes longer here.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// What a process has printed, each line with its time.
+type Lines = (Mutex<Vec<(u64, String)>>, Condvar);
+
 /// A host's process, and what it has printed.
 pub struct Member {
     pub name: String,
     process: Child,
-    lines: Arc<(Mutex<Vec<(u64, String)>>, Condvar)>,
+    lines: Arc<Lines>,
 }
 
 impl Member {
@@ -40,7 +43,7 @@ impl Member {
         command.args(["netns", "exec", &net.host(host)]).arg(std::env::current_exe().expect("this program"));
         command.args(["--exact", "member_process", "--nocapture"]).env(SETTINGS, settings);
         let mut process = command.stdout(Stdio::piped()).spawn().expect("a process");
-        let lines = Arc::new((Mutex::default(), Condvar::new()));
+        let lines = Arc::new(Lines::default());
         let (output, kept) = (process.stdout.take().expect("its output"), Arc::clone(&lines));
         thread::spawn(move || keep(BufReader::new(output), &kept));
         Member { name: format!("h{host}"), process, lines }
@@ -82,7 +85,7 @@ impl Drop for Member {
     }
 }
 
-fn keep(output: impl BufRead, kept: &(Mutex<Vec<(u64, String)>>, Condvar)) {
+fn keep(output: impl BufRead, kept: &Lines) {
     for line in output.lines().map_while(Result::ok) {
         let Some((at, said)) = line.split_once(' ') else { continue };
         let Ok(at) = at.parse() else { continue };
