@@ -18,10 +18,14 @@ pub struct Arrived {
     pub channel: ChannelId,
     /// The source's host.
     pub host: Name,
+    /// The source's number there.
+    pub source: SourceId,
     /// Its number among the source's.
     pub number: u64,
     /// Its type's number.
     pub event_type: u16,
+    /// 0 to 7.
+    pub priority: u8,
     /// When it was submitted, by this host's clock.
     pub sent: Instant,
     /// Its attributes.
@@ -110,8 +114,10 @@ impl Port for HostPort {
             sink,
             channel: event.channel.clone(),
             host: event.host.clone(),
+            source: event.source,
             number: event.number,
             event_type: event.event_type,
+            priority: event.priority,
             sent: event.sent,
             attributes: event.attributes.iter().map(|(key, value)| (key.to_owned(), value)).collect(),
             payload: event.payload.to_vec(),

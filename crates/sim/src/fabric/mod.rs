@@ -13,8 +13,10 @@ mod app;
 mod clock;
 pub mod experiments;
 mod network;
+mod plot;
 mod world;
 
 pub use app::{App, Arrived, Here, HostPort, Idle};
 pub use network::Settings;
+pub use plot::{Chart, svg};
 pub use world::{Counts, Fabric, HostId};

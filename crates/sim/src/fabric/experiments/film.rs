@@ -33,7 +33,12 @@ pub struct Source {
     streams: BTreeMap<u64, Stream>,
     /// Frames per second before anybody says anything.
     rate: f64,
+    begun: Instant,
+    asked: Asked,
 }
+
+/// What controllers asked of the streams: seconds from the source's start, stream, frames per second.
+pub type Asked = Rc<RefCell<Vec<(f64, u64, f64)>>>;
 
 struct Stream {
     host: Name,
@@ -48,7 +53,13 @@ impl Source {
     /// Creates the channel; frames of so many bytes, at `rate` per second until a controller says otherwise.
     pub fn new(channel: &ChannelId, bytes: usize, rate: f64, controllers: Vec<Box<dyn Controller>>) -> Self {
         let (channel, streams) = (channel.clone(), BTreeMap::new());
-        Source { channel, bytes, controllers, source: None, streams, rate }
+        let (begun, asked) = (Instant::ZERO, Asked::default());
+        Source { channel, bytes, controllers, source: None, streams, rate, begun, asked }
+    }
+
+    /// What controllers will ask of it.
+    pub fn asked(&self) -> Asked {
+        self.asked.clone()
     }
 
     fn arm(&mut self, stream: u64, here: &mut Here<'_>) {
@@ -63,6 +74,7 @@ impl Source {
 
 impl App for Source {
     fn start(&mut self, here: &mut Here<'_>) {
+        self.begun = here.now;
         let channel = &self.channel;
         let source = here.with(|node, now, port| {
             node.create(channel, spec(), now, port)?;
@@ -96,6 +108,8 @@ impl App for Source {
         }
         if let Some(stream) = self.streams.get_mut(&application.0) {
             stream.rate = amount as f64 / 1e3;
+            let at = here.now.since(self.begun).as_secs_f64();
+            self.asked.borrow_mut().push((at, application.0, stream.rate));
             self.arm(application.0, here);
         }
     }
@@ -156,6 +170,8 @@ pub struct Sink {
     frames: u32,
     first: Instant,
     last: Instant,
+    /// The last frame of the report before.
+    before: Instant,
     next: Instant,
     reported: Instant,
 }
@@ -171,8 +187,22 @@ impl Sink {
     /// Opens the channel when it is there, and reports once per period.
     pub fn new(channel: &ChannelId, role: Role, period: Nanos, phase: Nanos, seen: Rc<RefCell<Seen>>) -> Self {
         let (channel, zero) = (channel.clone(), Instant::ZERO);
-        let (frames, first, last, next, reported) = (0, zero, zero, zero, zero);
-        Sink { channel, role, period, phase, seen, begun: zero, open: false, frames, first, last, next, reported }
+        let (frames, first, last, before, next, reported) = (0, zero, zero, zero, zero, zero);
+        Sink {
+            channel,
+            role,
+            period,
+            phase,
+            seen,
+            begun: zero,
+            open: false,
+            frames,
+            first,
+            last,
+            before,
+            next,
+            reported,
+        }
     }
 
     fn open(&mut self, here: &mut Here<'_>) {
@@ -201,13 +231,19 @@ impl Sink {
         Registration { application: name("player"), group: self.channel.name.clone(), parent: None, level: 2, qos }
     }
 
-    /// From the first frame to the last one of the period: a frame more or less at its border does not matter.
+    /// From the last frame of the period before to the last of this one: no part of an interval is counted wrong. After
+    /// a pause from the first frame on.
     fn rate(&self, now: Instant) -> f64 {
-        let (between, since) = (self.last.since(self.first), now.since(self.reported).as_secs_f64());
-        if self.frames >= 3 && between > Nanos::ZERO {
-            return f64::from(self.frames - 1) / between.as_secs_f64().max(since - 0.5);
+        let since = now.since(self.reported).as_secs_f64();
+        let paused = self.before == Instant::ZERO || self.first.since(self.before).as_secs_f64() > since;
+        let (intervals, from) =
+            if paused { (self.frames.saturating_sub(1), self.first) } else { (self.frames, self.before) };
+        let between = self.last.since(from).as_secs_f64();
+        if intervals == 0 || between <= 0.0 {
+            f64::from(self.frames) / since.max(1e-3)
+        } else {
+            f64::from(intervals) / between
         }
-        f64::from(self.frames) / since.max(1e-3)
     }
 
     fn report(&mut self, here: &mut Here<'_>) {
@@ -222,7 +258,8 @@ impl Sink {
             unit: Unit::PerSecond,
         };
         let channel = quality(&self.channel);
-        here.report(&reading, RATE, Some(&channel), &Whom::All);
+        here.report(&reading, RATE, Some(&channel), &Whom::Sources);
+        self.before = if self.frames > 0 { self.last } else { self.before };
         (self.frames, self.reported) = (0, here.now);
         let mut seen = self.seen.borrow_mut();
         seen.reports += 1;

@@ -1,7 +1,11 @@
 //! The seeds' experiments over the made-up network: what came out, as numbers and as curves.
 
+pub mod balance;
+pub mod calls;
 pub mod crowd;
 pub mod film;
+pub mod roles;
+pub mod spread;
 
 use qfabric_types::channel::{ChannelId, Name, Plane};
 

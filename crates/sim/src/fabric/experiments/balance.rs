@@ -1,0 +1,356 @@
+//! Figures 31 and 32: a cluster of 8 servers, one of which gets 20 to 50 requests per second of 38 ms each; what waits
+//! longer than 2.5 s goes to the least loaded others.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use qfabric_channel::{
+    Delivery, Direction, EventType, FilterSpec, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Target,
+};
+use qfabric_control::adapt::balance::{Answers, Waiting};
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::format::{Field, Format, Kind, Scalar};
+use qfabric_types::{Instant, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::super::{App, Arrived, Fabric, Here, Settings};
+use super::data;
+
+/// Servers.
+const SERVERS: usize = 8;
+/// What a request takes.
+const SERVICE: Nanos = Nanos::from_millis(38);
+/// After this time a request is of no use.
+const TIMEOUT: Nanos = Nanos::from_millis(5_000);
+/// After this time it is forwarded.
+const PATIENCE: Nanos = Nanos::from_millis(2_500);
+/// Requests that wait at one server.
+const MOST: usize = 10_000;
+
+/// Types of events.
+const REQUEST: u16 = 0;
+const ANSWER: u16 = 1;
+const CANCEL: u16 = 2;
+
+/// The OUT-filter: a request goes to the `copies` least loaded, all else to whom it is for.
+const LEAST_LOADED: &str = r"
+struct input { unsigned long id; int sinks; struct { long load; } sink[16]; };
+struct output { unsigned char chosen[16]; };
+{
+    int n = get_attribute(copies);
+    for (int k = 0; k < n; k++) {
+        int best = -1;
+        for (int i = 0; i < input.sinks; i++)
+            if (!output.chosen[i] && (best < 0 || input.sink[i].load < input.sink[best].load)) best = i;
+        if (best >= 0) output.chosen[best] = 1;
+    }
+    return n;
+}
+";
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Requests per second at the first server.
+    pub rate: f64,
+    /// To how many others what waits too long is forwarded; 0: it waits.
+    pub copies: u32,
+    /// Loads said per second.
+    pub updates: f64,
+    /// Who begins a copy cancels the others.
+    pub cancel: bool,
+    /// Virtual seconds.
+    pub seconds: u64,
+    /// Everything drawn is drawn from it.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { rate: 40.0, copies: 1, updates: 1.0, cancel: false, seconds: 60, seed: 1 }
+    }
+}
+
+/// What came out. Times in ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Outcome {
+    /// Requests per second.
+    pub rate: f64,
+    /// Copies of each forwarded request.
+    pub copies: u32,
+    /// Loads said per second.
+    pub updates: f64,
+    /// Mean response of those served where they came.
+    pub local_ms: f64,
+    /// Mean response of those served elsewhere.
+    pub remote_ms: f64,
+    /// Served where they came.
+    pub local: u64,
+    /// Served elsewhere.
+    pub remote: u64,
+    /// Given up after 5 s.
+    pub timed_out: u64,
+    /// Answers that came second.
+    pub duplicates: u64,
+    /// Copies that were cancelled before they were served.
+    pub cancelled: u64,
+    /// Copies that were served.
+    pub copies_served: u64,
+    /// Events sent for all of it, load said included.
+    pub events: u64,
+}
+
+struct Server {
+    options: Options,
+    first: bool,
+    rng: ChaCha8Rng,
+    channel: ChannelId,
+    ends: Option<(SourceId, SinkId)>,
+    waiting: Waiting,
+    /// Requests of others: whose, and which.
+    copies: VecDeque<(Name, u64)>,
+    serving: Option<Work>,
+    arrived: BTreeMap<u64, Instant>,
+    answers: Answers,
+    /// Time worked since the load was last said.
+    worked: Nanos,
+    next_id: u64,
+    result: Rc<RefCell<Outcome>>,
+    sums: (f64, f64),
+}
+
+enum Work {
+    Own(u64),
+    Copy(Name, u64),
+}
+
+/// Tags of timers.
+const OPEN: u64 = 0;
+const ARRIVAL: u64 = 1;
+const DONE: u64 = 2;
+const LOAD: u64 = 3;
+const LOOK: u64 = 4;
+
+fn spec() -> Spec {
+    let id = Field { name: "id".into(), offset: 0, kind: Kind::Scalar(Scalar::U64), dims: Vec::new() };
+    let event =
+        |name: &str| EventType { format: Format { name: name.into(), size: 8, align: 8, fields: vec![id.clone()] } };
+    Spec { types: vec![event("request"), event("answer"), event("cancel")], ..Spec::default() }
+}
+
+impl Server {
+    fn open(&mut self, here: &mut Here<'_>) {
+        let (channel, first) = (&self.channel, self.first);
+        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        let ends = here.with(|node, now, port| {
+            if first {
+                node.create(channel, spec(), now, port)?
+            } else {
+                node.open(channel, now, port)?
+            };
+            Ok::<_, qfabric_channel::Error>((
+                node.source_subscribe(channel, SourceSpec::default(), now, port)?,
+                node.sink_subscribe(channel, sink, now, port)?,
+            ))
+        });
+        let Ok(ends) = ends else { return here.after(Nanos::from_millis(100), OPEN) };
+        self.ends = Some(ends);
+        self.say_load(here);
+        if self.first {
+            self.install(here);
+            here.after(Nanos::from_millis(1_000), ARRIVAL);
+            here.after(Nanos::from_millis(10), LOOK);
+        }
+    }
+
+    fn install(&self, here: &mut Here<'_>) {
+        let name = "least-loaded".parse().expect("a name");
+        let spot = Spot { channel: self.channel.clone(), direction: Direction::Out, name };
+        let copies = ("copies".parse().expect("a key"), self.options.copies.into());
+        let (types, text) = (vec!["request".to_owned()], LEAST_LOADED.to_owned());
+        let filter = FilterSpec { spot, sink: None, types, text, parameters: vec![copies] };
+        here.with(|node, _, _| node.install(&filter)).expect("a filter that compiles");
+    }
+
+    /// The load is an attribute of the sink: what the filter of whoever forwards sees.
+    fn say_load(&mut self, here: &mut Here<'_>) {
+        let period = Nanos::from_f64(1e9 / self.options.updates);
+        let busy = self.worked.as_f64() / period.as_f64() * 1e3;
+        let queue = (self.waiting.len() + self.copies.len()) as f64 * 1e3;
+        let load = if self.first { i64::MAX } else { (busy + queue) as i64 };
+        self.worked = Nanos::ZERO;
+        if let Some((_, sink)) = self.ends {
+            let key = "load".parse().expect("a key");
+            let said = here.with(|node, now, port| node.set_sink_attribute(sink, key, Some(load), now, port));
+            said.expect("a sink of its own");
+            self.result.borrow_mut().events += (SERVERS - 1) as u64;
+        }
+        here.after(period, LOAD);
+    }
+
+    fn send(&mut self, event_type: u16, id: u64, target: Target<'_>, here: &mut Here<'_>) {
+        let Some((source, _)) = self.ends else { return };
+        let payload = id.to_le_bytes();
+        let event = Submission { event_type, target, payload: &payload, ..Submission::default() };
+        let sent = here.with(|node, now, port| node.submit(source, &event, now, port));
+        self.result.borrow_mut().events += sent.map_or(0, |sent| u64::from(sent.remote));
+    }
+
+    fn arrive(&mut self, here: &mut Here<'_>) {
+        self.next_id += 1;
+        self.arrived.insert(self.next_id, here.now);
+        self.waiting.push(self.next_id, here.now);
+        let gap = -(1.0 - self.rng.random::<f64>()).ln() / self.options.rate;
+        here.after(Nanos::from_f64(gap * 1e9), ARRIVAL);
+        self.work(here);
+    }
+
+    /// What waited too long goes to others; what nobody answered in time is given up.
+    fn look(&mut self, here: &mut Here<'_>) {
+        while let Some(id) = if self.options.copies > 0 { self.waiting.overdue(here.now) } else { None } {
+            self.send(REQUEST, id, Target::All, here);
+        }
+        let late: Vec<u64> =
+            self.arrived.iter().filter(|(_, at)| here.now.since(**at) >= TIMEOUT).map(|(id, _)| *id).collect();
+        for id in late {
+            self.arrived.remove(&id);
+            self.waiting.cancel(id);
+            self.result.borrow_mut().timed_out += 1;
+        }
+        here.after(Nanos::from_millis(10), LOOK);
+    }
+
+    fn work(&mut self, here: &mut Here<'_>) {
+        if self.serving.is_some() {
+            return;
+        }
+        let copy = self.copies.pop_front().map(|(host, id)| Work::Copy(host, id));
+        self.serving = copy.or_else(|| self.waiting.pop().map(Work::Own));
+        match &self.serving {
+            Some(Work::Copy(_, id)) if self.options.cancel => self.send(CANCEL, *id, Target::All, here),
+            Some(_) => {}
+            None => return,
+        }
+        here.after(SERVICE, DONE);
+    }
+
+    fn done(&mut self, here: &mut Here<'_>) {
+        self.worked += SERVICE;
+        match self.serving.take() {
+            Some(Work::Own(id)) => self.served(id, true, here.now),
+            Some(Work::Copy(host, id)) => {
+                self.result.borrow_mut().copies_served += 1;
+                self.send(ANSWER, id, Target::Host(&host), here);
+            }
+            None => {}
+        }
+        self.work(here);
+    }
+
+    fn served(&mut self, id: u64, local: bool, now: Instant) {
+        let Some(at) = self.arrived.remove(&id) else { return };
+        let took = now.since(at).as_f64() / 1e6;
+        let mut result = self.result.borrow_mut();
+        if local {
+            result.local += 1;
+            self.sums.0 += took;
+            result.local_ms = self.sums.0 / result.local as f64;
+        } else {
+            result.remote += 1;
+            self.sums.1 += took;
+            result.remote_ms = self.sums.1 / result.remote as f64;
+        }
+    }
+}
+
+impl App for Server {
+    fn start(&mut self, here: &mut Here<'_>) {
+        here.after(Nanos::from_millis(if self.first { 1 } else { 200 }), OPEN);
+    }
+
+    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+        let Some(id) = event.payload.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes)) else { return };
+        match event.event_type {
+            REQUEST if !self.first => {
+                self.copies.push_back((event.host.clone(), id));
+                self.work(here);
+            }
+            ANSWER if self.answers.first(id) => self.served(id, false, here.now),
+            ANSWER => self.result.borrow_mut().duplicates += 1,
+            CANCEL => {
+                let before = self.copies.len();
+                self.copies.retain(|(_, waiting)| *waiting != id);
+                self.result.borrow_mut().cancelled += (before - self.copies.len()) as u64;
+            }
+            _ => {}
+        }
+    }
+
+    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+        match tag {
+            OPEN => self.open(here),
+            ARRIVAL => self.arrive(here),
+            DONE => self.done(here),
+            LOAD => self.say_load(here),
+            _ => self.look(here),
+        }
+    }
+}
+
+/// Runs it.
+pub fn run(options: &Options) -> Outcome {
+    let mut fabric = Fabric::new(Settings { seed: options.seed, ..Settings::default() });
+    let result = Rc::new(RefCell::new(Outcome::default()));
+    for number in 0..SERVERS {
+        let server = Server {
+            options: *options,
+            first: number == 0,
+            rng: ChaCha8Rng::seed_from_u64(options.seed ^ 0xba1a),
+            channel: data("requests"),
+            ends: None,
+            waiting: Waiting::new(PATIENCE, MOST),
+            copies: VecDeque::new(),
+            serving: None,
+            arrived: BTreeMap::new(),
+            answers: Answers::new(MOST),
+            worked: Nanos::ZERO,
+            next_id: 0,
+            result: result.clone(),
+            sums: (0.0, 0.0),
+        };
+        fabric.add(&format!("server{number}"), Box::new(server));
+    }
+    fabric.run_for(Nanos::from_millis(1_000 * options.seconds));
+    let Options { rate, copies, updates, .. } = *options;
+    Outcome { rate, copies, updates, ..*result.borrow() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwarding_what_waits_too_long_ends_the_time_outs() {
+        let alone = run(&Options { copies: 0, ..Options::default() });
+        let balanced = run(&Options::default());
+        assert!(alone.timed_out > 200 && alone.local_ms > 3_000.0, "{alone:?}");
+        assert!(balanced.timed_out == 0 && balanced.remote > 100, "{balanced:?}");
+        assert!(balanced.local_ms < 2_600.0 && balanced.remote_ms < 3_000.0, "{balanced:?}");
+    }
+
+    #[test]
+    fn below_saturation_nothing_is_forwarded() {
+        let outcome = run(&Options { rate: 20.0, ..Options::default() });
+        assert!(outcome.remote == 0 && outcome.local_ms < 200.0, "{outcome:?}");
+    }
+
+    #[test]
+    fn of_several_answers_one_counts_and_a_cancel_saves_work() {
+        let copies = run(&Options { copies: 3, ..Options::default() });
+        let cancelled = run(&Options { copies: 3, cancel: true, ..Options::default() });
+        assert!(copies.duplicates >= copies.remote, "{copies:?}");
+        assert!(cancelled.timed_out == 0 && cancelled.events > copies.events, "{cancelled:?}");
+    }
+}
