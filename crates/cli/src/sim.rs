@@ -1,6 +1,7 @@
 //! `qfabric sim …`: without a kernel. Here `control`, the closed loop on a trace of computation times.
 
 mod dwcs;
+mod fabric;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,6 +28,7 @@ pub struct Args {
 enum What {
     Control(Control),
     Dwcs(dwcs::Args),
+    Fabric(fabric::Args),
 }
 
 const EXAMPLE: &str = "\
@@ -77,6 +79,7 @@ pub fn run(args: Args) -> Outcome {
     match args.what {
         What::Control(args) => control(&args),
         What::Dwcs(args) => dwcs::run(&args),
+        What::Fabric(args) => fabric::run(&args),
     }
 }
 
