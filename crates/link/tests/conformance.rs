@@ -49,7 +49,10 @@ struct Real {
 }
 
 impl Real {
+    /// One after the other: that is when there is most to do.
     fn new(kind: EngineKind) -> Real {
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _starting = STARTING.lock();
         let names: Vec<Name> = (0..HOSTS).map(|host| format!("h{host}").parse().unwrap()).collect();
         let links = names.iter().map(|name| (name.clone(), None)).collect();
         let recorders = names.iter().map(|name| (name.clone(), Arc::default())).collect();
@@ -125,14 +128,14 @@ impl World for Real {
         std::mem::take(&mut *self.recorders[host].notices.lock().unwrap())
     }
 
-    /// Twice what the made-up network takes: this one shares its processors with other tests.
+    /// More than the made-up network takes: this one shares its processors with other tests.
     fn settle(&mut self) {
-        self.run_for(Nanos::from_millis(1_400));
+        self.run_for(Nanos::from_millis(1_000));
     }
 
     /// Books are closed 2 s after the last event.
     fn quiet(&mut self) {
-        self.run_for(Nanos::from_millis(5_000));
+        self.run_for(Nanos::from_millis(4_000));
     }
 }
 
@@ -173,19 +176,23 @@ const PARTS: &[Part] = parts![
     a_filter_that_faults_lets_nothing_pass_and_says_so,
 ];
 
-/// They mostly wait: all at once.
+/// They mostly wait: several at once. What fails there is run again by itself: dozens of hosts in one process may just
+/// not have had the processor in time.
 fn conform(kind: EngineKind) {
-    let mut failed = Vec::new();
+    let failed: Vec<&Part> = PARTS.chunks(14).flat_map(|parts| at_once(kind, parts)).collect();
+    for (name, part) in failed {
+        println!("{kind:?}: {name} again");
+        part(&mut Real::new(kind));
+    }
+}
+
+fn at_once(kind: EngineKind, parts: &'static [Part]) -> Vec<&'static Part> {
+    let run = move |part: &Part| catch_unwind(AssertUnwindSafe(|| (part.1)(&mut Real::new(kind)))).is_ok();
     thread::scope(|scope| {
-        let run = |part: &'static Part| {
-            let run = move || catch_unwind(AssertUnwindSafe(|| (part.1)(&mut Real::new(kind))));
-            (part.0, scope.spawn(run))
-        };
-        let running: Vec<_> = PARTS.iter().map(run).collect();
-        let results = running.into_iter().map(|(name, thread)| (name, thread.join().unwrap()));
-        failed.extend(results.filter(|(_, result)| result.is_err()).map(|(name, _)| name));
-    });
-    assert!(failed.is_empty(), "{kind:?}: {failed:?}");
+        let running: Vec<_> = parts.iter().map(|part| (part, scope.spawn(move || run(part)))).collect();
+        let failed = running.into_iter().filter_map(|(part, thread)| (!thread.join().unwrap()).then_some(part));
+        failed.collect()
+    })
 }
 
 #[test]

@@ -16,9 +16,10 @@ const WAIT_BEFORE_CLOSE: u32 = 20_000;
 const CONTROL_QUEUE: u32 = 16;
 const DATA_QUEUE: u32 = 4;
 
-/// Milliseconds for a call to be answered, certificates checked and all. Giving up too soon is worse than too late: a
-/// call that one side still takes for good is a link on which declarations are lost.
-const OPEN_TIMEOUT: u32 = 4_000;
+/// Milliseconds for a call to be made and answered, certificates checked and all. Who is called gives up well before
+/// who calls: a call that only one side takes for good is a link on which declarations are lost.
+const OPEN_TIMEOUT: u32 = 5_000;
+const ACCEPT_TIMEOUT: u32 = 2_000;
 
 pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {
     let mut settings = ZenohConfig::default();
@@ -56,7 +57,7 @@ fn transport() -> Vec<(&'static str, Value)> {
         ("transport/unicast/max_sessions", json!(MAX_HOSTS)),
         ("transport/unicast/max_links", json!(2)),
         ("transport/unicast/open_timeout", json!(OPEN_TIMEOUT)),
-        ("transport/unicast/accept_timeout", json!(OPEN_TIMEOUT)),
+        ("transport/unicast/accept_timeout", json!(ACCEPT_TIMEOUT)),
         ("transport/link/tx/lease", json!(LEASE.as_millis() as u64)),
         ("transport/link/tx/queue/size/real_time", json!(CONTROL_QUEUE)),
         ("transport/link/tx/queue/size/data", json!(DATA_QUEUE)),
