@@ -9,10 +9,14 @@ use crate::config::{Log, LogFormat};
 /// Overrides the configured filter.
 const FILTER_VARIABLE: &str = "QFABRIC_LOG";
 
+/// Zenoh warns at each call that a certificate is checked against the authority and not against a host's name: that is
+/// what the access list is for. Whoever wants to see it says so in the filter.
+const QUIET: &str = "zenoh_link_tls=error";
+
 /// Starts logging. Where a program that embeds the service logs already, that goes on.
 pub(crate) fn start(log: &Log) {
     let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| log.filter.clone());
-    let (filter, nonsense) = match EnvFilter::try_new(&filter) {
+    let (filter, nonsense) = match EnvFilter::try_new(format!("{QUIET},{filter}")) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new("info"), Some((filter, error))),
     };
