@@ -10,16 +10,16 @@
 #![doc = "Nothing here reads a clock, does I/O or knows how many hosts there are."]
 
 mod controller;
+mod core;
 mod groups;
-mod manager;
 mod member;
 pub mod policies;
 mod requests;
 mod shares;
 
+pub use self::core::{Counts, Input, Manager, ManagerPort};
 pub use controller::{Change, Controller, Decision, Decisions, Filter, Interest, Topic, View, What, Whom};
 pub use groups::GroupController;
-pub use manager::{Counts, Input, Manager, ManagerPort};
 pub use member::{Member, MemberPort, quality_spec};
 pub use requests::{Ask, Outcome, Rule};
 pub use shares::{Overcommitted, Wish};

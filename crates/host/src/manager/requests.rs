@@ -247,6 +247,9 @@ impl Holds {
 
     /// Those that fit, taken out.
     pub fn take(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool) -> Vec<Held> {
-        self.held.extract_if(.., |key, held| fits(key, held)).map(|(_, held)| held).collect()
+        let (taken, kept) = std::mem::take(&mut self.held).into_iter().partition(|(key, held)| fits(key, held));
+        self.held = kept;
+        let taken: BTreeMap<_, _> = taken;
+        taken.into_values().collect()
     }
 }
