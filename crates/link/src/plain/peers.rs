@@ -41,6 +41,11 @@ impl Peers {
         true
     }
 
+    /// Whether a host is connected by both lanes.
+    pub fn is_complete(&self, host: &Name) -> bool {
+        self.hosts.get(host).is_some_and(|peer| peer.connections.iter().all(|lane| !lane.is_empty()))
+    }
+
     /// A connection is over. True: it was the last for control, so the host of that life is gone.
     pub fn remove(&mut self, host: &Name, incarnation: Incarnation, connection: &Connection) -> bool {
         let Some(peer) = self.hosts.get_mut(host).filter(|peer| peer.incarnation == incarnation) else { return false };

@@ -189,15 +189,19 @@ impl Serve {
         self.join(half, &hello)
     }
 
+    /// A host is there when both lanes are.
     fn join(&mut self, half: &Half, hello: &Hello) -> bool {
         let connection = Arc::clone(&half.connection);
         let mut peers = self.plain.peers.write().expect("no panic while changing peers");
         if !peers.add(&hello.host, hello.incarnation, connection) {
             return false;
         }
+        let complete = peers.is_complete(&hello.host);
         drop(peers);
         if half.connection.lane == Lane::Control {
             self.plain.tell_wants(&half.connection);
+        }
+        if complete {
             let change = self.presence.begins(&hello.host, hello.incarnation);
             self.tell(&hello.host, change);
         }
