@@ -24,6 +24,9 @@ use crate::error::ClientError;
 /// Events that a sink may have on its way to this process.
 pub(super) const WINDOW: u32 = 64;
 
+/// How long new events are waited for beside old ones that nobody takes.
+const GLANCE: Duration = Duration::from_millis(5);
+
 pub(super) type Handler = Box<dyn FnMut(&Event<'_>) + Send>;
 
 /// A connection for channels. Everything made with it ends with its last copy. Cheap to clone, usable from any thread.
@@ -191,6 +194,12 @@ impl Channels {
             if handled > 0 || !self.0.wait(until)? {
                 return Ok(handled);
             }
+            let handled = self.0.handle_all()?;
+            if handled > 0 {
+                return Ok(handled);
+            }
+            // What waits is a notice, or for sinks without a handler: that is not to be looked at over and over.
+            self.0.wait_for_socket(until.min(Instant::now() + GLANCE))?;
         }
     }
 
