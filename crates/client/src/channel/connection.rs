@@ -191,7 +191,7 @@ impl Channels {
         let until = Instant::now() + patience;
         loop {
             let handled = self.0.handle_all()?;
-            if handled > 0 || !self.0.wait(until)? {
+            if handled > 0 || Instant::now() >= until || !self.0.wait(until)? {
                 return Ok(handled);
             }
             let handled = self.0.handle_all()?;
