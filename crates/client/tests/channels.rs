@@ -300,3 +300,17 @@ fn without_channels_the_refusal_says_how_to_switch_them_on() {
     let said = refusal(Channels::connect(&client));
     assert!(said.contains("enabled = true") && said.contains("[channels]"), "{said}");
 }
+
+#[test]
+fn a_poll_ends_in_time_beside_events_that_nobody_takes() {
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let _unread = video.sink(&SinkOptions::default()).unwrap();
+    let payload = payload(1);
+    source.submit_and_wait(&Submission { payload: &payload, ..Submission::default() }).unwrap();
+    let begin = Instant::now();
+    assert_eq!(ours.poll(SOON).unwrap(), 0);
+    assert!(begin.elapsed() >= SOON && begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+}

@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     sinks: u32,
     /// Bytes of an event
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=16384))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=16384))]
     size: u32,
     /// Events per second
     #[arg(long, default_value_t = 10.0)]
@@ -74,8 +74,8 @@ fn measure(
     events: u32,
 ) -> Result<(Times, Times), qfabric_client::ClientError> {
     let name = format!("bench-{}", std::process::id());
-    let channel = sending.create(&name, &Spec::of(""))?;
-    let _ = &channel;
+    let format = format!("struct event {{ unsigned char data[{}]; }};", args.size);
+    let channel = sending.create(&name, &Spec::of(&format))?;
     let seen: Arc<Mutex<Times>> = Arc::default();
     let opened = receiving.open(&name)?;
     let mut sinks = Vec::new();

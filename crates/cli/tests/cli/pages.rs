@@ -2,7 +2,7 @@
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 31] = [
     "run",
     "probe",
     "doctor",
@@ -22,6 +22,18 @@ const COMMANDS: [&str; 19] = [
     "ecode rm",
     "ecode trace",
     "guard",
+    "channel ls",
+    "channel show",
+    "channel watch",
+    "channel pub",
+    "channel sub",
+    "channel bench",
+    "channel init-ca",
+    "channel issue",
+    "monitor ls",
+    "monitor set",
+    "monitor watch",
+    "group ls",
 ];
 
 #[test]

@@ -1,0 +1,253 @@
+//! Two hosts in one machine: two daemons, joined by Unix sockets, and what people do with them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use qfabric_linux::testing::{live_lock, may_reserve};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Answer, qfabric};
+
+const FORMAT: &str = "struct frame { int number; int size; };";
+/// Long enough for anything here, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon of its own folder, killed with its owner.
+struct Host {
+    name: &'static str,
+    folder: PathBuf,
+    child: Child,
+}
+
+impl Host {
+    fn start(all: &Path, name: &'static str, other: &str) -> Host {
+        let folder = all.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let address = |host: &str| format!("unix:{}/{host}.link", all.display());
+        let config = format!(
+            "[channels]\nenabled = true\nhost = '{name}'\nengine = 'tcp'\ninsecure = true\npriority = 0\n\
+             listen = ['{}']\nconnect = ['{}']\n[control]\nbudget = '0ms'\nlock_memory = false\n[log]\nfilter = 'warn'\n",
+            address(name),
+            address(other)
+        );
+        std::fs::write(folder.join("daemon.toml"), config).unwrap();
+        let _ = std::fs::remove_file(all.join(format!("{name}.link")));
+        let child = qfabric(&folder)
+            .args(["daemon", "--config"])
+            .arg(folder.join("daemon.toml"))
+            .arg("--directory")
+            .arg(&folder)
+            .spawn()
+            .unwrap();
+        let host = Host { name, folder, child };
+        eventually("the daemon answers", || host.run(&["status"]).code == 0);
+        host
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = qfabric(&self.folder);
+        command.args(words).arg("--socket").arg(self.folder.join("qfabric.sock"));
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Answer {
+        Answer::of(&mut self.command(words))
+    }
+
+    /// Publishes with `words`; the events are `lines`.
+    fn publish(&self, words: &[&str], lines: &str) -> Answer {
+        let file = self.folder.join("frame.h");
+        std::fs::write(&file, FORMAT).unwrap();
+        let mut command = self.command(&["channel", "pub", "video"]);
+        command.args(words).arg("--format").arg(file);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        Answer::from(child.wait_with_output().unwrap())
+    }
+
+    /// A publisher that waits for more sinks than there will be.
+    fn hold(&self) -> Running {
+        std::fs::write(self.folder.join("held.h"), FORMAT).unwrap();
+        let mut command = self.command(&["channel", "pub", "video", "--sinks", "50"]);
+        let mut child = command.arg("--format").arg(self.folder.join("held.h")).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Running { child, out }
+    }
+
+    fn subscribe(&self, words: &[&str]) -> Running {
+        let mut command = self.command(&["channel", "sub", "video", "--wait", "--json"]);
+        let mut child = command.args(words).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Running { child, out }
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        let answer = self.run(&["group", "hosts", "--json"]);
+        let list = answer.json();
+        list.as_array().unwrap().iter().map(|host| host["host"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Ended already: that was the aim.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command that prints lines.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The scheduler to ourselves and a folder, or nothing where this host offers no mechanism.
+fn live() -> Option<(File, TempDir)> {
+    may_reserve().then(|| (live_lock(), tempfile::tempdir().unwrap()))
+}
+
+fn two_hosts(all: &Path) -> [Host; 2] {
+    let hosts = [Host::start(all, "alpha", "beta"), Host::start(all, "beta", "alpha")];
+    eventually("both know both", || hosts.iter().all(|host| host.hosts() == ["alpha", "beta"]));
+    hosts
+}
+
+#[test]
+fn events_published_on_one_host_are_read_on_the_other_and_a_crash_is_noticed_by_all() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let mut reading = beta.subscribe(&["--count", "2"]);
+    let lines = "{\"number\": 1, \"size\": 7}\n{\"number\": 2}\n";
+    let sent = alpha.publish(&["--sinks", "1", "--attribute", "rate=25"], lines);
+    sent.expect(0, &[]);
+    assert_eq!(sent.json()["remote"], 2, "{sent:?}");
+    let first = reading.line();
+    assert_eq!((&first["host"], &first["type"]), (&"alpha".into(), &"frame".into()));
+    assert_eq!((&first["event"]["size"], &first["attributes"]["rate"]), (&7.into(), &25.into()));
+    assert_eq!(reading.line()["event"]["number"], 2);
+    assert!(reading.child.wait().unwrap().success(), "it ends after --count events");
+    let killed = beta.name;
+    drop(beta);
+    let crashed = Instant::now();
+    eventually("the crash is known", || !alpha.hosts().contains(&killed.to_owned()));
+    assert!(crashed.elapsed() < Duration::from_secs(10), "{:?}", crashed.elapsed());
+}
+
+#[test]
+fn whoever_comes_late_finds_the_channel_and_gets_what_is_sent_from_then_on() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::start(all.path(), "alpha", "beta");
+    let mut own = alpha.subscribe(&["--count", "3"]);
+    let publishing = std::thread::scope(|scope| {
+        // Its channel lives as long as it has something to publish, and waits for two sinks.
+        let publishing =
+            scope.spawn(|| alpha.publish(&["--sinks", "2"], "{\"number\": 3}\n{\"number\": 4}\n{\"number\": 5}"));
+        let beta = Host::start(all.path(), "beta", "alpha");
+        let mut late = beta.subscribe(&["--count", "3"]);
+        let numbers = |reading: &mut Running| [(); 3].map(|()| reading.line()["event"]["number"].as_i64().unwrap());
+        assert_eq!((numbers(&mut late), numbers(&mut own)), ([3, 4, 5], [3, 4, 5]));
+        publishing.join().unwrap()
+    });
+    assert_eq!((&publishing.json()["remote"], &publishing.json()["local"]), (&3.into(), &3.into()));
+}
+
+#[test]
+fn filters_run_where_they_are_wanted_and_refusals_say_what_to_do() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::start(all.path(), "alpha", "beta");
+    let filter = all.path().join("large.ec");
+    std::fs::write(&filter, "return input.size > 100;").unwrap();
+    let broken = all.path().join("broken.ec");
+    std::fs::write(&broken, "return input.length;").unwrap();
+    alpha.run(&["channel", "show", "video"]).expect(3, &["no channel `video`", "channel ls"]);
+    alpha.run(&["channel", "sub", "a/b"]).expect(2, &["a/b", "1 to 64"]);
+    let _holding = alpha.hold();
+    eventually("the channel is there", || alpha.run(&["channel", "show", "video"]).code == 0);
+    alpha.run(&["channel", "show", "video"]).expect(0, &["struct frame", "source", "alpha"]);
+    let text = broken.to_str().unwrap();
+    alpha.run(&["channel", "sub", "video", "--in-filter", text]).expect(3, &["length"]);
+    alpha.run(&["channel", "sub", "video", "--type", "sound"]).expect(3, &["sound", "frame"]);
+    let mut reading = alpha.subscribe(&["--out-filter", filter.to_str().unwrap(), "--count", "1"]);
+    eventually("the filter is there", || {
+        let filters = alpha.run(&["channel", "show", "video", "--json"]).json()["filters"].clone();
+        filters.as_array().is_some_and(|filters| filters.len() == 1)
+    });
+    let sent = alpha.publish(&[], "{\"number\": 1, \"size\": 5}\n{\"number\": 2, \"size\": 500}\n");
+    assert_eq!(sent.json()["filtered"], 1, "{sent:?}");
+    assert_eq!(reading.line()["event"]["number"], 2, "the small one was not sent");
+    let nonsense = alpha.publish(&[], "{\"nmber\": 1}");
+    nonsense.expect(2, &["event 1", "nmber", "number, size"]);
+}
+
+#[test]
+fn what_is_monitored_is_said_and_seen() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::start(all.path(), "alpha", "beta");
+    alpha.run(&["monitor", "ls"]).expect(0, &["cpu.run_queue", "memory"]);
+    let set = ["monitor", "set", "cpu.run_queue", "--poll", "20ms", "--threshold", "> 400"];
+    alpha.run(&set).expect(0, &["cpu.run_queue", "20 ms", "> 400"]);
+    eventually("there is a value", || {
+        let list = alpha.run(&["monitor", "ls", "--json"]).json();
+        let mut list = list.as_array().unwrap().iter();
+        list.any(|info| info["attribute"] == "cpu.run_queue" && info["value"].is_i64())
+    });
+    alpha.run(&["monitor", "watch", "--count", "1"]).expect(0, &["cpu.run_queue="]);
+    alpha.run(&["monitor", "set", "cpu.run_que"]).expect(3, &["cpu.run_que", "cpu.run_queue"]);
+    alpha.run(&["monitor", "set", "cpu.run_queue", "--off"]).expect(0, &[]);
+    alpha.run(&["group", "ls"]).expect(0, &["register()"]);
+    let bench = alpha.run(&["channel", "bench", "--sinks", "8", "--rate", "50", "--seconds", "0.4", "--json"]);
+    bench.expect(0, &[]);
+    assert_eq!((&bench.json()["expected"], &bench.json()["lost"]), (&160.into(), &0.into()), "{bench:?}");
+}
+
+#[test]
+fn an_authority_and_a_host_are_made_in_two_commands() {
+    let all = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| Answer::of(qfabric(all.path()).args(words).current_dir(all.path()));
+    run(&["channel", "init-ca", "authority", "--realm", "studio"]).expect(0, &["ca.pem", "channel issue"]);
+    let issue = ["channel", "issue", "cam-1", "--ca", "authority", "--address", "127.0.0.1", "--out", "cam-1"];
+    run(&issue).expect(0, &["cam-1.pem", "0600", "access.toml"]);
+    assert!(all.path().join("cam-1/cam-1.key").exists() && all.path().join("cam-1/ca.pem").exists());
+    run(&["channel", "issue", "cam-2", "--ca", "nowhere", "--out", "x"]).expect(1, &["nowhere"]);
+}
+
+#[test]
+fn a_daemon_that_would_believe_everybody_does_not_start() {
+    let all = tempfile::tempdir().unwrap();
+    let file = all.path().join("daemon.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        Answer::of(qfabric(all.path()).args(["daemon", "--check", "--config"]).arg(&file))
+    };
+    check("[channels]\nenabled = true\n").expect(2, &["channels.tls", "channel issue"]);
+    check("[channels]\nenabled = true\ninsecure = true\n").expect(0, &[]);
+    check("[channels]\nmode = 'relay'\n").expect(2, &["relay", "router"]);
+}
