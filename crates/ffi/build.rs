@@ -37,6 +37,7 @@ fn main() {
         .with_src(folder.join("src/ecalls.rs"))
         .with_src(folder.join("src/service.rs"))
         .with_src(folder.join("src/sockets.rs"))
+        .with_src(folder.join("src/channel.rs"))
         .generate()
         .expect("the C interface can be written as a header");
     let mut text = Vec::new();

@@ -4,6 +4,7 @@
 //! and the object holds only the key: used elsewhere, it finds nothing and says so.
 #![forbid(unsafe_code)]
 
+mod channel;
 mod ecalls;
 mod errors;
 mod session;
@@ -39,6 +40,11 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("NoDaemon", py.get_type::<errors::NoDaemon>())?;
     module.add("Refused", py.get_type::<errors::Refused>())?;
     module.add_class::<session::NativeSession>()?;
+    module.add_class::<channel::NativeChannels>()?;
+    module.add_class::<channel::NativeRegistration>()?;
+    module.add_class::<channel::NativeChannel>()?;
+    module.add_class::<channel::NativeSource>()?;
+    module.add_class::<channel::NativeSink>()?;
     module.add_class::<ecalls::NativeEcalls>()?;
     module.add_class::<ecalls::NativeSubscription>()?;
     module.add_class::<ecalls::NativeService>()?;

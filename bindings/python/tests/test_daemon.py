@@ -1,5 +1,6 @@
 """The bindings under a real daemon: the program built beside them, or the one named by $QFABRIC_BIN."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -21,18 +22,19 @@ def program():
     return found[0] if found else pytest.skip("no qfabric program; build it with `cargo build -p qfabric-cli`")
 
 
-@pytest.fixture
-def socket(tmp_path):
-    socket = tmp_path / "qfabric.sock"
-    log = open(tmp_path / "log", "w")
-    config = tmp_path / "daemon.toml"
-    config.write_text("[limits]\ncapacity = 0.8\n")
-    command = [program(), "daemon", "--config", config, "--directory", tmp_path]
+@contextlib.contextmanager
+def start(folder, text):
+    """A daemon with this configuration; gives its socket."""
+    socket = folder / "qfabric.sock"
+    log = open(folder / "log", "w")
+    config = folder / "daemon.toml"
+    config.write_text(text)
+    command = [program(), "daemon", "--config", config, "--directory", folder]
     daemon = subprocess.Popen(command, stdout=log, stderr=log)
     until = time.monotonic() + 20
     while not socket.exists():
         if daemon.poll() is not None or time.monotonic() > until:
-            log = (tmp_path / "log").read_text()
+            log = (folder / "log").read_text()
             daemon.kill()
             if "CAP_SYS_NICE" in log:
                 pytest.skip("needs CAP_SYS_NICE")
@@ -41,6 +43,12 @@ def socket(tmp_path):
     yield str(socket)
     daemon.terminate()
     assert daemon.wait(20) == 0
+
+
+@pytest.fixture
+def socket(tmp_path):
+    with start(tmp_path, "[limits]\ncapacity = 0.8\n") as socket:
+        yield socket
 
 
 def burn(seconds):

@@ -47,6 +47,16 @@ typedef enum qf_status {
 } qf_status;
 
 /**
+ * A channel that is open.
+ */
+typedef struct qf_channel qf_channel;
+
+/**
+ * A connection for channels. What was opened with it ends with it.
+ */
+typedef struct qf_channels qf_channels;
+
+/**
  * The processor as QualMan's applications see it. Belongs to one thread.
  */
 typedef struct qf_cpu qf_cpu;
@@ -55,6 +65,11 @@ typedef struct qf_cpu qf_cpu;
  * A connection for ECalls. What was asked for under it ends with it. For one thread at a time.
  */
 typedef struct qf_ecalls qf_ecalls;
+
+/**
+ * An application's membership of a group.
+ */
+typedef struct qf_registration qf_registration;
 
 /**
  * A service of one's own.
@@ -67,9 +82,19 @@ typedef struct qf_service qf_service;
 typedef struct qf_session qf_session;
 
 /**
+ * A sink of events.
+ */
+typedef struct qf_sink qf_sink;
+
+/**
  * The I/O event delivery module of a connection.
  */
 typedef struct qf_sockets qf_sockets;
+
+/**
+ * A source of events.
+ */
+typedef struct qf_source qf_source;
 
 /**
  * A subscription and its memory.
@@ -286,6 +311,93 @@ typedef struct qf_stamp {
    */
   uint64_t deadline_ns;
 } qf_stamp;
+
+/**
+ * What an application wants of one metric: an entry of the paper's `struct qos_node`.
+ */
+typedef struct qf_qos {
+  /**
+   * Such as "frame_rate".
+   */
+  const char *metric;
+  /**
+   * Least that is of use.
+   */
+  int64_t min;
+  /**
+   * Most that is of use.
+   */
+  int64_t max;
+} qf_qos;
+
+/**
+ * An event at a sink. Valid until the handler returns.
+ */
+typedef struct qf_event {
+  /**
+   * Its number among the source's, from 1.
+   */
+  uint64_t number;
+  /**
+   * When it was submitted, CLOCK_MONOTONIC of this host.
+   */
+  uint64_t sent_ns;
+  /**
+   * When it is of no use any more; 0: never.
+   */
+  uint64_t deadline_ns;
+  /**
+   * Its bytes.
+   */
+  const void *data;
+  /**
+   * How many.
+   */
+  size_t size;
+  /**
+   * The source's number on its host.
+   */
+  uint32_t source;
+  /**
+   * Number of its type.
+   */
+  uint16_t event_type;
+  /**
+   * 0 to 7.
+   */
+  uint8_t priority;
+} qf_event;
+
+/**
+ * Called for each event, by qf_channels_poll and in its thread; `host` is where the source is. It must not poll.
+ */
+typedef void (*qf_event_handler)(void *data, const char *host, const struct qf_event *event);
+
+/**
+ * What became of a submitted event.
+ */
+typedef struct qf_sent {
+  /**
+   * Its number among the source's, from 1.
+   */
+  uint64_t number;
+  /**
+   * Sinks on other hosts that it was sent to.
+   */
+  uint32_t remote;
+  /**
+   * Sinks on this host that it was given to.
+   */
+  uint32_t local;
+  /**
+   * Sinks that filters passed over.
+   */
+  uint32_t filtered;
+  /**
+   * Sinks that are too slow, where the channel's policy is to drop.
+   */
+  uint32_t dropped;
+} qf_sent;
 
 #ifdef __cplusplus
 extern "C" {
@@ -642,6 +754,123 @@ enum qf_status qf_sockets_wait(struct qf_sockets *sockets, int highest, uint64_t
  * Ends the use of the module. Null is fine.
  */
 void qf_sockets_free(struct qf_sockets *sockets);
+
+/**
+ * Connects for channels: $QFABRIC_SOCKET, or the usual places. `*channels` is to be given to qf_channels_free.
+ */
+enum qf_status qf_channels_connect(struct qf_channels **channels);
+
+/**
+ * Ends the connection, once everything made with it is freed, too. Null is fine.
+ */
+void qf_channels_free(struct qf_channels *channels);
+
+/**
+ * Registers the application with a group, as the paper's qfabric_config(); `count` ranges of quality at `qos`.
+ */
+enum qf_status qf_channels_register(struct qf_channels *channels,
+                                    const char *application_id,
+                                    const char *group_id,
+                                    const struct qf_qos *qos,
+                                    size_t count,
+                                    struct qf_registration **registration);
+
+/**
+ * Leaves the group. Null is fine.
+ */
+void qf_registration_free(struct qf_registration *registration);
+
+/**
+ * Creates a channel; `formats`: C structure declarations of its events, may be null.
+ */
+enum qf_status qf_channel_create(struct qf_channels *channels,
+                                 const char *name,
+                                 const char *formats,
+                                 struct qf_channel **channel);
+
+/**
+ * Opens a channel that some host holds: "NAME", or "quality:NAME" for its hidden Q-channel.
+ */
+enum qf_status qf_channel_open(struct qf_channels *channels,
+                               const char *name,
+                               struct qf_channel **channel);
+
+/**
+ * Closes a channel. Null is fine.
+ */
+void qf_channel_free(struct qf_channel *channel);
+
+/**
+ * Joins as a source.
+ */
+enum qf_status qf_channel_source_subscribe(struct qf_channel *channel, struct qf_source **source);
+
+/**
+ * Leaves the channel. Null is fine.
+ */
+void qf_source_free(struct qf_source *source);
+
+/**
+ * Joins as a sink; qf_channels_poll calls `handler` with `data` for each event.
+ */
+enum qf_status qf_channel_sink_subscribe(struct qf_channel *channel,
+                                         qf_event_handler handler,
+                                         void *data,
+                                         struct qf_sink **sink);
+
+/**
+ * Leaves the channel. Null is fine.
+ */
+void qf_sink_free(struct qf_sink *sink);
+
+/**
+ * Submits an event of `size` bytes; `deadline_ns` as CLOCK_MONOTONIC, 0 for none. With `sent` null it does not wait for
+ * an answer; otherwise it waits for word of what became of the event.
+ */
+enum qf_status qf_channel_submit(struct qf_source *source,
+                                 uint16_t event_type,
+                                 const void *data,
+                                 size_t size,
+                                 uint64_t deadline_ns,
+                                 struct qf_sent *sent);
+
+/**
+ * Calls the handlers of the events that are there, or come within `timeout_ns`; how many into `*handled`, which may be
+ * null.
+ */
+enum qf_status qf_channels_poll(struct qf_channels *channels,
+                                uint64_t timeout_ns,
+                                size_t *handled);
+
+/**
+ * A descriptor that is readable when there is something to poll; −1 for null. It belongs to the library.
+ */
+int qf_channels_fd(const struct qf_channels *channels);
+
+/**
+ * Sets a sink's Q-attribute, which OUT-filters at all sources see.
+ */
+enum qf_status qf_sink_set_attribute(struct qf_sink *sink, const char *name, int64_t value);
+
+/**
+ * Installs a filter in E-code, or replaces it between two events: where events arrive (`out` false) or are submitted
+ * (`out` true), on this host, or (`everywhere`) on all hosts that hold the channel and allow it.
+ */
+enum qf_status qf_channel_install_filter(struct qf_channel *channel,
+                                         bool out,
+                                         const char *name,
+                                         const char *code,
+                                         bool everywhere);
+
+/**
+ * Changes a parameter of a filter (what it gets by get_attribute): the next event sees it.
+ */
+enum qf_status qf_channel_set_parameter(struct qf_channel *channel,
+                                        bool out,
+                                        const char *name,
+                                        const char *parameter,
+                                        int64_t value,
+                                        bool everywhere);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -49,7 +49,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let status = match &error {
             ClientError::NoDaemon { .. } => QF_NO_DAEMON,
-            ClientError::Refused(_) => QF_REFUSED,
+            ClientError::Refused(_) | ClientError::NotSubmitted { .. } => QF_REFUSED,
             ClientError::Contract(_) | ClientError::Value(_) => QF_INVALID,
             _ => QF_BROKEN,
         };

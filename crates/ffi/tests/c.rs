@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use qfabric_daemon::{Config, Embedded};
+use qfabric_daemon::{Config, Embedded, EngineName};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use tempfile::TempDir;
 
@@ -78,7 +78,12 @@ fn the_committed_header_is_the_generated_one() {
 
 #[test]
 fn without_a_daemon_a_c_program_is_told_what_to_do() {
-    for (name, call) in [("periodic.c", "qf_init"), ("probe.c", "qf_cpu_reserve"), ("ecalls.c", "qf_ecalls_connect")] {
+    for (name, call) in [
+        ("periodic.c", "qf_init"),
+        ("probe.c", "qf_cpu_reserve"),
+        ("ecalls.c", "qf_ecalls_connect"),
+        ("channels.c", "qf_channels_connect"),
+    ] {
         let output = compile("cc", &example(name), shared).run(Path::new("/nowhere/qfabric.sock"), &[]);
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{told}");
@@ -126,6 +131,24 @@ fn a_c_program_raises_filters_reads_and_is_signalled() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let told = text(&output.stdout);
     assert_eq!(told, "memory 3, signal 3\nmemory 4, signal 4\n2 events, 4 seen by the handler\n");
+}
+
+#[test]
+fn a_c_program_registers_submits_filters_and_is_called() {
+    if !may_reserve() {
+        return;
+    }
+    let program = compile("cc", &example("channels.c"), shared);
+    let _alone = live_lock();
+    let mut config = Config::default();
+    config.channels.enabled = true;
+    config.channels.engine = EngineName::None;
+    config.channels.host = Some("alpha".parse().unwrap());
+    let daemon = Embedded::start(config).unwrap();
+    let output = program.run(daemon.socket(), &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert_eq!(told, "frame 1 of alpha\nframe 3 of alpha\n3 submitted, 1 filtered, 2 handled\n");
 }
 
 #[test]

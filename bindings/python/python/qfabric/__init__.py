@@ -11,9 +11,10 @@ from typing import NamedTuple as _NamedTuple
 
 from . import _qfabric
 from ._qfabric import Error, NoDaemon, Refused, __version__
+from .channels import Channels
 from .ecalls import ECalls
 
-__all__ = ["ECalls", "Error", "Grant", "NoDaemon", "Refused", "Session", "status", "__version__"]
+__all__ = ["Channels", "ECalls", "Error", "Grant", "NoDaemon", "Refused", "Session", "status", "__version__"]
 
 
 class Grant(_NamedTuple):

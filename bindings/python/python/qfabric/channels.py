@@ -1,0 +1,163 @@
+"""Q-channels: events between applications on many hosts."""
+
+import json
+import select
+import time
+
+from . import _qfabric
+
+
+class Channels:
+    """A connection; what was opened with it ends with it.
+
+    with qfabric.Channels() as channels:
+        video = channels.create("video", "struct frame { int number; };")
+        video.sink_subscribe(print)
+        video.source_subscribe().submit({"number": 1})
+        channels.poll(1)
+    """
+
+    def __init__(self, socket=None):
+        self._native = _qfabric.NativeChannels(socket)
+        self._open = []
+        self._sinks = []
+
+    @property
+    def host(self):
+        """This host's name on the network."""
+        return self._native.host
+
+    def fileno(self):
+        """Readable when there is something to poll, for select and event loops."""
+        return self._native.fileno()
+
+    def channels(self):
+        """The channels of all hosts."""
+        return json.loads(self._native.list_json())
+
+    def register(self, application_id, group_id, qos=None, parent=None, level=1):
+        """Registers the application with a group; qos: {"frame_rate": (10, 25)}."""
+        ranges = [{"metric": metric, "min": low, "max": high} for metric, (low, high) in (qos or {}).items()]
+        request = {
+            "lease": 0,
+            "application": application_id,
+            "group": group_id,
+            "parent": parent,
+            "level": level,
+            "qos": ranges,
+        }
+        return self._keep(self._native.register_json(json.dumps(request)))
+
+    def create(self, name, formats="", order="time", pressure="drop-oldest"):
+        """Creates a channel; formats: C structure declarations of its events."""
+        return Channel(self, self._keep(self._native.create(name, formats, order, pressure)))
+
+    def open(self, name):
+        """Opens a channel that some host holds: NAME, or quality:NAME."""
+        return Channel(self, self._keep(self._native.open(name)))
+
+    def poll(self, timeout=0.0):
+        """Calls the handlers of events that are there, or come within `timeout` seconds; their number."""
+        until = time.monotonic() + timeout
+        while True:
+            handled = sum(sink._handle_all() for sink in self._sinks)
+            left = until - time.monotonic()
+            if handled or left <= 0:
+                return handled
+            select.select([self], [], [], left)
+
+    def _keep(self, native):
+        self._open.append(native)
+        return native
+
+    def close(self):
+        """Leaves everything that was opened."""
+        self._sinks.clear()
+        while self._open:
+            self._open.pop().leave()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Channel:
+    """A channel that is open."""
+
+    def __init__(self, channels, native):
+        self._channels = channels
+        self._native = native
+
+    @property
+    def info(self):
+        """What it is now: types, members, filters."""
+        return json.loads(self._native.info_json())
+
+    def source_subscribe(self):
+        """Joins as a source."""
+        return Source(self._channels._keep(self._native.source()))
+
+    def sink_subscribe(self, handler=None, types=(), attributes=None, capacity=256):
+        """Joins as a sink; poll() calls the handler with each event, without one use next()."""
+        native = self._native.sink(list(types), json.dumps(attributes or {}), capacity)
+        sink = Sink(self._channels._keep(native), handler)
+        if handler is not None:
+            self._channels._sinks.append(sink)
+        return sink
+
+    def install(self, direction, name, code, parameters=None, to="here"):
+        """Installs a filter, "in" or "out"; to: "here", "all", {"hosts": [...]} or {"group": name}."""
+        self._native.install(direction, name, code, json.dumps(parameters or {}), json.dumps(to))
+
+    def set_parameter(self, direction, name, parameter, value, to="here"):
+        """Changes a parameter of a filter; the next event sees it."""
+        self._native.set_parameter(direction, name, parameter, value, json.dumps(to))
+
+    def leave(self):
+        """Closes it."""
+        self._native.leave()
+
+
+class Source:
+    """A source of events."""
+
+    def __init__(self, native):
+        self._native = native
+
+    def submit(self, fields, type=None, attributes=None, deadline=None):
+        """Submits an event; deadline: seconds from now. A dict with number, remote, local, filtered, dropped."""
+        sent = self._native.submit_json(type, json.dumps(fields), json.dumps(attributes or {}), deadline)
+        return dict(zip(("number", "remote", "local", "filtered", "dropped"), sent))
+
+    def leave(self):
+        """Leaves the channel."""
+        self._native.leave()
+
+
+class Sink:
+    """A sink of events."""
+
+    def __init__(self, native, handler):
+        self._native = native
+        self._handler = handler
+
+    def next(self, timeout=0.0):
+        """The next event as a dict; None within `timeout` seconds."""
+        event = self._native.next_json(timeout)
+        return None if event is None else json.loads(event)
+
+    def __setitem__(self, name, value):
+        self._native.set_attribute(name, value)
+
+    def _handle_all(self):
+        handled = 0
+        while (event := self.next()) is not None:
+            self._handler(event)
+            handled += 1
+        return handled
+
+    def leave(self):
+        """Leaves the channel."""
+        self._native.leave()

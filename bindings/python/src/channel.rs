@@ -1,0 +1,292 @@
+//! Q-channels: a connection, channels, sources, sinks. Usable from any thread; while one waits, others run.
+
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use qfabric_client::channel::{
+    Channel, Channels, Direction, Filter, GroupRequest, Installed, Registration, Sink, SinkOptions, Source,
+    SourceOptions, Spec, Submission, Where,
+};
+use qfabric_client::clock;
+use qfabric_client::ecalls::event_json;
+use serde_json::{Map, Value, json};
+
+use crate::connect;
+use crate::ecalls::{locked, seconds, value_error};
+use crate::errors::{Refused, python};
+
+/// A connection for channels; everything made with it ends with it.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeChannels(Channels);
+
+#[pymethods]
+impl NativeChannels {
+    #[new]
+    #[pyo3(signature = (socket=None))]
+    fn new(py: Python<'_>, socket: Option<String>) -> PyResult<Self> {
+        let connected = py.detach(|| Channels::connect(&connect(socket)?).map_err(python))?;
+        Ok(NativeChannels(connected))
+    }
+
+    /// This host's name on the network.
+    #[getter]
+    fn host(&self) -> &str {
+        self.0.host()
+    }
+
+    /// Readable when there is something to read.
+    fn fileno(&self) -> i32 {
+        self.0.fd().as_raw_fd()
+    }
+
+    /// The channels of all hosts, as JSON.
+    fn list_json(&self, py: Python<'_>) -> PyResult<String> {
+        let list = py.detach(|| self.0.list()).map_err(python)?;
+        Ok(serde_json::to_string(&list).expect("channels are plain values"))
+    }
+
+    /// Registers an application with a group; the request is JSON.
+    fn register_json(&self, py: Python<'_>, request: &str) -> PyResult<NativeRegistration> {
+        let request: GroupRequest = serde_json::from_str(request).map_err(value_error)?;
+        let made = py.detach(|| self.0.register_as(request)).map_err(python)?;
+        Ok(NativeRegistration(Mutex::new(Some(made))))
+    }
+
+    /// Creates a channel; order and pressure as the API names them.
+    fn create(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        formats: &str,
+        order: &str,
+        pressure: &str,
+    ) -> PyResult<NativeChannel> {
+        let spec = Spec { order: named(order)?, pressure: named(pressure)?, ..Spec::of(formats) };
+        let made = py.detach(|| self.0.create(name, &spec)).map_err(python)?;
+        Ok(NativeChannel(Mutex::new(Some(made))))
+    }
+
+    /// Opens a channel.
+    fn open(&self, py: Python<'_>, name: &str) -> PyResult<NativeChannel> {
+        let opened = py.detach(|| self.0.open(name)).map_err(python)?;
+        Ok(NativeChannel(Mutex::new(Some(opened))))
+    }
+}
+
+fn named<T: serde::de::DeserializeOwned>(name: &str) -> PyResult<T> {
+    serde_json::from_value(Value::from(name)).map_err(value_error)
+}
+
+/// A membership of a group.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeRegistration(Mutex<Option<Registration>>);
+
+#[pymethods]
+impl NativeRegistration {
+    /// Leaves it. Leaving twice is fine.
+    fn leave(&self, py: Python<'_>) {
+        let taken = locked(&self.0).take();
+        py.detach(|| drop(taken));
+    }
+}
+
+/// A channel.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeChannel(Mutex<Option<Channel>>);
+
+impl NativeChannel {
+    fn with<A: Send>(&self, py: Python<'_>, act: impl FnOnce(&Channel) -> PyResult<A> + Send) -> PyResult<A> {
+        let gone = || Err(value_error("the channel is closed"));
+        py.detach(|| locked(&self.0).as_ref().map(act).unwrap_or_else(gone))
+    }
+}
+
+#[pymethods]
+impl NativeChannel {
+    /// What it is now, as JSON.
+    fn info_json(&self, py: Python<'_>) -> PyResult<String> {
+        let info = self.with(py, |channel| channel.look().map_err(python))?;
+        Ok(serde_json::to_string(&info).expect("a channel is plain values"))
+    }
+
+    /// Joins as a source.
+    fn source(&self, py: Python<'_>) -> PyResult<NativeSource> {
+        self.with(py, |channel| {
+            let source = channel.source_subscribe(&SourceOptions::default()).map_err(python)?;
+            Ok(NativeSource { source: Mutex::new(Some(source)), types: types(channel) })
+        })
+    }
+
+    /// Joins as a sink; the attributes are a JSON object.
+    fn sink(&self, py: Python<'_>, types_wanted: Vec<String>, attributes: &str, capacity: u32) -> PyResult<NativeSink> {
+        let attributes = serde_json::from_str(attributes).map_err(value_error)?;
+        let options = SinkOptions { types: types_wanted, attributes, capacity, ..SinkOptions::default() };
+        self.with(py, |channel| {
+            let sink = channel.sink(&options).map_err(python)?;
+            Ok(NativeSink { sink: Mutex::new(Some(sink)), types: types(channel) })
+        })
+    }
+
+    /// Installs a filter; parameters and place are JSON.
+    fn install(
+        &self,
+        py: Python<'_>,
+        direction: &str,
+        name: &str,
+        code: String,
+        parameters: &str,
+        to: &str,
+    ) -> PyResult<()> {
+        let parameters = serde_json::from_str(parameters).map_err(value_error)?;
+        let to: Where = serde_json::from_str(to).map_err(value_error)?;
+        let (direction, filter): (Direction, _) =
+            (named(direction)?, Filter { code, parameters, to, ..Filter::default() });
+        self.with(py, |channel| channel.install(direction, name, &filter).map_err(python).and_then(all_agree))
+    }
+
+    /// Changes a parameter of a filter.
+    fn set_parameter(
+        &self,
+        py: Python<'_>,
+        direction: &str,
+        name: &str,
+        parameter: &str,
+        value: i64,
+        to: &str,
+    ) -> PyResult<()> {
+        let to: Where = serde_json::from_str(to).map_err(value_error)?;
+        let direction = named(direction)?;
+        let set = |channel: &Channel| channel.set_parameter(direction, name, parameter, value, to).map_err(python);
+        self.with(py, |channel| set(channel).and_then(all_agree))
+    }
+
+    /// Closes it. Closing twice is fine.
+    fn leave(&self, py: Python<'_>) {
+        let taken = locked(&self.0).take();
+        py.detach(|| drop(taken));
+    }
+}
+
+fn all_agree(installed: Installed) -> PyResult<()> {
+    let refused = installed.hosts.into_iter().find_map(|answer| Some(format!("{}: {}", answer.host, answer.refused?)));
+    refused.map_or(Ok(()), |why| Err(Refused::new_err(why)))
+}
+
+type Formats = Vec<qfabric_client::channel::TypeInfo>;
+
+fn types(channel: &Channel) -> Formats {
+    channel.info().types.clone()
+}
+
+/// A source.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeSource {
+    source: Mutex<Option<Source>>,
+    types: Formats,
+}
+
+#[pymethods]
+impl NativeSource {
+    /// Submits an event with fields and attributes as JSON objects; (number, remote, local, filtered, dropped).
+    fn submit_json(
+        &self,
+        py: Python<'_>,
+        event_type: Option<&str>,
+        fields: &str,
+        attributes: &str,
+        deadline: Option<f64>,
+    ) -> PyResult<(u64, u32, u32, u32, u32)> {
+        let (number, payload) = self.encode(event_type, fields)?;
+        let attributes: Vec<(String, i64)> = pairs(attributes)?;
+        let attributes: Vec<_> = attributes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let after = deadline.map(seconds).transpose()?;
+        py.detach(|| {
+            let source = locked(&self.source);
+            let source = source.as_ref().ok_or_else(|| value_error("the source has left"))?;
+            let deadline = after.map(|after| clock::now() + qfabric_client::Nanos::new(after.as_nanos() as u64));
+            let event = Submission {
+                event_type: number,
+                deadline,
+                attributes: &attributes,
+                payload: &payload,
+                ..Submission::default()
+            };
+            let sent = source.submit_and_wait(&event).map_err(python)?;
+            Ok((sent.number, sent.remote, sent.local, sent.filtered, sent.dropped))
+        })
+    }
+
+    /// Leaves. Leaving twice is fine.
+    fn leave(&self, py: Python<'_>) {
+        let taken = locked(&self.source).take();
+        py.detach(|| drop(taken));
+    }
+}
+
+impl NativeSource {
+    fn encode(&self, event_type: Option<&str>, fields: &str) -> PyResult<(u16, Vec<u8>)> {
+        let fields: Map<String, Value> = serde_json::from_str(fields).map_err(value_error)?;
+        let at = event_type.map_or(Some(0), |name| self.types.iter().position(|known| known.format.name == name));
+        let known = at.and_then(|at| Some((at as u16, self.types.get(at)?)));
+        let none = || value_error(format!("the channel has no events of type {}", event_type.unwrap_or("0")));
+        let (number, known) = known.ok_or_else(none)?;
+        Ok((number, event_json::encode(&known.format, &fields).map_err(value_error)?))
+    }
+}
+
+fn pairs(attributes: &str) -> PyResult<Vec<(String, i64)>> {
+    let map: std::collections::BTreeMap<String, i64> = serde_json::from_str(attributes).map_err(value_error)?;
+    Ok(map.into_iter().collect())
+}
+
+/// A sink.
+#[pyclass(module = "qfabric._qfabric")]
+pub(crate) struct NativeSink {
+    sink: Mutex<Option<Sink>>,
+    types: Formats,
+}
+
+#[pymethods]
+impl NativeSink {
+    /// The next event as a JSON object; None within the timeout.
+    fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
+        let patience = seconds(timeout)?;
+        py.detach(|| {
+            let mut sink = locked(&self.sink);
+            let sink = sink.as_mut().ok_or_else(|| value_error("the sink has left"))?;
+            let received = sink.next(patience).map_err(python)?;
+            Ok(received.map(|received| shown(&self.types, &received.event()).to_string()))
+        })
+    }
+
+    /// Sets a Q-attribute; None takes it away.
+    fn set_attribute(&self, py: Python<'_>, name: &str, value: Option<i64>) -> PyResult<()> {
+        py.detach(|| {
+            let sink = locked(&self.sink);
+            let sink = sink.as_ref().ok_or_else(|| value_error("the sink has left"))?;
+            sink.set_attribute(name, value).map_err(python)
+        })
+    }
+
+    /// Leaves. Leaving twice is fine.
+    fn leave(&self, py: Python<'_>) {
+        let taken = locked(&self.sink).take();
+        py.detach(|| drop(taken));
+    }
+}
+
+fn shown(types: &Formats, event: &qfabric_client::channel::Event<'_>) -> Value {
+    let known = types.get(usize::from(event.event_type));
+    let fields = known.map(|known| event_json::decode(&known.format, event.payload)).unwrap_or_default();
+    let attributes: Map<_, _> = event.attributes.iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    json!({
+        "type": known.map(|known| known.format.name.as_str()),
+        "host": event.host,
+        "source": event.source,
+        "number": event.number,
+        "sent_ns": event.sent_ns,
+        "attributes": attributes,
+        "event": fields,
+    })
+}

@@ -1,0 +1,46 @@
+"""Channels under a real daemon, without other hosts."""
+
+import pytest
+
+import qfabric
+
+from test_daemon import start
+
+FRAME = "struct frame { int number; int size; };"
+ODD = "return input.number % 2;"
+
+
+@pytest.fixture
+def channels(tmp_path):
+    with start(tmp_path, "[channels]\nenabled = true\nengine = 'none'\nhost = 'alpha'\n") as socket:
+        with qfabric.Channels(socket=socket) as channels:
+            yield channels
+
+
+def test_events_come_to_handlers_as_filters_let_them(channels):
+    channels.register("player", "conference", {"frame_rate": (10, 25)})
+    video = channels.create("video", FRAME)
+    seen = []
+    video.sink_subscribe(seen.append)
+    video.install("out", "odd", ODD)
+    source = video.source_subscribe()
+    sent = [source.submit({"number": number}, attributes={"rate": 25}) for number in (1, 2, 3)]
+    assert [event["filtered"] for event in sent] == [0, 1, 0]
+    while len(seen) < 2:
+        assert channels.poll(5)
+    assert [event["event"]["number"] for event in seen] == [1, 3]
+    assert seen[0]["host"] == channels.host == "alpha" and seen[0]["attributes"] == {"rate": 25}
+    assert video.info["filters"][0]["calls"] == 3
+
+
+def test_a_sink_without_a_handler_is_read_and_a_refusal_says_what_to_do(channels):
+    video = channels.create("video", FRAME)
+    sink = video.sink_subscribe(attributes={"load": 3})
+    video.source_subscribe().submit({"number": 7})
+    assert sink.next(5)["event"]["number"] == 7 and sink.next(0) is None
+    with pytest.raises(qfabric.Refused, match="exists"):
+        channels.create("video", FRAME)
+    with pytest.raises(qfabric.Refused, match="channel ls"):
+        channels.open("sound")
+    with pytest.raises(ValueError, match="nmber"):
+        video.source_subscribe().submit({"nmber": 7})
