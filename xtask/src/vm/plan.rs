@@ -42,6 +42,9 @@ pub struct Test {
     /// A boot of its own: what it leaves behind would disturb others.
     #[serde(default)]
     pub alone: bool,
+    /// Optimized code: what it measures of itself must not be the cost of unoptimized code.
+    #[serde(default)]
+    pub release: bool,
     /// Kernel modules.
     #[serde(default)]
     pub modules: Vec<String>,

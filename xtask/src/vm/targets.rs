@@ -31,20 +31,23 @@ impl Programs {
 }
 
 /// Builds what these tests need: all integration tests in one call over the workspace, as `make test` builds them
-/// (another selection would mean other features, and everything built twice), unit tests package by package.
+/// (another selection would mean other features, and everything built twice); unit tests, and those that want
+/// optimized code, package by package.
 pub fn build(root: &Path, tests: &[Test]) -> Result<Programs> {
     let mut programs = Programs::default();
-    let (units, names): (Vec<_>, Vec<_>) = tests.iter().partition(|test| test.target == "lib");
-    let names: BTreeSet<_> = names.iter().flat_map(|test| ["--test", test.target.as_str()]).collect();
+    let (optimized, others): (Vec<_>, Vec<_>) = tests.iter().partition(|test| test.release);
+    let (units, named): (Vec<_>, Vec<_>) = others.into_iter().partition(|test| test.target == "lib");
+    let names: BTreeSet<_> = named.iter().map(|test| test.target.as_str()).collect();
     if !names.is_empty() {
-        let names: Vec<_> = names.into_iter().filter(|name| *name != "--test").collect();
-        let options = names.iter().flat_map(|name| ["--test", name]);
-        programs.cargo(root, ["--workspace", "--exclude", "qfabric-python"].into_iter().chain(options))?;
+        let names = names.into_iter().flat_map(|name| ["--test", name]);
+        programs.cargo(root, ["--workspace", "--exclude", "qfabric-python"].into_iter().chain(names))?;
     }
-    let packages: BTreeSet<_> = units.iter().flat_map(|test| ["-p", test.package.as_str()]).collect();
-    let packages: Vec<_> = packages.into_iter().filter(|name| *name != "-p").collect();
+    let packages: BTreeSet<_> = units.iter().map(|test| test.package.as_str()).collect();
     if !packages.is_empty() {
-        programs.cargo(root, ["--lib"].into_iter().chain(packages.iter().flat_map(|name| ["-p", name])))?;
+        programs.cargo(root, ["--lib"].into_iter().chain(packages.into_iter().flat_map(|name| ["-p", name])))?;
+    }
+    for test in optimized {
+        programs.cargo(root, ["--release", "-p", &test.package, "--test", &test.target].into_iter())?;
     }
     Ok(programs)
 }
