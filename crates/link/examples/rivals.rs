@@ -146,13 +146,14 @@ fn fresh_net() -> String {
 // ---- the players
 
 fn play(role: &str) {
+    thread::spawn(end_with_the_conductor);
     let words: Vec<&str> = role.split(' ').collect();
     match words[..] {
         ["hog"] => loop {
             std::hint::spin_loop();
         },
-        ["echo", "tcp", net] => tcp_echo(net),
-        ["ping", "tcp", net, trips] => tcp_ping(net, trips.parse().expect("a number")),
+        ["echo", "tcp", net] => return tcp_echo(net),
+        ["ping", "tcp", net, trips] => return tcp_ping(net, trips.parse().expect("a number")),
         _ => one_receive_thread(),
     }
     match words[..] {
@@ -166,6 +167,12 @@ fn play(role: &str) {
         ["sinks", rival, net, sinks] => link_sinks(rival, net, sinks.parse().expect("a number")),
         _ => {}
     }
+}
+
+/// Its end closes this process's input.
+fn end_with_the_conductor() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    std::process::exit(0);
 }
 
 fn say(text: &str) {
@@ -329,10 +336,9 @@ fn link_of(rival: &str, net: &str, host: usize, listen: bool) -> (Link, Receiver
 }
 
 fn channel(name: &str) -> ChannelId {
-    ChannelId { plane: Plane::Quality, name: name.parse().expect("a name") }
+    ChannelId { plane: Plane::Data, name: name.parse().expect("a name") }
 }
 
-/// Joins a Q-channel: its events go by the control lane, as bare Zenoh's do here.
 fn sink(link: &Link, name: &str) {
     link.with(|node, now, port| join(node, name, now, port));
 }
