@@ -59,6 +59,9 @@ struct SetArgs {
     /// Not any more
     #[arg(long, conflicts_with_all = ["poll", "threshold"])]
     off: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -73,6 +76,9 @@ struct WatchArgs {
     /// End after so many looks
     #[arg(long)]
     count: Option<u64>,
+    /// Print JSON, a list for each look in a line of its own
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -107,7 +113,11 @@ fn set(args: SetArgs) -> Outcome {
     let poll_ns = if args.off { Some(Nanos::ZERO) } else { args.poll };
     let request = MonitorRequest { application: args.application, poll_ns, threshold: args.threshold };
     let info = args.daemon.client()?.set_monitor(&args.attribute, &request).map_err(connect::failure)?;
-    output::print(&table(&[info]))?;
+    if args.json {
+        output::print_json(&info)?
+    } else {
+        output::print(&table(&[info]))?
+    }
     Ok(Done(0))
 }
 
@@ -121,8 +131,7 @@ fn watch(args: WatchArgs) -> Outcome {
             output::print("nothing is monitored; begin with qfabric monitor set ATTRIBUTE\n")?;
             return Ok(Done(0));
         }
-        let shown: Vec<_> = list.iter().map(|info| format!("{}={}", name(info), value(info))).collect();
-        output::print(&format!("{}\n", shown.join("  ")))?;
+        output::print(&if args.json { line_of_json(&list) } else { line(&list) })?;
         let until = Instant::now() + interval;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
@@ -132,6 +141,15 @@ fn watch(args: WatchArgs) -> Outcome {
         }
     }
     Ok(Done(0))
+}
+
+fn line(list: &[MonitorInfo]) -> String {
+    let shown: Vec<_> = list.iter().map(|info| format!("{}={}", name(info), value(info))).collect();
+    format!("{}\n", shown.join("  "))
+}
+
+fn line_of_json(list: &[MonitorInfo]) -> String {
+    format!("{}\n", serde_json::to_string(list).expect("monitors are plain values"))
 }
 
 fn table(list: &[MonitorInfo]) -> String {
@@ -167,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_threshold_is_checked_before_anybody_is_asked() {
-        assert_eq!(threshold("> 4").as_deref(), Ok("> 4"));
+        // With the way back, as `ls` shows it.
+        assert_eq!(threshold("> 4").as_deref(), Ok("> 4 until 3"));
         assert_eq!(threshold("").as_deref(), Ok(""));
         assert!(threshold("above four").is_err());
     }
