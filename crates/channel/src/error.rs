@@ -175,6 +175,14 @@ pub enum FilterError {
         /// What is wrong.
         what: String,
     },
+    /// Another host's order about a filter that is not its own.
+    #[error("the filter `{name}` was installed by {by}; choose another name")]
+    Owned {
+        /// Which.
+        name: Name,
+        /// By whom.
+        by: Name,
+    },
     /// There is no such filter here.
     #[error("there is no filter `{name}` on `{channel}` here", name = .0.name, channel = .0.channel.name)]
     Unknown(Spot),

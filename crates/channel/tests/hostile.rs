@@ -160,6 +160,40 @@ fn a_shipped_filter_runs_where_it_is_allowed_and_answers_come_back() {
 }
 
 #[test]
+fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
+    let open = |config| Config { policy: Box::new(Open), ..config };
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, open);
+    sink(&mut world, &hosts[0], called());
+    let from = source(&mut world, &hosts[2]);
+    let ship = |world: &mut Memory, by: &Name, order: FilterOrder| -> Vec<Result<(), String>> {
+        world.with(by, |node, now, port| node.ship(&[hosts[2].clone()], &order, now, port));
+        world.run_for(Nanos::from_millis(1_000));
+        let answers = world.notices(by).into_iter();
+        answers
+            .filter_map(|notice| if let Notice::Answered { result, .. } = notice { Some(result) } else { None })
+            .collect()
+    };
+    let (none, own) = (filter("none", "return 0;"), filter("own", "return 1;"));
+    assert_eq!(ship(&mut world, &hosts[0], FilterOrder::Install(none.clone())), [Ok(())]);
+    world.with(&hosts[2], |node, _, _| node.install(&own)).expect("its own");
+    assert_eq!(submit(&mut world, &hosts[2], from).filtered, 1);
+    for (order, by) in [
+        (FilterOrder::Install(filter("none", "return 1;")), &hosts[0]),
+        (FilterOrder::Remove(none.spot.clone()), &hosts[0]),
+        (FilterOrder::Remove(own.spot.clone()), &hosts[2]),
+    ] {
+        let name = &order.spot().name;
+        let why = format!("the filter `{name}` was installed by {by}; choose another name");
+        assert_eq!(ship(&mut world, &hosts[1], order), [Err(why)]);
+    }
+    assert_eq!(world.with(&hosts[2], |node, _, _| node.filter_author(&none.spot).cloned()), Some(hosts[0].clone()));
+    world.kill(&hosts[0]);
+    world.run_for(Nanos::from_millis(3_000));
+    let left = world.with(&hosts[2], |node, _, _| node.filters(&none.spot.channel));
+    assert_eq!(left.iter().map(|(spot, _)| spot.name.as_str()).collect::<Vec<_>>(), ["own"]);
+}
+
+#[test]
 fn refusals_of_filters_say_where_and_why() {
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, |config| config);
     let mut refused = |text: &str| {

@@ -21,6 +21,8 @@ use crate::{Event, FilterCounts, MemberId, Notice};
 pub(crate) struct Filter {
     pub name: Name,
     pub direction: Direction,
+    /// The host that shipped it: only that one replaces or removes it from elsewhere, and it goes with it. None: this host.
+    pub author: Option<Name>,
     /// The only sink that it decides on.
     pub sink: Option<MemberId>,
     /// The types it is called for, one bit each.

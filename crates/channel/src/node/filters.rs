@@ -1,7 +1,7 @@
 //! Filters of this host.
 
 use qfabric_types::Instant;
-use qfabric_types::channel::ChannelId;
+use qfabric_types::channel::{ChannelId, Name};
 
 use super::channel::Mode;
 use super::join::{type_number, wanted_types};
@@ -9,7 +9,7 @@ use super::{Channel, Ctx, Node};
 use crate::filter::{Body, Closure, FieldAt, Filter, TextFilter};
 use crate::{
     Action, Attributes, Binding, Choose, Delivery, Direction, Error, FilterCounts, FilterError, FilterSpec, Key,
-    Limits, MemberId, Port, SinkId, SinkSpec, Spot,
+    Limits, MemberId, Notice, Port, SinkId, SinkSpec, Spot,
 };
 
 /// What events change: which parameter of which filter.
@@ -23,17 +23,17 @@ impl Node {
     /// Installs a filter in E-code on this host, or replaces it.
     pub fn install(&mut self, filter: &FilterSpec) -> Result<(), FilterError> {
         self.permit(Action::Install, &filter.spot.channel)?;
-        self.install_text(filter)
+        self.install_text(filter, None)
     }
 
-    pub(crate) fn install_text(&mut self, wanted: &FilterSpec) -> Result<(), FilterError> {
+    pub(crate) fn install_text(&mut self, wanted: &FilterSpec, author: Option<&Name>) -> Result<(), FilterError> {
         let (spec, types) = self.filter_types(&wanted.spot, &wanted.types)?;
         let mut text = TextFilter::new(&wanted.text, &spec, types, &self.config.engines)?;
         self.inherit(&wanted.spot, &mut text);
         for (key, value) in &wanted.parameters {
             set(&mut text, key.as_str(), *value)?;
         }
-        self.put(&wanted.spot, wanted.sink.clone(), types, Body::Text(Box::new(text)))
+        self.put(&wanted.spot, author, wanted.sink.clone(), types, Body::Text(Box::new(text)))
     }
 
     /// Installs a filter in Rust on this host, or replaces it.
@@ -46,7 +46,7 @@ impl Node {
     ) -> Result<(), FilterError> {
         self.permit(Action::Install, &spot.channel)?;
         let (_, types) = self.filter_types(&spot, types)?;
-        self.put(&spot, sink, types, Body::Closure(Closure::new(choose)))
+        self.put(&spot, None, sink, types, Body::Closure(Closure::new(choose)))
     }
 
     /// Removes a filter of this host.
@@ -110,6 +110,38 @@ impl Node {
         all.map(|filter| (filter.spot(&channel.id), filter.counts)).collect()
     }
 
+    /// The host that shipped a filter to this one; none: it is this host's own, or there is none.
+    pub fn filter_author(&self, spot: &Spot) -> Option<&Name> {
+        let filters = self.at(self.place(&spot.channel)?)?.filters(spot.direction);
+        filters[find(filters, spot).ok()?].author.as_ref()
+    }
+
+    /// Whether another host may replace or remove the filter, if there is one: only its own.
+    pub(crate) fn check_author(&self, spot: &Spot, from: &Name) -> Result<(), FilterError> {
+        let there = self.place(&spot.channel).and_then(|place| self.at(place));
+        let there = there.is_some_and(|channel| find(channel.filters(spot.direction), spot).is_ok());
+        match self.filter_author(spot) {
+            Some(author) if author == from => Ok(()),
+            author if there => {
+                Err(FilterError::Owned { name: spot.name.clone(), by: author.unwrap_or(&self.host).clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A host is gone, or has started anew: what it shipped goes with it.
+    pub(crate) fn forget_filters(&mut self, author: &Name, ctx: &mut Ctx<'_>) {
+        for channel in self.channels.iter_mut().flatten() {
+            let id = channel.id.clone();
+            for filters in [&mut channel.filters_in, &mut channel.filters_out] {
+                let gone = filters.extract_if(.., |filter| filter.author.as_ref() == Some(author));
+                gone.map(|filter| filter.spot(&id)).for_each(|spot| {
+                    ctx.port.notice(Notice::FilterChanged { spot, author: author.clone() });
+                });
+            }
+        }
+    }
+
     /// The channel's specification, and the types that are meant.
     fn filter_types(&self, spot: &Spot, names: &[String]) -> Result<(std::sync::Arc<crate::Spec>, u64), FilterError> {
         let channel = self.place(&spot.channel).and_then(|place| self.at(place));
@@ -134,10 +166,17 @@ impl Node {
         }
     }
 
-    fn put(&mut self, spot: &Spot, sink: Option<MemberId>, types: u64, body: Body) -> Result<(), FilterError> {
+    fn put(
+        &mut self,
+        spot: &Spot,
+        author: Option<&Name>,
+        sink: Option<MemberId>,
+        types: u64,
+        body: Body,
+    ) -> Result<(), FilterError> {
         let filters = self.filters_mut(spot).ok_or_else(|| Error::NotOpen(spot.channel.clone()))?;
-        let (name, direction, counts) = (spot.name.clone(), spot.direction, FilterCounts::default());
-        let filter = Filter { name, direction, sink, types, body, counts };
+        let (name, direction, author) = (spot.name.clone(), spot.direction, author.cloned());
+        let filter = Filter { name, direction, author, sink, types, body, counts: FilterCounts::default() };
         match find(filters, spot) {
             Ok(at) => filters[at] = filter,
             Err(at) => filters.insert(at, filter),

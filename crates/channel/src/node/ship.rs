@@ -61,12 +61,16 @@ impl Node {
 
     fn obey_own(&mut self, order: &FilterOrder) -> Result<(), FilterError> {
         self.permit(Action::Install, &order.spot().channel)?;
-        self.obey(order)
+        self.obey(order, None)
     }
 
-    fn obey(&mut self, order: &FilterOrder) -> Result<(), FilterError> {
+    /// Parameters are there to be changed by whoever may install filters at all, the filters themselves are not.
+    fn obey(&mut self, order: &FilterOrder, from: Option<&Name>) -> Result<(), FilterError> {
+        if let (Some(from), FilterOrder::Install(_) | FilterOrder::Remove(_)) = (from, order) {
+            self.check_author(order.spot(), from)?;
+        }
         match order {
-            FilterOrder::Install(filter) => self.install_text(filter),
+            FilterOrder::Install(filter) => self.install_text(filter, from),
             FilterOrder::Remove(spot) => self.remove_filter(spot),
             FilterOrder::Parameter(spot, key, value) => self.set_parameter(spot, key.as_str(), *value),
         }
@@ -79,7 +83,7 @@ impl Node {
         }
         let channel = &shipped.order.spot().channel;
         let result = if self.config.policy.allows(from, Action::Install, channel) {
-            self.obey(&shipped.order).map_err(|error| error.to_string())
+            self.obey(&shipped.order, Some(from)).map_err(|error| error.to_string())
         } else {
             self.counts.forbidden += 1;
             let (action, channel) = (Action::Install, channel.clone());

@@ -152,6 +152,7 @@ impl Node {
             self.follow(host, change, ctx);
         }
         self.directory.hosts.remove(host);
+        self.forget_filters(host, ctx);
     }
 
     /// The first frame of a start of a host that was not known.
