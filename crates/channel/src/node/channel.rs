@@ -168,7 +168,7 @@ impl Roster {
             roster.types.extend(held.sinks.values().map(|info| info.types));
             let to = roster.seats.len();
             if from < to {
-                let known = channel.roster.spans.iter().find(|span| *span.host == *host);
+                let known = channel.roster.of_host(host);
                 let name = known.map_or_else(|| Arc::new(host.clone()), |span| span.host.clone());
                 let incarnation = record.incarnation.0;
                 roster.spans.push(Span { host: name, incarnation, local: host == here, from, to });
@@ -194,9 +194,10 @@ impl Roster {
         self.spans.iter().find(|span| span.local).map_or(0..0, |span| span.from..span.to)
     }
 
-    /// The seats of a host.
+    /// The seats of a host. Spans are in the order of the hosts' names.
     pub fn of_host(&self, host: &Name) -> Option<&Span> {
-        self.spans.iter().find(|span| *span.host == *host)
+        let at = self.spans.binary_search_by(|span| (*span.host).cmp(host)).ok()?;
+        Some(&self.spans[at])
     }
 }
 

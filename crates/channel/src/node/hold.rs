@@ -111,7 +111,17 @@ impl Node {
         self.channels[place] = Some(channel);
         self.places.insert(id.clone(), place as u32);
         self.change(Change::Hold(id.clone(), origin, spec), ctx);
+        self.share_spec(id);
         ctx.port.notice(Notice::Opened(id.clone()));
+    }
+
+    /// One specification for the channel and the directory: whose members are in the roster is then seen by the address.
+    fn share_spec(&mut self, id: &ChannelId) {
+        let held = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
+        let Some((spec, place)) = held.map(|held| held.spec.clone()).zip(self.place(id)) else { return };
+        if let Some(channel) = self.at_mut(place) {
+            channel.spec = spec;
+        }
     }
 
     /// One opening less.
