@@ -166,11 +166,11 @@ impl Channel {
         Ok(sink)
     }
 
-    /// Installs a filter, or replaces the one of that name between two events. One that is on this host alone ends with
-    /// the connection.
+    /// Installs a filter, or replaces the one of that name between two events. It ends with the connection, on all hosts,
+    /// however that ends; a host that comes later and is meant gets it too.
     pub fn install(&self, direction: Direction, filter: &str, wanted: &Filter) -> Result<Installed, ClientError> {
         let Filter { code, sink, types, parameters, to } = wanted.clone();
-        let lease = (to == Where::Here).then(|| self.inner.lease());
+        let lease = Some(self.inner.lease());
         let request = FilterRequest { lease, code, sink, types, parameters, to };
         self.inner.client.install_filter(&self.id, direction, &name(filter)?, &request)
     }

@@ -27,11 +27,13 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// A host has answered. Nobody waits any more where it was late.
+    /// A host has answered. Nobody waits for it where it was late, or where a filter followed a member.
     pub fn answered(&self, request: RequestId, host: Name, refused: Option<String>) {
         if let Some(answers) = lock(&self.answers).get_mut(&request) {
             answers.push(HostAnswer { host, refused });
             self.changed.notify_all();
+        } else if let Some(why) = refused {
+            tracing::info!(%host, why, "a host did not do what this one wanted of its filters");
         }
     }
 
@@ -63,6 +65,7 @@ impl Fabric {
     /// Installs or replaces a filter, wherever it is wanted.
     pub fn install(&self, peer: Peer, spot: Spot, request: &FilterRequest) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
+        self.check_owner(peer, &spot)?;
         let filter = FilterSpec {
             sink: request.sink.as_deref().map(|sink| self.member(sink)).transpose()?,
             types: request.types.clone(),
@@ -70,17 +73,19 @@ impl Fabric {
             parameters: parameters(&request.parameters)?,
             spot,
         };
-        if let Some(id) = request.lease {
-            self.registry().lease(peer, id)?;
-        }
-        let (spot, here) = (filter.spot.clone(), request.to == Where::Here);
-        let installed = self.carry(&spot.channel.clone(), &request.to, FilterOrder::Install(filter))?;
-        if let (Some(id), true) = (request.lease, here) {
-            // Where the connection has ended meanwhile, so has the filter.
-            match self.registry().lease(peer, id) {
-                Ok(lease) => drop(lease.filters.insert(spot)),
-                Err(_) => drop(self.network.look(|node| node.remove_filter(&spot))),
-            }
+        let Some(id) = request.lease else {
+            return match peer.owner.uid {
+                0 => self.carry(&filter.spot.channel.clone(), &request.to, FilterOrder::Install(filter)),
+                uid => Err(problems::unowned_filter(uid)),
+            };
+        };
+        self.registry().lease(peer, id)?;
+        let installed = self.carry(&filter.spot.channel, &request.to, FilterOrder::Install(filter.clone()))?;
+        let hosts = installed.hosts.iter().map(|answer| answer.host.clone());
+        self.owned.installed(id, filter, request.to.clone(), hosts);
+        if self.registry().lease(peer, id).is_err() {
+            // The connection has ended meanwhile.
+            self.end_filters(id);
         }
         Ok(installed)
     }
@@ -88,10 +93,12 @@ impl Fabric {
     /// Changes parameters of a filter.
     pub fn parametrize(&self, peer: Peer, spot: &Spot, request: &ParameterRequest) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
+        self.check_owner(peer, spot)?;
         let mut installed = Installed::default();
         for (key, value) in parameters(&request.parameters)? {
-            let order = FilterOrder::Parameter(spot.clone(), key, value);
+            let order = FilterOrder::Parameter(spot.clone(), key.clone(), value);
             installed = self.carry(&spot.channel, &request.to, order)?;
+            self.owned.parametrized(spot, &key, value);
         }
         Ok(installed)
     }
@@ -99,12 +106,16 @@ impl Fabric {
     /// Removes a filter.
     pub fn remove_filter(&self, peer: Peer, spot: &Spot, to: &Where) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
-        self.carry(&spot.channel, to, FilterOrder::Remove(spot.clone()))
+        self.check_owner(peer, spot)?;
+        let removed = self.carry(&spot.channel, to, FilterOrder::Remove(spot.clone()))?;
+        self.owned.removed(spot, removed.hosts.iter().map(|answer| &answer.host));
+        Ok(removed)
     }
 
     /// Binds a parameter to events of another channel.
     pub fn bind(&self, peer: Peer, spot: Spot, request: &BindingRequest) -> Result<Joined, Problem> {
         self.check_holder(peer, &spot.channel)?;
+        self.check_owner(peer, &spot)?;
         let channel = request.channel.parse();
         let binding = Binding {
             filter: spot,
@@ -126,7 +137,7 @@ impl Fabric {
     fn check_holder(&self, peer: Peer, channel: &ChannelId) -> Result<(), Problem> {
         match self.registry().holds(peer, channel) {
             true => Ok(()),
-            false => Err(problems::not_your_filter(channel)),
+            false => Err(problems::not_your_channel(channel)),
         }
     }
 
@@ -161,7 +172,7 @@ impl Fabric {
     }
 
     /// Whether this host is meant, and which others are.
-    fn wanted(&self, channel: &ChannelId, to: &Where) -> Result<(bool, Vec<Name>), Problem> {
+    pub(super) fn wanted(&self, channel: &ChannelId, to: &Where) -> Result<(bool, Vec<Name>), Problem> {
         let mut hosts: BTreeSet<Name> = match to {
             Where::Here => [self.host.clone()].into(),
             Where::Hosts(hosts) => hosts.iter().cloned().collect(),

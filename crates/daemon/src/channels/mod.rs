@@ -10,7 +10,7 @@
 //! | `config.rs`, `node.rs` | the section `[channels]`; what the node is told at its start |
 //! | `network.rs`, `mailbox.rs` | the node and its network; what it says, until there is time to carry it out |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
-//! | `members.rs`, `filters.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
+//! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
 //! | `routes/`, `problems.rs` | the paths, and their refusals |
 //!
 //! Locks are taken in this order: registry, node, mailbox.
@@ -23,6 +23,7 @@ mod members;
 mod monitors;
 mod network;
 mod node;
+mod owned;
 mod problems;
 mod pump;
 mod registry;
@@ -46,6 +47,7 @@ use filters::Asked;
 use mailbox::Mailbox;
 use monitors::Monitors;
 use network::Network;
+use owned::Owned;
 use registry::Registry;
 
 pub use config::{ChannelsConfig, EngineName, Mode, Scouting};
@@ -69,6 +71,7 @@ pub(crate) struct Fabric {
     registry: Mutex<Registry>,
     /// What was asked of other hosts' filters.
     asked: Asked,
+    owned: Owned,
     monitors: Monitors,
     epoll: OwnedFd,
     stopping: AtomicBool,
@@ -130,6 +133,7 @@ impl Fabric {
             mailbox,
             registry: Mutex::default(),
             asked: Asked::default(),
+            owned: Owned::default(),
             monitors: Monitors::new(),
             epoll,
             stopping: AtomicBool::new(false),

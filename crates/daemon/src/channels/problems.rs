@@ -4,7 +4,7 @@
 use qfabric_channel::{Error, FilterError, InvalidKey};
 use qfabric_host::monitor::MonitorError;
 use qfabric_types::api::Problem;
-use qfabric_types::channel::ChannelId;
+use qfabric_types::channel::{ChannelId, Name};
 
 use crate::problem::new;
 
@@ -26,9 +26,19 @@ pub(super) fn not_your_member(what: &str, number: u32) -> Problem {
     new("no_such_member", message, "see qfabric channel show; it may have left, or its channel was closed")
 }
 
-pub(super) fn not_your_filter(channel: &ChannelId) -> Problem {
+pub(super) fn not_your_channel(channel: &ChannelId) -> Problem {
     let message = format!("{channel} is not open here under a connection of this user");
     new("channel_forbidden", message, "open it first, or ask as root")
+}
+
+pub(super) fn not_your_filter(filter: &Name, by: &str) -> Problem {
+    let message = format!("the filter `{filter}` was installed by {by}");
+    new("channel_forbidden", message, "choose another name, or ask as root")
+}
+
+pub(super) fn unowned_filter(uid: u32) -> Problem {
+    let message = format!("a filter that outlives its connection is for root, you are user {uid}");
+    new("channel_forbidden", message, "name the connection with which it is to end (lease)")
 }
 
 pub(super) fn invalid(message: String) -> Problem {

@@ -103,6 +103,7 @@ impl Fabric {
     }
 
     fn heed(&self, registry: &mut Registry, notice: Notice) {
+        self.follow(&notice);
         match notice {
             Notice::Answered { request, host, result } => self.asked.answered(request, host, result.err()),
             Notice::DuplicateName { channel, stands } => {

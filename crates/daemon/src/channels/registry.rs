@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use qfabric_channel::{RegistrationId, SinkId, SourceId, Spot};
+use qfabric_channel::{RegistrationId, SinkId, SourceId};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
@@ -32,7 +32,6 @@ pub(super) struct Lease {
     pub sources: BTreeSet<SourceId>,
     pub sinks: BTreeMap<SinkId, Credit>,
     pub registrations: Vec<RegistrationId>,
-    pub filters: BTreeSet<Spot>,
     /// Messages that the socket had no room for. While there are any, nothing is read from it, so that there are at
     /// most one answer, and a word on each of its members.
     pub outbox: VecDeque<Vec<u8>>,
@@ -57,7 +56,6 @@ impl Registry {
             sources: BTreeSet::new(),
             sinks: BTreeMap::new(),
             registrations: Vec::new(),
-            filters: BTreeSet::new(),
             outbox: VecDeque::new(),
         };
         self.leases.insert(self.last, lease);

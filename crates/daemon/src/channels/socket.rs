@@ -137,6 +137,7 @@ impl Fabric {
         let Some(lease) = self.registry().remove(id) else { return };
         // Never watched: then there is nothing to forget.
         let _ = epoll::delete(&self.epoll, &*lease.socket);
+        self.end_filters(id);
         self.network.with(|node, now, port| {
             // What has ended by itself is no error here.
             for sink in lease.sinks.keys() {
@@ -147,9 +148,6 @@ impl Fabric {
             }
             for registration in &lease.registrations {
                 let _ = node.unregister(*registration, now, port);
-            }
-            for filter in &lease.filters {
-                let _ = node.remove_filter(filter);
             }
             for channel in &lease.opened {
                 let _ = node.close(channel, now, port);

@@ -67,7 +67,8 @@ pub enum Where {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FilterRequest {
-    /// The connection with which it ends; none: it stays until it is removed. Only for filters on this host.
+    /// The connection with which it ends, on all hosts. None: it stays until it is removed, or this host's service ends;
+    /// for root only.
     #[serde(default)]
     pub lease: Option<LeaseId>,
     /// E-code.

@@ -1,0 +1,206 @@
+//! Whose filters are. A filter belongs to the connection that installed it, on whatever hosts it is: only its user and
+//! root change it, hosts that come later get it too, and all of them lose it when the connection ends, however it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use qfabric_channel::{Direction, FilterOrder, FilterSpec, Key, MemberId, Notice, Spot};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{LeaseId, Where};
+use qfabric_types::channel::{ChannelId, Name};
+
+use super::registry::Registry;
+use super::{Fabric, lock, problems};
+use crate::auth::Peer;
+
+/// Filters with a connection. Its lock is taken last, and never kept while others are.
+#[derive(Debug, Default)]
+pub(super) struct Owned(Mutex<BTreeMap<Spot, Belonging>>);
+
+/// One of them.
+#[derive(Debug)]
+struct Belonging {
+    lease: LeaseId,
+    /// With its parameters as they are by now.
+    filter: FilterSpec,
+    to: Where,
+    /// Who was asked to have it; this host may be one.
+    hosts: BTreeSet<Name>,
+}
+
+impl Owned {
+    /// It was installed there, or replaced.
+    pub fn installed(&self, lease: LeaseId, filter: FilterSpec, to: Where, hosts: impl Iterator<Item = Name>) {
+        let (spot, hosts) = (filter.spot.clone(), hosts.collect());
+        let mut all = lock(&self.0);
+        let before = all.insert(spot.clone(), Belonging { lease, filter, to, hosts });
+        if let (Some(before), Some(now)) = (before, all.get_mut(&spot)) {
+            now.hosts.extend(before.hosts);
+        }
+    }
+
+    /// Hosts that come later get the new value.
+    pub fn parametrized(&self, spot: &Spot, key: &Key, value: i64) {
+        if let Some(belonging) = lock(&self.0).get_mut(spot) {
+            let parameters = &mut belonging.filter.parameters;
+            parameters.retain(|(name, _)| name != key);
+            parameters.push((key.clone(), value));
+        }
+    }
+
+    /// It was removed there.
+    pub fn removed<'a>(&self, spot: &Spot, hosts: impl Iterator<Item = &'a Name>) {
+        let mut all = lock(&self.0);
+        let Some(belonging) = all.get_mut(spot) else { return };
+        hosts.for_each(|host| _ = belonging.hosts.remove(host));
+        if belonging.hosts.is_empty() {
+            all.remove(spot);
+        }
+    }
+
+    fn lease(&self, spot: &Spot) -> Option<LeaseId> {
+        lock(&self.0).get(spot).map(|belonging| belonging.lease)
+    }
+
+    /// Those of a connection that has ended, and where they are.
+    fn take(&self, lease: LeaseId) -> Vec<(Spot, BTreeSet<Name>)> {
+        let (mut all, mut gone) = (lock(&self.0), Vec::new());
+        all.retain(|spot, belonging| {
+            let ends = belonging.lease == lease;
+            if ends {
+                gone.push((spot.clone(), std::mem::take(&mut belonging.hosts)));
+            }
+            !ends
+        });
+        gone
+    }
+
+    /// A host has lost what it had from here.
+    fn forget(&self, host: &Name) {
+        lock(&self.0).values_mut().for_each(|belonging| _ = belonging.hosts.remove(host));
+    }
+
+    /// Filters that a host might have to have and was not asked to.
+    fn missing(&self, channel: &ChannelId, direction: Direction, host: &Name) -> Vec<(FilterSpec, Where)> {
+        let all = lock(&self.0);
+        let here = |spot: &Spot| spot.channel == *channel && spot.direction == direction;
+        let missing = all.iter().filter(|(spot, belonging)| here(spot) && !belonging.hosts.contains(host));
+        missing.map(|(_, belonging)| (belonging.filter.clone(), belonging.to.clone())).collect()
+    }
+
+    fn asked(&self, spot: &Spot, host: &Name) {
+        if let Some(belonging) = lock(&self.0).get_mut(spot) {
+            belonging.hosts.insert(host.clone());
+        }
+    }
+}
+
+impl Fabric {
+    /// Whether the filter, if there is one, is this user's to change.
+    pub(super) fn check_owner(&self, peer: Peer, spot: &Spot) -> Result<(), Problem> {
+        let owner = self.owned.lease(spot).map(|id| self.registry().keeper(id, &spot.channel));
+        match owner.flatten() {
+            _ if peer.owner.uid == 0 => Ok(()),
+            Some(owner) if peer.may_touch(owner) => Ok(()),
+            Some(owner) => Err(problems::not_your_filter(&spot.name, &format!("user {}", owner.uid))),
+            None => self.check_stranger(spot),
+        }
+    }
+
+    /// Filters of no connection here are another host's, or root's.
+    fn check_stranger(&self, spot: &Spot) -> Result<(), Problem> {
+        let author = self.network.look(|node| {
+            let there = node.filters(&spot.channel).iter().any(|(filter, _)| filter == spot);
+            there.then(|| node.filter_author(spot).map_or("root".to_owned(), |host| format!("the host {host}")))
+        });
+        author.map_or(Ok(()), |author| Err(problems::not_your_filter(&spot.name, &author)))
+    }
+
+    /// A connection has ended, and its filters with it.
+    pub(super) fn end_filters(&self, lease: LeaseId) {
+        for (spot, mut hosts) in self.owned.take(lease) {
+            self.network.with(|node, now, port| {
+                if hosts.remove(&self.host) {
+                    // Its channel may have been closed before.
+                    let _ = node.remove_filter(&spot);
+                }
+                let hosts: Vec<_> = hosts.into_iter().collect();
+                if !hosts.is_empty() {
+                    node.ship(&hosts, &FilterOrder::Remove(spot), now, port);
+                }
+            });
+        }
+    }
+
+    /// Filters follow the members they are for: to sources and sinks that join later, and again to hosts that were away.
+    pub(super) fn follow(&self, notice: &Notice) {
+        match notice {
+            Notice::HostVanished(host) => self.owned.forget(host),
+            Notice::SourceJoined(channel, member, _) => self.bring(channel, Direction::Out, member),
+            Notice::SinkJoined(channel, member, _) => self.bring(channel, Direction::In, member),
+            _ => {}
+        }
+    }
+
+    fn bring(&self, channel: &ChannelId, direction: Direction, MemberId { host, .. }: &MemberId) {
+        for (filter, to) in self.owned.missing(channel, direction, host) {
+            let wanted = self.wanted(channel, &to).is_ok_and(|(_, others)| others.contains(host));
+            if wanted {
+                self.owned.asked(&filter.spot, host);
+                let order = FilterOrder::Install(filter);
+                self.network.with(|node, now, port| node.ship(std::slice::from_ref(host), &order, now, port));
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// Whose the connection is; none: it is gone, or has let the channel go.
+    fn keeper(&self, id: LeaseId, channel: &ChannelId) -> Option<qfabric_types::Owner> {
+        let lease = self.leases.get(&id)?;
+        let keeps = lease.peer.owner.uid == 0 || lease.opened.contains(channel);
+        keeps.then_some(lease.peer.owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(name: &str) -> FilterSpec {
+        let (channel, direction) = ("video".parse().unwrap(), Direction::Out);
+        let spot = Spot { channel, direction, name: name.parse().unwrap() };
+        FilterSpec { spot, sink: None, types: vec![], text: "return 1;".into(), parameters: vec![] }
+    }
+
+    fn names(names: &[&str]) -> impl Iterator<Item = Name> {
+        names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn a_host_that_was_away_has_to_get_the_filter_again_as_it_is_by_now() {
+        let (owned, one) = (Owned::default(), filter("one"));
+        let spot = one.spot.clone();
+        owned.installed(7, one, Where::All, names(&["a", "b"]));
+        let (a, video) = ("a".parse().unwrap(), spot.channel.clone());
+        assert!(owned.missing(&video, Direction::Out, &a).is_empty());
+        owned.forget(&a);
+        owned.parametrized(&spot, &"most".parse().unwrap(), 1);
+        owned.parametrized(&spot, &"most".parse().unwrap(), 2);
+        let missing = owned.missing(&video, Direction::Out, &a);
+        assert_eq!(missing[0].0.parameters, [("most".parse().unwrap(), 2)]);
+        assert!(owned.missing(&video, Direction::In, &a).is_empty());
+    }
+
+    #[test]
+    fn what_a_connection_leaves_is_told_with_all_hosts_that_may_have_it() {
+        let owned = Owned::default();
+        owned.installed(7, filter("one"), Where::All, names(&["a"]));
+        owned.installed(7, filter("one"), Where::All, names(&["b"]));
+        owned.installed(8, filter("two"), Where::Here, names(&["a"]));
+        owned.removed(&filter("two").spot, names(&["a"]).collect::<Vec<_>>().iter());
+        assert_eq!(owned.take(8), []);
+        assert_eq!(owned.take(7), [(filter("one").spot, names(&["a", "b"]).collect())]);
+        assert_eq!(owned.take(7), []);
+    }
+}
