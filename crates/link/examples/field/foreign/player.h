@@ -1,0 +1,81 @@
+/* What every foreign player does: measures and says it. Times in microseconds. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+static double clock_us(clockid_t clock)
+{
+	struct timespec t;
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+static double now_us(void) { return clock_us(CLOCK_MONOTONIC); }
+static double cpu_us(void) { return clock_us(CLOCK_PROCESS_CPUTIME_ID); }
+
+static void say(const char *text)
+{
+	puts(text);
+	fflush(stdout);
+}
+
+/* The conductor's end closes this input. */
+static void *obey(void *unused)
+{
+	char byte;
+	while (read(0, &byte, 1) > 0)
+		;
+	_exit(0);
+}
+
+static void begin(void)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, obey, NULL);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* Goes there and back with pauses; says p50 and p99. */
+static void report_trips(int trips, void (*trip)(void))
+{
+	double *times = calloc(trips, sizeof *times);
+	for (int i = 0; i < 200; i++)
+		trip();
+	for (int i = 0; i < trips; i++) {
+		usleep(500);
+		double start = now_us();
+		trip();
+		times[i] = now_us() - start;
+	}
+	qsort(times, trips, sizeof *times, compare);
+	printf("result %.1f %.1f\n", times[trips / 2], times[trips * 99 / 100]);
+	fflush(stdout);
+}
+
+/* Submits with pauses; says the CPU time of one, and how long the call takes. */
+static void report_cost(int events, int pause_us, void (*submit)(void))
+{
+	double *calls = calloc(events, sizeof *calls), before = 0;
+	for (int i = -events / 10; i < events; i++) {
+		if (i == 0)
+			before = cpu_us();
+		double start = now_us();
+		submit();
+		if (i >= 0)
+			calls[i] = now_us() - start;
+		usleep(pause_us);
+	}
+	double spent = (cpu_us() - before) / events;
+	qsort(calls, events, sizeof *calls, compare);
+	printf("result %.2f %.2f\n", spent, calls[events / 2]);
+	fflush(stdout);
+}

@@ -1,0 +1,260 @@
+//! The players' side: one part, whoever the rival is.
+
+use std::io::{BufRead, Write};
+use std::sync::Mutex;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use qfabric_link::one_receive_thread;
+
+use super::{Peer, cpu_us, now_ns, open, until, valve};
+
+/// What came, microseconds: asked for by `tell`.
+static SEEN: Mutex<Vec<f64>> = Mutex::new(Vec::new());
+/// A part of it.
+static INSIDE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
+
+/// Plays the part that this process was started for.
+pub fn play(role: &str) {
+    let words: Vec<&str> = role.split(' ').collect();
+    if words[0] == "hog" {
+        thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        return obey();
+    }
+    if !matches!(words[1], "zenoh" | "tcp" | "nats") {
+        one_receive_thread();
+    }
+    thread::spawn(obey);
+    let number = |at: usize| words[at].parse::<usize>().expect("a number");
+    match words[..] {
+        ["echo", rival, net, _] => echo(&*open(rival, net, 0)),
+        ["ping", rival, net, ..] => ping(&*open(rival, net, 1), number(3), number(4)),
+        ["source", rival, net, ..] => source(&*open(rival, net, 0), number(3), number(4), number(5), number(6)),
+        ["sinks", rival, net, ..] => sinks(rival, net, number(4)),
+        ["feed", rival, net, ..] => feed(&*open(rival, net, 0), number(3), number(4), number(5)),
+        ["reader", rival, net, ..] => reader(&*open(rival, net, number(3)), number(4)),
+        ["flood", rival, net, ..] => flood(&*open(rival, net, 0), number(3)),
+        ["flooded", rival, net] => flooded(&*open(rival, net, 1)),
+        ["collector", rival, net, ..] => collector(&*open(rival, net, 0), number(3)),
+        ["reporters", rival, net, ..] => reporters(rival, net, number(3), number(4)),
+        ["valve", rival, net] => valve::valve(rival, net),
+        ["turner", rival, net, _] => valve::turner(rival, net, number(3)),
+        _ => panic!("no such part: {role}"),
+    }
+}
+
+/// Answers the conductor until it ends.
+fn obey() {
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        if line == "tell" {
+            tell();
+        }
+    }
+    std::process::exit(0);
+}
+
+/// How many came since the last time, and how late: half, 99 % and all within so many microseconds. Then the same of
+/// what was noted inside.
+fn tell() {
+    let [seen, inside] = [&SEEN, &INSIDE].map(|noted| summary(std::mem::take(&mut *noted.lock().expect("no panic"))));
+    say(&format!("result {seen} {inside}"));
+}
+
+fn summary(mut noted: Vec<f64>) -> String {
+    noted.sort_by(f64::total_cmp);
+    let part = |percent: usize| noted.get((noted.len() * percent / 100).min(noted.len().max(1) - 1)).copied();
+    let [half, most, all] = [50, 99, 100].map(|percent| part(percent).unwrap_or(f64::NAN));
+    format!("{} {half:.1} {most:.1} {all:.1}", noted.len())
+}
+
+pub fn note(us: f64) {
+    SEEN.lock().expect("no panic").push(us);
+}
+
+pub fn note_inside(us: f64) {
+    INSIDE.lock().expect("no panic").push(us);
+}
+
+pub fn say(text: &str) {
+    let mut output = std::io::stdout();
+    let _ = writeln!(output, "{text}");
+    let _ = output.flush();
+}
+
+pub fn forever() -> ! {
+    loop {
+        thread::park();
+    }
+}
+
+fn echo(peer: &dyn Peer) {
+    peer.echo();
+    say("ready");
+    forever()
+}
+
+/// Goes there and back `trips` times, with pauses, and says how long it took.
+fn ping(peer: &dyn Peer, size: usize, trips: usize) {
+    let (came, comes) = sync_channel(1);
+    peer.subscribe("pong", Box::new(move |_| _ = came.try_send(())));
+    let mut publish = peer.publish("ping");
+    peer.wait_for("ping", 1);
+    let bytes = vec![0; size];
+    let mut trip = || {
+        let begin = Instant::now();
+        publish(&bytes);
+        comes.recv_timeout(Duration::from_secs(5)).expect("back");
+        begin.elapsed().as_secs_f64() * 1e6
+    };
+    // The first few may be lost while subscriptions become known; the next ones warm up.
+    thread::sleep(Duration::from_millis(700));
+    (0..200).for_each(|_| _ = trip());
+    let mut times: Vec<f64> = Vec::with_capacity(trips);
+    for _ in 0..trips {
+        thread::sleep(Duration::from_micros(500));
+        times.push(trip());
+    }
+    times.sort_by(f64::total_cmp);
+    say(&format!("result {:.1} {:.1}", times[trips / 2], times[trips * 99 / 100]));
+}
+
+/// Submits events with pauses; says what CPU time one took, and how long the call.
+fn source(peer: &dyn Peer, size: usize, sinks: usize, events: usize, pause_us: usize) {
+    let mut publish = peer.publish("events");
+    say("ready");
+    peer.wait_for("events", sinks);
+    thread::sleep(Duration::from_millis(700));
+    let bytes = vec![0; size];
+    let mut calls = Vec::with_capacity(events);
+    let mut run = |events: usize| {
+        calls.clear();
+        for _ in 0..events {
+            let begin = Instant::now();
+            publish(&bytes);
+            calls.push(begin.elapsed().as_secs_f64() * 1e6);
+            thread::sleep(Duration::from_micros(pause_us as u64));
+        }
+    };
+    run(events / 10);
+    let before = cpu_us();
+    run(events);
+    let spent = cpu_us() - before;
+    calls.sort_by(f64::total_cmp);
+    say(&format!("result {:.2} {:.2}", spent / events as f64, calls[events / 2]));
+}
+
+fn sinks(rival: &str, net: &str, sinks: usize) {
+    let peers: Vec<Box<dyn Peer>> = (1..=sinks).map(|number| open(rival, net, number)).collect();
+    peers.iter().for_each(|peer| peer.subscribe("events", Box::new(|_| {})));
+    thread::sleep(Duration::from_millis(500));
+    peers.iter().for_each(|peer| peer.here("events"));
+    forever()
+}
+
+/// Stamped events without end. What is told is how long the calls took.
+fn feed(peer: &dyn Peer, size: usize, pause_us: usize, readers: usize) {
+    let mut publish = peer.publish("events");
+    say("ready");
+    peer.wait_for("events", readers);
+    say("all");
+    let mut bytes = vec![0; size];
+    loop {
+        let begin = now_ns();
+        bytes[..8].copy_from_slice(&begin.to_le_bytes());
+        publish(&bytes);
+        note((now_ns() - begin) as f64 / 1e3);
+        thread::sleep(Duration::from_micros(pause_us as u64));
+    }
+}
+
+fn age_us(bytes: &[u8]) -> Option<f64> {
+    let stamp = u64::from_le_bytes(*bytes.first_chunk()?);
+    Some(now_ns().saturating_sub(stamp) as f64 / 1e3)
+}
+
+/// What is told is how old events were; takes `pause_ms` for each of them.
+fn reader(peer: &dyn Peer, pause_ms: usize) {
+    peer.subscribe(
+        "events",
+        Box::new(move |bytes| {
+            age_us(bytes).into_iter().for_each(note);
+            if pause_ms > 0 {
+                thread::sleep(Duration::from_millis(pause_ms as u64));
+            }
+        }),
+    );
+    thread::sleep(Duration::from_millis(500));
+    peer.here("events");
+    forever()
+}
+
+/// Bulk as fast as it is taken, and `count` control events beside it, a hundred a second.
+fn flood(peer: &dyn Peer, count: usize) {
+    let (mut bulk, mut control) = (peer.publish("bulk"), peer.publish("control"));
+    say("ready");
+    peer.wait_for("bulk", 1);
+    peer.wait_for("control", 1);
+    thread::spawn(move || {
+        let bytes = vec![0; 16 << 10];
+        loop {
+            bulk(&bytes);
+        }
+    });
+    thread::sleep(Duration::from_millis(500));
+    let mut bytes = [0; 100];
+    for _ in 0..count {
+        thread::sleep(Duration::from_millis(10));
+        let begin = now_ns();
+        bytes[..8].copy_from_slice(&begin.to_le_bytes());
+        control(&bytes);
+        note((now_ns() - begin) as f64 / 1e3);
+    }
+    thread::sleep(Duration::from_millis(500));
+    say("done");
+    forever()
+}
+
+/// What is told is how old control events were.
+fn flooded(peer: &dyn Peer) {
+    peer.subscribe("bulk", Box::new(|_| {}));
+    peer.subscribe("control", Box::new(|bytes| age_us(bytes).into_iter().for_each(note)));
+    thread::sleep(Duration::from_millis(500));
+    peer.here("bulk");
+    peer.here("control");
+    forever()
+}
+
+/// Gets reports for five seconds; says how many came in a second, and at what percentage of one processor.
+fn collector(peer: &dyn Peer, reporters: usize) {
+    static CAME: Mutex<u64> = Mutex::new(0);
+    let came = || *CAME.lock().expect("no panic");
+    peer.subscribe("control", Box::new(|_| *CAME.lock().expect("no panic") += 1));
+    say("ready");
+    until(|| came() >= 20 * reporters as u64);
+    let (before, spent, begin) = (came(), cpu_us(), Instant::now());
+    thread::sleep(Duration::from_secs(5));
+    let took = begin.elapsed().as_secs_f64();
+    let (rate, share) = ((came() - before) as f64 / took, (cpu_us() - spent) / took / 1e4);
+    say(&format!("result {rate:.0} {share:.2}"));
+    forever()
+}
+
+/// As many hosts, each of which reports `rate` times a second; evenly spread, so that each report comes alone.
+fn reporters(rival: &str, net: &str, reporters: usize, rate: usize) {
+    let peers: Vec<Box<dyn Peer>> = (1..=reporters).map(|number| open(rival, net, number)).collect();
+    let mut publish: Vec<_> = peers.iter().map(|peer| peer.publish("control")).collect();
+    let gap = Duration::from_secs(1) / (reporters * rate) as u32;
+    let mut next = Instant::now() + Duration::from_secs(1);
+    loop {
+        for publish in &mut publish {
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+            publish(&[0; 80]);
+            next += gap;
+        }
+    }
+}

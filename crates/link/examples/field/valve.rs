@@ -1,0 +1,101 @@
+//! A Q-filter that events of the Q-channel turn: how long from a reading's submission at another host, and from its
+//! frame in the receive thread, until the parameter has changed.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use qfabric_channel::{Binding, Direction, FilterSpec, Node, Port, Spot, Submission};
+use qfabric_link::{Inside, Link};
+use qfabric_types::monitor::{AttributeId, Cause, Reading, ReadingEvent, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use super::ours::{Quiet, channel, config, create, node, source};
+use super::play::{forever, note, note_inside, say};
+use super::{now_ns, until};
+
+/// What its parameter is used for is of no matter here.
+const TEXT: &str = "return get_attribute(least) >= 0;";
+
+/// Looks at the parameter after every call.
+struct Valve {
+    node: Node,
+    spot: Option<Spot>,
+    least: i64,
+}
+
+impl Inside for Valve {
+    fn call<R>(&mut self, now: Instant, port: &mut dyn Port, act: impl FnOnce(&mut Node, &mut dyn Port) -> R) -> R {
+        let result = act(&mut self.node, port);
+        let least = self.spot.as_ref().and_then(|spot| self.node.parameter(spot, "least").ok());
+        if let Some(least) = least.filter(|least| *least != self.least) {
+            // The value is the time at which it was submitted.
+            let changed = now_ns();
+            self.least = least;
+            note(changed.saturating_sub(least as u64) as f64 / 1e3);
+            note_inside((changed - now.get()) as f64 / 1e3);
+        }
+        result
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.node.next_wakeup()
+    }
+
+    fn wake(&mut self, now: Instant, port: &mut dyn Port) {
+        self.node.wake(now, port);
+    }
+}
+
+/// The host whose filter is turned.
+pub fn valve(rival: &str, net: &str) {
+    let config = config(rival, net, 0);
+    let inside = Valve { node: node(&config, 0), spot: None, least: 0 };
+    let link = Link::open(&config, inside, Arc::new(Quiet), || {}).expect("a link");
+    link.with(|valve, now, port| {
+        create(&mut valve.node, "bulk", now, port);
+        let spot = Spot { channel: channel("bulk"), direction: Direction::Out, name: "q".parse().expect("a name") };
+        let parameters = vec![("least".parse().expect("a key"), 0)];
+        let filter = FilterSpec { spot: spot.clone(), sink: None, types: vec![], text: TEXT.into(), parameters };
+        valve.node.install(&filter).expect("it compiles");
+        let (parameter, channel) = ("least".parse().expect("a key"), channel("control"));
+        let (event_type, field) = ("reading".into(), "value".into());
+        let binding = Binding { filter: spot.clone(), parameter, channel, event_type, field };
+        valve.node.bind(&binding, now, port).expect("bound");
+        valve.spot = Some(spot);
+    });
+    say("ready");
+    forever()
+}
+
+/// The host whose monitor speaks, five hundred times a second; then says that it is done.
+pub fn turner(rival: &str, net: &str, readings: usize) {
+    let config = config(rival, net, 1);
+    let link = Link::open(&config, node(&config, 1), Arc::new(Quiet), || {}).expect("a link");
+    until(|| link.with(|node, _, _| node.directory().channel(&channel("bulk")).is_some()));
+    let from = link.with(|node, now, port| source(node, "control", now, port));
+    thread::sleep(Duration::from_millis(700));
+    for _ in 0..readings {
+        thread::sleep(Duration::from_millis(2));
+        let at = Instant::new(now_ns());
+        let bytes = reading(at);
+        let event = Submission { payload: &bytes, ..Submission::default() };
+        link.with(|node, now, port| node.submit(from, &event, now, port)).expect("submitted");
+    }
+    say("done");
+    forever()
+}
+
+fn reading(at: Instant) -> [u8; ReadingEvent::SIZE] {
+    let name = "cpu.run_queue";
+    let reading = Reading {
+        attribute: AttributeId::of(name),
+        application: AppId(0),
+        value: at.get() as i64,
+        at,
+        over: Nanos::ZERO,
+        cause: Cause::Poll,
+        unit: Unit::Count,
+    };
+    ReadingEvent::encode(&reading, name)
+}

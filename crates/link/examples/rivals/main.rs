@@ -1,0 +1,53 @@
+//! What Q-channels cost beside their rivals, measured in one run:
+//! `cargo run --release -p qfabric-link --example rivals [-- --short] [-- --only PART] [-- --rounds N]`
+//!
+//! Parts: `submission` (CPU time of the submitting process), `trips` (round trips, idle and with every processor busy),
+//! `sinks` (one that stopped or is slow, beside a healthy one), `flood` (control beside bulk to the same host),
+//! `valve` (from a reading to a changed parameter of a Q-filter), `reports` (a hundred hosts report). Engines take
+//! turns; medians of rounds. The disturber is `stress-ng`; SCHED_FIFO is set by `chrt` and needs root. Rivals that are
+//! not installed are left out: `nats-server`, ZeroMQ and Cyclone DDS ([`field::foreign`]).
+
+#[path = "../field/mod.rs"]
+mod field;
+mod tables;
+
+use std::env;
+
+use field::{foreign, play, stage};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    rounds: usize,
+    trips: usize,
+    events: usize,
+    /// Seconds of what goes on for some time.
+    seconds: u64,
+}
+
+fn main() {
+    if let Ok(role) = env::var(stage::ROLE) {
+        return play::play(&role);
+    }
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let after = |flag: &str| arguments.iter().skip_while(|argument| *argument != flag).nth(1);
+    let short = arguments.iter().any(|argument| argument == "--short");
+    let mut effort = Effort { rounds: 3, trips: 2000, events: 1000, seconds: 4 };
+    if short {
+        effort = Effort { rounds: 1, trips: 500, events: 300, seconds: 2 };
+    }
+    if let Some(rounds) = after("--rounds").and_then(|rounds| rounds.parse().ok()) {
+        effort.rounds = rounds;
+    }
+    let wanted = |part: &str| after("--only").is_none_or(|only| only.split(',').any(|only| only == part));
+    let parts: [(&str, fn(Effort)); 6] = [
+        ("submission", tables::submission),
+        ("trips", tables::trips),
+        ("sinks", tables::sinks),
+        ("flood", tables::flood),
+        ("valve", tables::valve),
+        ("reports", tables::reports),
+    ];
+    parts.iter().filter(|(name, _)| wanted(name)).for_each(|(_, part)| part(effort));
+    foreign::clean();
+}
