@@ -13,6 +13,7 @@ mod plain;
 mod presence;
 pub mod security;
 mod threads;
+mod turn;
 mod zenoh;
 
 pub use config::{Address, Config, EngineKind, Role, Scouting, Security, Tls};

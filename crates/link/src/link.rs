@@ -2,10 +2,11 @@
 //!
 //! Whoever has work (the engine's receive thread, the timer's, an application's) takes the lock and calls the node; it
 //! says what it wants done, and that is done before the lock is given back. No queue lies between an event's arrival
-//! and its handler, and none between a submission and the socket. The lock is not one of priority inheritance: threads
-//! that submit should have the policy of [`Link::threads`].
+//! and its handler, and none between a submission and the socket. The lock is fair: a source that floods takes its turn
+//! after whoever waits ([`crate::turn`]). It is not one of priority inheritance: threads that submit should have the
+//! policy of [`Link::threads`].
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::turn::Turn;
 use crate::{Config, Counters, Engine, EngineEvent, Error, Handler};
 
 /// Who is told what the node wants told in this process. Called under the node's lock: copy and wake, never block,
@@ -62,9 +64,7 @@ pub struct Link<N: Inside = Node> {
 }
 
 struct Shared<N> {
-    state: Mutex<State<N>>,
-    /// The timer waits for an earlier time than it knew.
-    sooner: Condvar,
+    state: Turn<State<N>>,
     timer_thread: OnceLock<i32>,
     listener: Arc<dyn Listener>,
 }
@@ -95,8 +95,8 @@ impl<N: Inside> Link<N> {
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Link<N>, Error> {
         let incarnation = inside.call(now(), &mut Deaf, |node, _| node.incarnation());
-        let state = Mutex::new(State { inside, planned: None, closing: false });
-        let shared = Arc::new(Shared { state, sooner: Condvar::new(), timer_thread: OnceLock::new(), listener });
+        let state = Turn::new(State { inside, planned: None, closing: false });
+        let shared = Arc::new(Shared { state, timer_thread: OnceLock::new(), listener });
         let handler = Arc::clone(&shared) as Arc<dyn Handler>;
         let engine = crate::open(config, incarnation, handler, enter)?;
         let (ticking, by) = (Arc::clone(&shared), Arc::clone(&engine));
@@ -107,7 +107,7 @@ impl<N: Inside> Link<N> {
 
     /// Calls what is behind the lock. The port is to be given to the node's methods; the time is the clock's.
     pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant, &mut dyn Port) -> R) -> R {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let result = act(&mut state.inside, now(), &mut self.shared.port(&*self.engine));
         self.shared.replan(state);
         result
@@ -130,8 +130,8 @@ impl<N: Inside> Link<N> {
 
     /// Leaves the network: others learn of it at once. Also done when dropped; again, it does nothing.
     pub fn close(&self) {
-        self.shared.lock().closing = true;
-        self.shared.sooner.notify_all();
+        self.shared.state.lock().closing = true;
+        self.shared.state.wake();
         let timer = self.timer.lock().expect("no panic while closing").take();
         if let Some(timer) = timer {
             let _ = timer.join();
@@ -159,11 +159,6 @@ impl<N: Inside> std::fmt::Debug for Link<N> {
 }
 
 impl<N: Inside> Shared<N> {
-    /// A panic of the node or of a listener is a bug; the others go on with what it left.
-    fn lock(&self) -> MutexGuard<'_, State<N>> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn port<'a>(&'a self, engine: &'a dyn Engine) -> EnginePort<'a> {
         EnginePort { engine, listener: &*self.listener }
     }
@@ -174,14 +169,14 @@ impl<N: Inside> Shared<N> {
         let earlier = wanted.is_some_and(|wanted| state.planned.is_none_or(|planned| wanted < planned));
         drop(state);
         if earlier {
-            self.sooner.notify_one();
+            self.state.wake();
         }
     }
 
     /// The timer thread.
     fn tick(&self, engine: &dyn Engine) {
         let _ = self.timer_thread.set(rustix::thread::gettid().as_raw_nonzero().get());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.closing {
             let now = now();
             if state.inside.next_wakeup().is_some_and(|due| due <= now) {
@@ -195,18 +190,15 @@ impl<N: Inside> Shared<N> {
     fn wait<'a>(&self, state: MutexGuard<'a, State<N>>, now: Instant) -> MutexGuard<'a, State<N>> {
         match state.planned {
             Some(due) if due <= now => state,
-            Some(due) => {
-                let left = Duration::from_nanos(due.since(now).get());
-                self.sooner.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0
-            }
-            None => self.sooner.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            Some(due) => self.state.wait(state, Some(Duration::from_nanos(due.since(now).get()))),
+            None => self.state.wait(state, None),
         }
     }
 }
 
 impl<N: Inside> Handler for Shared<N> {
     fn handle(&self, engine: &dyn Engine, event: EngineEvent<'_>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closing {
             return;
         }

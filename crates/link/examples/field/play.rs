@@ -38,7 +38,7 @@ pub fn play(role: &str) {
         ["sinks", rival, net, ..] => sinks(rival, net, number(4)),
         ["feed", rival, net, ..] => feed(&*open(rival, net, 0), number(3), number(4), number(5)),
         ["reader", rival, net, ..] => reader(&*open(rival, net, number(3)), number(4)),
-        ["flood", rival, net, ..] => flood(&*open(rival, net, 0), number(3)),
+        ["flood", rival, net, ..] => flood(&*open(rival, net, 0), number(3), number(4)),
         ["flooded", rival, net] => flooded(&*open(rival, net, 1)),
         ["collector", rival, net, ..] => collector(&*open(rival, net, 0), number(3)),
         ["reporters", rival, net, ..] => reporters(rival, net, number(3), number(4)),
@@ -193,8 +193,8 @@ fn reader(peer: &dyn Peer, pause_ms: usize) {
     forever()
 }
 
-/// Bulk as fast as it is taken, and `count` control events beside it, a hundred a second.
-fn flood(peer: &dyn Peer, count: usize) {
+/// Bulk with pauses, or as fast as it is taken, and `count` control events beside it, a hundred a second.
+fn flood(peer: &dyn Peer, count: usize, pause_us: usize) {
     let (mut bulk, mut control) = (peer.publish("bulk"), peer.publish("control"));
     say("ready");
     peer.wait_for("bulk", 1);
@@ -203,6 +203,9 @@ fn flood(peer: &dyn Peer, count: usize) {
         let bytes = vec![0; 16 << 10];
         loop {
             bulk(&bytes);
+            if pause_us > 0 {
+                thread::sleep(Duration::from_micros(pause_us as u64));
+            }
         }
     });
     thread::sleep(Duration::from_millis(500));
