@@ -1,8 +1,4 @@
 //! On the way of an event, from submission to the application, no memory is taken.
-#![allow(unsafe_code)] // a counting allocator can only be installed through the unsafe trait
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use qfabric_channel::testing::{Memory, Settings, World};
 use qfabric_channel::{
@@ -11,30 +7,6 @@ use qfabric_channel::{
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::channel::{ChannelId, Plane};
-
-thread_local! {
-    static TAKEN: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts what this thread asks for.
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a thread-local `Cell` that needs
-// neither initialisation nor destruction.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: the caller's promises are those `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System` through `alloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Keeps the last frame.
 struct Last(Vec<u8>);
@@ -77,22 +49,23 @@ fn an_event_on_its_way_takes_no_memory() {
     let (mut port, mut taken) = (Last(Vec::with_capacity(1 << 16)), Taken::default());
     let mut most = 0;
     for round in 0..200 {
-        let before = TAKEN.with(Cell::get);
-        world.with(&hosts[0], |node, now, _| {
-            let event = Submission { attributes: &[("q", 1)], payload: &[0; 8], ..Submission::default() };
-            node.submit(from, &event, now, &mut port).expect("submitted");
+        let asked = allocation_counter::measure(|| {
+            world.with(&hosts[0], |node, now, _| {
+                let event = Submission { attributes: &[("q", 1)], payload: &[0; 8], ..Submission::default() };
+                node.submit(from, &event, now, &mut port).expect("submitted");
+            });
+            let frame = std::mem::take(&mut port.0);
+            world.with(&hosts[1], |node, now, _| {
+                node.arrive(&hosts[0], Lane::Data, &frame, now, &mut port);
+                // For half of the time nobody takes: the queue is full, and the oldest makes room.
+                if round % 20 < 10 {
+                    node.take(to, &mut taken, now, &mut port).expect("the sink is there");
+                }
+            });
+            port.0 = frame;
         });
-        let frame = std::mem::take(&mut port.0);
-        world.with(&hosts[1], |node, now, _| {
-            node.arrive(&hosts[0], Lane::Data, &frame, now, &mut port);
-            // For half of the time nobody takes: the queue is full, and the oldest makes room.
-            if round % 20 < 10 {
-                node.take(to, &mut taken, now, &mut port).expect("the sink is there");
-            }
-        });
-        port.0 = frame;
         if round >= 100 {
-            most = most.max(TAKEN.with(Cell::get) - before);
+            most = most.max(asked.count_total);
         }
     }
     assert_eq!(most, 0, "allocations of the worst event");

@@ -1,40 +1,11 @@
 //! Marking the end of a job allocates nothing: neither in time, nor late, nor with a full ring, nor alone.
-#![allow(unsafe_code)] // a counting allocator can only be installed through the unsafe trait
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use qfabric_client::{Contract, Foresight, Nanos, Session};
 use qfabric_shm::SharedRing;
 use rustix::event::{EventfdFlags, eventfd};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a thread-local `Cell`
-// that needs neither initialisation nor destruction.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are those `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System` through `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.with(Cell::get);
-    work();
-    ALLOCATIONS.with(Cell::get) - before
+    allocation_counter::measure(work).count_total
 }
 
 fn contract() -> Contract {

@@ -1,36 +1,9 @@
 //! A poll allocates nothing: it runs in the daemon's control thread, which must not wait for memory.
-#![allow(unsafe_code)] // a counting allocator can only be installed through the unsafe trait
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use qfabric_ecode::{Interpreter, Limits};
 use qfabric_host::monitor::{Adaptive, Derived, Monitor, Watch};
 use qfabric_types::monitor::{Attribute, AttributeId, HOST, Readers, Shape, Threshold, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a thread-local `Cell`
-// that needs neither initialisation nor destruction.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are those `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System` through `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 struct Moving(Vec<Attribute>);
 
@@ -64,10 +37,11 @@ fn a_poll_with_thresholds_feedback_and_e_code_allocates_nothing() {
     let pace = Box::new(Adaptive::new(period, Nanos::from_millis(50), 1));
     monitor.set_pace(AppId(1), AttributeId::of("x.3"), Some(pace)).unwrap();
     let mut told = 0;
-    let before = ALLOCATIONS.with(Cell::get);
-    for step in 1..=100 {
-        monitor.poll(Instant::new(step * 10_000_000), &mut readers, &mut |_| told += 1);
-    }
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    let taken = allocation_counter::measure(|| {
+        for step in 1..=100 {
+            monitor.poll(Instant::new(step * 10_000_000), &mut readers, &mut |_| told += 1);
+        }
+    });
+    assert_eq!(taken.count_total, 0);
     assert!(told > 9_000, "{told}");
 }
