@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
 use crate::{
-    channel, completions, daemon, demo, doctor, ecode, group, guard, monitor, net, probe, restore, run, services, sim,
-    status, top,
+    channel, completions, daemon, demo, doctor, ecode, group, guard, monitor, net, policy, probe, restore, run,
+    services, sim, status, top,
 };
 
 /// What every page of help ends with.
@@ -45,6 +45,7 @@ pub enum Command {
     Channel(channel::Args),
     Monitor(monitor::Args),
     Group(group::Args),
+    Policy(policy::Args),
     Generate(completions::Args),
 }
 
@@ -68,6 +69,7 @@ impl Command {
             Command::Channel(args) => channel::run(args),
             Command::Monitor(args) => monitor::run(args),
             Command::Group(args) => group::run(args),
+            Command::Policy(args) => policy::run(args),
             Command::Generate(args) => completions::run(args),
         }
     }

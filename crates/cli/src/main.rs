@@ -19,6 +19,7 @@ mod guard;
 mod monitor;
 mod net;
 mod output;
+mod policy;
 mod probe;
 mod profiles;
 mod program;

@@ -69,6 +69,9 @@ pub(crate) fn document() -> String {
         channels::groups::hosts,
         channels::monitors::list,
         channels::monitors::set,
+        channels::policies::list,
+        channels::policies::start,
+        channels::policies::stop,
         routes::describe
     )
 )]
@@ -109,6 +112,8 @@ mod tests {
             ("/v1/hosts", &["get"]),
             ("/v1/monitors", &["get"]),
             ("/v1/monitors/{attribute}", &["put"]),
+            ("/v1/policies", &["get", "post"]),
+            ("/v1/policies/{name}", &["delete"]),
             ("/v1/openapi.json", &["get"]),
         ] {
             assert!(methods.iter().all(|method| paths[path][method].is_object()), "{path}");

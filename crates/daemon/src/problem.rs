@@ -8,7 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 50] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 52] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -56,6 +56,8 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 50] = [
     ("channel_not_open", StatusCode::CONFLICT, "this host, or this connection, does not hold the channel"),
     ("no_such_member", StatusCode::NOT_FOUND, "no such source, sink or registration of this user"),
     ("no_such_filter", StatusCode::NOT_FOUND, "no such filter or parameter"),
+    ("no_such_policy", StatusCode::NOT_FOUND, "no such policy"),
+    ("policy_exists", StatusCode::CONFLICT, "a policy of this name, or one that decides the same, runs already"),
     ("channel_forbidden", StatusCode::FORBIDDEN, "the access list, or who holds the channel, stands against it"),
     ("channel_limit", StatusCode::TOO_MANY_REQUESTS, "a limit of channels is reached"),
     ("channel_invalid", StatusCode::UNPROCESSABLE_ENTITY, "a name, format or value cannot be meant so"),

@@ -9,7 +9,8 @@
 //!        <───────────────────── Writable           after `would block`: try again
 //!   More(sink, n) ────────────────────────>        n more events of this sink may be sent
 //!        <───────────────────── Event              at most as many as there is credit for: the others stay in
-//!        <───────────────────── Ended, Answered    the node's queue, which is bounded
+//!        <───────────────────── Ended              the node's queue, which is bounded
+//!        <───────────────────── Decided            to those with a source or a sink on the channel
 //! ```
 //! Whatever arrives is checked: unknown kinds, wrong lengths and texts that are not UTF-8 are none.
 
@@ -23,7 +24,7 @@ use crate::format::Format;
 use read::{Reader, text, word};
 
 /// Of the messages below; a daemon that speaks another one refuses `Hello`.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Longest payload of an event.
 pub const MAX_PAYLOAD: usize = Format::MAX_SIZE as usize;
 /// Most attributes of an event.
@@ -83,6 +84,21 @@ pub enum FromDaemon<'a> {
         /// Why.
         why: &'a str,
     },
+    /// A resource manager decided something that an application can adapt to.
+    Decided(Decided<'a>),
+}
+
+/// What a resource manager decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided<'a> {
+    /// The channel that it is about: `NAME`, or `quality:NAME`.
+    pub channel: &'a str,
+    /// Of what, such as `app.rate_milli`: thousandths of an event per second.
+    pub attribute: &'a str,
+    /// For which host's sinks, or which application.
+    pub subject: &'a str,
+    /// How much; none: it is not decided any more.
+    pub amount: Option<i64>,
 }
 
 /// A member of a channel.
@@ -175,6 +191,7 @@ impl<'a> FromDaemon<'a> {
                 word(out, *number);
                 text(out, why);
             }
+            FromDaemon::Decided(decided) => decided.encode(out),
         }
     }
 
@@ -191,9 +208,24 @@ impl<'a> FromDaemon<'a> {
                 let member = if reader.flag()? { Member::Sink } else { Member::Source };
                 FromDaemon::Ended { member, number: reader.word()?, why: reader.text()? }
             }
+            135 => FromDaemon::Decided(Decided::decode(&mut reader)?),
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
+    }
+}
+
+impl<'a> Decided<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend([135, u8::from(self.amount.is_some())]);
+        out.extend(self.amount.unwrap_or(0).to_le_bytes());
+        [self.channel, self.attribute, self.subject].into_iter().for_each(|part| text(out, part));
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Option<Decided<'a>> {
+        let (is_decided, amount) = (reader.flag()?, reader.long()?.cast_signed());
+        let amount = is_decided.then_some(amount);
+        Some(Decided { channel: reader.text()?, attribute: reader.text()?, subject: reader.text()?, amount })
     }
 }
 

@@ -49,6 +49,13 @@ impl Node {
         self.put(&spot, None, sink, types, Body::Closure(Closure::new(choose)))
     }
 
+    /// Installs a closure of the host itself, for events of all types: to count, or to pace. What it sends and takes is
+    /// its own affair, so that no access list is asked.
+    pub fn install_own(&mut self, spot: Spot, choose: Choose) -> Result<(), FilterError> {
+        let (_, types) = self.filter_types(&spot, &[])?;
+        self.put(&spot, None, None, types, Body::Closure(Closure::new(choose)))
+    }
+
     /// Removes a filter of this host.
     pub fn remove_filter(&mut self, spot: &Spot) -> Result<(), FilterError> {
         let filters = self.filters_mut(spot).ok_or_else(|| FilterError::Unknown(spot.clone()))?;

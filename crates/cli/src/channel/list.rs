@@ -108,6 +108,10 @@ fn one(info: &ChannelInfo) -> String {
         let direction = filter.direction.name();
         text += &format!("\n{direction}-filter {}: {calls} calls, {blocked} blocked, {faults} faults", filter.name);
     }
+    for pace in &info.paced {
+        let rate = crate::policy::amount("app.rate_milli", pace.rate_milli);
+        text += &format!("\nto {}: {rate}, {} events let through, {} held back", pace.host, pace.passed, pace.held);
+    }
     text.trim_end().to_owned() + "\n"
 }
 

@@ -5,23 +5,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_client::ClientError;
-use qfabric_client::channel::{Channel, ChannelId, Channels, Direction, Filter, Installed, SinkOptions, Where};
+use qfabric_client::channel::{
+    Channel, ChannelId, Channels, Direction, Filter, GroupRequest, Installed, QosRange, Registration, SinkOptions,
+    Where,
+};
 
 use super::{Daemon, channel, events, interrupted};
 use crate::connect;
-use crate::ecode::source::{Source, attribute};
+use crate::ecode::source::{Source, attribute, pair};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
 /// How long a Ctrl-C may take.
 const LOOK: Duration = Duration::from_millis(100);
+/// The level of roles in the tree of groups.
+const ROLE: u8 = 2;
 
 /// Prints the events of a channel as they come, decoded by their formats.
 ///
 /// With filters in E-code: IN, where they arrive; OUT, where they are submitted, on the hosts that allow it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel sub video
-          qfabric channel sub video --out-filter large.ec --count 10 --json")]
+          qfabric channel sub video --out-filter large.ec --count 10 --json
+          qfabric channel sub video --wants frame_rate=10:15 --wants importance=0")]
 pub struct Args {
     /// The channel, or quality:NAME
     #[arg(value_name = "NAME", value_parser = channel)]
@@ -38,6 +44,9 @@ pub struct Args {
     /// What OUT-filters can know of this sink, such as load=3
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     attributes: Vec<(String, i64)>,
+    /// What this sink is content with, for policies: a metric's range or value, such as frame_rate=10:15 or importance=2
+    #[arg(long = "wants", value_name = "METRIC=MIN:MAX", value_parser = wanted)]
+    wants: Vec<QosRange>,
     /// Events that wait here at most
     #[arg(long, default_value_t = 256)]
     capacity: u32,
@@ -67,6 +76,7 @@ pub fn run(args: Args) -> Outcome {
     };
     let mut sink = opened.sink(&options).map_err(connect::failure)?;
     let name = format!("sub-{}-{}", channels.host(), sink.number());
+    let _role = register(&channels, &args)?;
     let me = format!("{}/{}", channels.host(), sink.number());
     if let Some(file) = &args.in_filter {
         install(&opened, Direction::In, &name, file, &me, Where::Here)?;
@@ -104,6 +114,34 @@ fn open(channels: &Channels, args: &Args, stop: &AtomicBool) -> Result<Option<Ch
     Ok(None)
 }
 
+/// The group of the channel's name is where its policies look for roles.
+fn register(channels: &Channels, args: &Args) -> Result<Option<Registration>, Failure> {
+    if args.wants.is_empty() {
+        return Ok(None);
+    }
+    let request = GroupRequest {
+        lease: channels.lease(),
+        application: "sub".parse().expect("is a name"),
+        group: args.channel.name.clone(),
+        parent: None,
+        level: ROLE,
+        qos: args.wants.clone(),
+    };
+    channels.register_as(request).map(Some).map_err(connect::failure)
+}
+
+/// `METRIC=MIN:MAX`, or `METRIC=VALUE`.
+fn wanted(text: &str) -> Result<QosRange, String> {
+    let (metric, range) = pair(text)?;
+    let (min, max) = range.split_once(':').unwrap_or((&range, &range));
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no whole number of 64 bits"));
+    let (min, max): (i64, i64) = (number(min)?, number(max)?);
+    match min <= max {
+        true => Ok(QosRange { metric, min, max }),
+        false => Err(format!("{min} is above {max}; write METRIC=MIN:MAX")),
+    }
+}
+
 fn install(
     opened: &Channel,
     direction: Direction,
@@ -119,5 +157,19 @@ fn install(
     match refused {
         Some((host, why)) => Err(Failure::refused(format!("{host} does not take the filter: {why}"))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_sink_wants_is_a_range_or_one_value() {
+        let range = |metric: &str, min, max| Ok(QosRange { metric: metric.to_owned(), min, max });
+        assert_eq!(wanted("frame_rate=10:15"), range("frame_rate", 10, 15));
+        assert_eq!(wanted("importance=2"), range("importance", 2, 2));
+        assert!(wanted("frame_rate=15:10").unwrap_err().contains("above"));
+        assert!(wanted("frame_rate").is_err() && wanted("frame_rate=a:b").is_err());
     }
 }

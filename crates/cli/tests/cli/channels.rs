@@ -12,27 +12,32 @@ use tempfile::TempDir;
 
 use crate::harness::{Answer, qfabric};
 
-const FORMAT: &str = "struct frame { int number; int size; };";
+pub const FORMAT: &str = "struct frame { int number; int size; };";
 /// Long enough for anything here, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon of its own folder, killed with its owner.
-struct Host {
+pub struct Host {
     name: &'static str,
-    folder: PathBuf,
+    pub folder: PathBuf,
     child: Child,
 }
 
 impl Host {
     fn start(all: &Path, name: &'static str, other: &str) -> Host {
+        Host::among(all, name, &[other])
+    }
+
+    /// One that calls all of these.
+    pub fn among(all: &Path, name: &'static str, others: &[&str]) -> Host {
         let folder = all.join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let address = |host: &str| format!("unix:{}/{host}.link", all.display());
         let config = format!(
             "[channels]\nenabled = true\nhost = '{name}'\nengine = 'tcp'\ninsecure = true\npriority = 0\n\
-             listen = ['{}']\nconnect = ['{}']\n[control]\nbudget = '0ms'\nlock_memory = false\n[log]\nfilter = 'warn'\n",
+             listen = ['{}']\nconnect = {:?}\n[control]\nbudget = '0ms'\nlock_memory = false\n[log]\nfilter = 'warn'\n",
             address(name),
-            address(other)
+            others.iter().map(|host| address(host)).collect::<Vec<_>>()
         );
         std::fs::write(folder.join("daemon.toml"), config).unwrap();
         let _ = std::fs::remove_file(all.join(format!("{name}.link")));
@@ -54,7 +59,7 @@ impl Host {
         command
     }
 
-    fn run(&self, words: &[&str]) -> Answer {
+    pub fn run(&self, words: &[&str]) -> Answer {
         Answer::of(&mut self.command(words))
     }
 
@@ -78,14 +83,14 @@ impl Host {
         Running { child, out }
     }
 
-    fn subscribe(&self, words: &[&str]) -> Running {
+    pub fn subscribe(&self, words: &[&str]) -> Running {
         let mut command = self.command(&["channel", "sub", "video", "--wait", "--json"]);
         let mut child = command.args(words).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Running { child, out }
     }
 
-    fn hosts(&self) -> Vec<String> {
+    pub fn hosts(&self) -> Vec<String> {
         let answer = self.run(&["group", "hosts", "--json"]);
         let list = answer.json();
         list.as_array().unwrap().iter().map(|host| host["host"].as_str().unwrap().to_owned()).collect()
@@ -101,7 +106,7 @@ impl Drop for Host {
 }
 
 /// A command that prints lines.
-struct Running {
+pub struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
 }
@@ -130,7 +135,7 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// The scheduler to ourselves and a folder, or nothing where this host offers no mechanism.
-fn live() -> Option<(File, TempDir)> {
+pub fn live() -> Option<(File, TempDir)> {
     may_reserve().then(|| (live_lock(), tempfile::tempdir().unwrap()))
 }
 

@@ -7,5 +7,6 @@ mod guide_dwcs;
 mod harness;
 mod live;
 mod pages;
+mod policies;
 mod sim_control;
 mod sim_dwcs;

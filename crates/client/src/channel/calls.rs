@@ -2,8 +2,8 @@
 
 use qfabric_types::api::channel::{
     AttributeChanges, BindingRequest, ChannelInfo, ChannelRequest, Direction, FilterRemoval, FilterRequest, GroupInfo,
-    GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo, MonitorRequest, ParameterRequest,
-    Registered, SinkRequest, SourceRequest, Where,
+    GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo, MonitorRequest, ParameterRequest, Policy,
+    PolicyInfo, Registered, SinkRequest, SourceRequest, Where,
 };
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -48,6 +48,21 @@ impl Client {
             true => self.call("PUT", &format!("/v1/monitors/{attribute}"), Some(request)),
             false => Err(ClientError::Value(format!("{attribute:?} is no attribute; see `qfabric monitor ls`"))),
         }
+    }
+
+    /// Policies that run on this host, and what they decided.
+    pub fn policies(&self) -> Result<Vec<PolicyInfo>, ClientError> {
+        self.get("/v1/policies")
+    }
+
+    /// Starts a policy on this host: it runs until it is stopped.
+    pub fn start_policy(&self, policy: &Policy) -> Result<PolicyInfo, ClientError> {
+        self.call("POST", "/v1/policies", Some(policy))
+    }
+
+    /// Stops it.
+    pub fn stop_policy(&self, name: &Name) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("/v1/policies/{name}"), None).map(drop)
     }
 
     pub(super) fn create_channel(&self, request: &ChannelRequest) -> Result<ChannelInfo, ClientError> {

@@ -36,6 +36,18 @@ pub enum Notice {
         /// Why.
         why: String,
     },
+    /// A resource manager decided something about a channel that this process has a source or a sink of: whoever can
+    /// adapt (an encoder, a player) does it better than by having events held back.
+    Decided {
+        /// The channel: `NAME`, or `quality:NAME`.
+        channel: String,
+        /// Of what, such as `app.rate_milli`: thousandths of an event per second.
+        attribute: String,
+        /// For the sinks of which host, or for which application.
+        subject: String,
+        /// How much, 0: stopped; none: it is not decided any more.
+        amount: Option<i64>,
+    },
 }
 
 /// An answer to an event that somebody waits for.
@@ -81,6 +93,12 @@ impl Inbox {
             FromDaemon::Ended { member: Member::Sink, number, why } => {
                 self.note(Notice::SinkEnded { sink: number, why: why.to_owned() });
             }
+            FromDaemon::Decided(decided) => self.note(Notice::Decided {
+                channel: decided.channel.to_owned(),
+                attribute: decided.attribute.to_owned(),
+                subject: decided.subject.to_owned(),
+                amount: decided.amount,
+            }),
         }
         Some(None)
     }

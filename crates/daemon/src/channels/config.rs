@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use qfabric_types::Nanos;
+use qfabric_types::api::channel::Policy;
 use qfabric_types::channel::Name;
 use serde::Deserialize;
 
@@ -37,6 +39,10 @@ pub struct ChannelsConfig {
     pub max_leases: usize,
     /// See [`ChannelsConfig::max_leases`].
     pub max_leases_per_user: usize,
+    /// How often this host tells the sources of its channels at what rate their events arrive; 0: never.
+    pub report: Nanos,
+    /// What its resource manager does from the start: tables `[[channels.policy]]`.
+    pub policy: Vec<Policy>,
 }
 
 /// What carries events between hosts.
@@ -93,6 +99,8 @@ impl Default for ChannelsConfig {
             priority: 1,
             max_leases: 256,
             max_leases_per_user: 64,
+            report: Nanos::from_millis(500),
+            policy: Vec::new(),
         }
     }
 }
@@ -111,6 +119,10 @@ impl ChannelsConfig {
         let wrong = counts.into_iter().find(|(_, value, range, _)| !range.contains(value));
         if let Some((key, value, _, expected)) = wrong {
             return Some((key, value.to_string(), expected));
+        }
+        let (least, most) = (Nanos::from_millis(50), Nanos::from_millis(60_000));
+        if self.report != Nanos::ZERO && !(least..=most).contains(&self.report) {
+            return Some(("channels.report", self.report.to_string(), "50ms to 60s, or 0ms for never"));
         }
         self.enabled.then(|| self.untrusted().or_else(|| self.nameless())).flatten()
     }
@@ -169,6 +181,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_named_with_what_would_be_taken() {
         assert!(said("priority = 99").starts_with("channels.priority 99 0 (none)"));
+        assert!(said("report = '1ms'").starts_with("channels.report 1 ms 50ms to 60s"));
         assert!(said("max_leases = 0").starts_with("channels.max_leases 0"));
         let error = toml::from_str::<ChannelsConfig>("host = 'a/b'").unwrap_err().to_string();
         assert!(error.contains("a/b") && error.contains("1 to 64"), "{error}");

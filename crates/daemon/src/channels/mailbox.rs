@@ -5,12 +5,26 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qfabric_channel::{Notice, SinkId, SourceId};
-use qfabric_types::AppId;
+use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::AttributeId;
+use qfabric_types::{AppId, Nanos};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Notices that wait; the next one is dropped and counted.
 const NOTICES: usize = 4096;
+
+/// What applications are to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub channel: ChannelId,
+    pub attribute: AttributeId,
+    /// For which host or application.
+    pub subject: String,
+    /// None: nobody decides it any more.
+    pub amount: Option<i64>,
+    /// Those with a sink on the channel, or those with a source.
+    pub at_sinks: bool,
+}
 
 /// What was noted and not carried out yet.
 #[derive(Debug, Default)]
@@ -23,14 +37,19 @@ pub(super) struct Noted {
     pub notices: VecDeque<Notice>,
     /// What managers decided about applications of this host: which, what, how much.
     pub applied: Vec<(AppId, AttributeId, i64)>,
+    /// What they decided that applications may adapt to.
+    pub told: VecDeque<Told>,
+    /// Reports that are to be sent so much later, by their channel.
+    pub delayed: Vec<(Name, Nanos)>,
     /// Notices that there was no room for.
     pub dropped: u64,
 }
 
 impl Noted {
     fn is_empty(&self) -> bool {
-        let Noted { ready, writable, notices, applied, .. } = self;
-        ready.is_empty() && writable.is_empty() && notices.is_empty() && applied.is_empty()
+        let Noted { ready, writable, notices, applied, told, delayed, .. } = self;
+        let decided = applied.is_empty() && told.is_empty() && delayed.is_empty();
+        ready.is_empty() && writable.is_empty() && notices.is_empty() && decided
     }
 }
 
@@ -66,6 +85,8 @@ impl Mailbox {
         into.writable.clear();
         into.notices.clear();
         into.applied.clear();
+        into.told.clear();
+        into.delayed.clear();
         std::mem::swap(&mut *self.lock(), into);
     }
 
@@ -80,6 +101,20 @@ impl Mailbox {
     pub fn apply(&self, application: AppId, attribute: AttributeId, amount: i64) {
         self.note(|noted| match noted.applied.len() < NOTICES {
             true => noted.applied.push((application, attribute, amount)),
+            false => noted.dropped += 1,
+        });
+    }
+
+    pub fn tell(&self, told: Told) {
+        self.note(|noted| match noted.told.len() < NOTICES {
+            true => noted.told.push_back(told),
+            false => noted.dropped += 1,
+        });
+    }
+
+    pub fn delay(&self, channel: Name, by: Nanos) {
+        self.note(|noted| match noted.delayed.len() < NOTICES {
+            true => noted.delayed.push((channel, by)),
             false => noted.dropped += 1,
         });
     }

@@ -11,6 +11,7 @@
 //! | `network.rs`, `mailbox.rs` | the node and its network; what it says, until there is time to carry it out |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
+//! | `policies/`, `reports.rs` | what managers do here for channels, and what they hear |
 //! | `routes/`, `problems.rs` | the paths, and their refusals |
 //!
 //! Locks are taken in this order: registry, node, mailbox.
@@ -24,10 +25,12 @@ mod monitors;
 mod network;
 mod node;
 mod owned;
+mod policies;
 mod problems;
 mod pump;
 mod registry;
 mod report;
+mod reports;
 pub(crate) mod routes;
 mod serve;
 mod show;
@@ -48,7 +51,9 @@ use mailbox::Mailbox;
 use monitors::Monitors;
 use network::Network;
 use owned::Owned;
+use policies::{Ear, Policies};
 use registry::Registry;
+use reports::Reports;
 
 pub use config::{ChannelsConfig, EngineName, Mode, Scouting};
 pub(crate) use monitors::MonitorThread;
@@ -73,6 +78,8 @@ pub(crate) struct Fabric {
     asked: Asked,
     owned: Owned,
     monitors: Monitors,
+    policies: Policies,
+    reports: Reports,
     epoll: OwnedFd,
     stopping: AtomicBool,
     totals: Totals,
@@ -104,6 +111,12 @@ impl Channels {
             return Ok(Channels { fabric: None, requests });
         }
         let fabric = Fabric::start(config)?;
+        fabric.network.add_policy(Box::new(Ear(fabric.mailbox.clone())));
+        for policy in &config.policy {
+            let refused = |problem: Problem| format!("channels.policy: {}; {}", problem.message, problem.next_step);
+            let started = fabric.start_policy(None, policy.clone());
+            started.map_err(|problem| DaemonError::Channels(refused(problem)))?;
+        }
         tracing::info!(host = %fabric.host, realm = %config.realm, engine = ?config.engine, "this host has channels");
         Ok(Channels { fabric: Some(Arc::new(fabric)), requests })
     }
@@ -135,6 +148,8 @@ impl Fabric {
             asked: Asked::default(),
             owned: Owned::default(),
             monitors: Monitors::new(),
+            policies: Policies::default(),
+            reports: Reports::default(),
             epoll,
             stopping: AtomicBool::new(false),
             totals: Totals::default(),

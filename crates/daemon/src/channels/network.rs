@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
-use qfabric_host::manager::{Member, MemberPort, Outcome, Whom};
+use qfabric_host::manager::{Controller, Member, MemberPort, Outcome, Whom};
 use qfabric_link::{self as link, Address, EngineKind, Inside, Link, Listener, Role, Security, Tls};
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
@@ -72,6 +72,28 @@ impl Network {
             let Managed { member, mailbox } = managed;
             member.reading((reading, name), None, &Whom::All, now, &mut Hands { port, mailbox });
         });
+    }
+
+    /// A reading for the hosts that feed the data channel of that name.
+    pub fn report(&self, reading: &Reading, name: &str, quality: &ChannelId) {
+        self.inside(|managed, now, port| {
+            let Managed { member, mailbox } = managed;
+            member.reading((reading, name), Some(quality), &Whom::Sources, now, &mut Hands { port, mailbox });
+        });
+    }
+
+    /// Adds a policy to the manager; its number there.
+    pub fn add_policy(&self, policy: Box<dyn Controller>) -> u64 {
+        self.inside(|managed, now, port| {
+            let Managed { member, mailbox } = managed;
+            member.add(policy, now, &mut Hands { port, mailbox })
+        })
+    }
+
+    /// Removes it.
+    pub fn remove_policy(&self, number: u64) {
+        // Dropped outside of the node's lock.
+        drop(self.inside(|managed, _, _| managed.member.remove(number)));
     }
 
     /// Control events that could not be submitted, and events of managers that could not be read.

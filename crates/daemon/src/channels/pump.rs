@@ -39,6 +39,10 @@ impl Fabric {
             count(&self.totals.decisions);
             tracing::info!(%application, %attribute, amount, "a manager decided for an application");
         }
+        noted.told.drain(..).for_each(|told| self.tell_decided(&mut registry, &told));
+        for (channel, by) in noted.delayed.drain(..) {
+            self.reports.delay(&channel, by, self.config.report);
+        }
         noted.notices.drain(..).for_each(|notice| self.heed(&mut registry, notice));
     }
 
@@ -104,6 +108,7 @@ impl Fabric {
 
     fn heed(&self, registry: &mut Registry, notice: Notice) {
         self.follow(&notice);
+        self.manage(&notice);
         match notice {
             Notice::Answered { request, host, result } => self.asked.answered(request, host, result.err()),
             Notice::DuplicateName { channel, stands } => {

@@ -23,6 +23,7 @@ pub(crate) struct ChannelsReport {
     pub nonsense: u64,
     pub notices_dropped: u64,
     pub decisions: u64,
+    pub policies: u64,
     /// Control events that could not be submitted; events of managers that could not be read.
     pub unsent: u64,
     pub unread: u64,
@@ -60,6 +61,7 @@ impl Fabric {
             nonsense: of(&self.totals.nonsense),
             notices_dropped: of(&self.totals.notices_dropped),
             decisions: of(&self.totals.decisions),
+            policies: self.policies.count(),
             unsent,
             unread,
             engine: self.network.engine_counts(),

@@ -9,6 +9,7 @@ use qfabric_types::api::channel::{
 };
 use qfabric_types::channel::{ChannelId, Name};
 
+use super::policies::is_reserved;
 use super::{Fabric, problems};
 
 impl Fabric {
@@ -48,7 +49,8 @@ impl Fabric {
             created_unix_ns: view.origin.created_unix_ns,
             open_here: holders.iter().any(|(host, _)| **host == self.host),
             hosts: holders.into_iter().map(|(host, held)| self.holding(node, host, held)).collect(),
-            filters: node.filters(channel).into_iter().map(filter).collect(),
+            filters: node.filters(channel).into_iter().filter(is_theirs).map(filter).collect(),
+            paced: self.policies.paced(channel),
         })
     }
 
@@ -74,6 +76,11 @@ impl Fabric {
             sinks: held.sinks.iter().map(sink).collect(),
         }
     }
+}
+
+/// The daemon's own are shown by what they do.
+fn is_theirs((spot, _): &(Spot, FilterCounts)) -> bool {
+    !is_reserved(&spot.name)
 }
 
 fn types(spec: &Spec) -> Vec<TypeInfo> {

@@ -80,13 +80,15 @@ impl Turning {
             for event in &happened {
                 self.hear(event.data.u64(), event.flags);
             }
+            self.fabric.report_arrivals(clock::now());
         }
     }
 
     fn sleep(&self, happened: &mut Vec<epoll::Event>) {
         happened.clear();
         let now = clock::now().get();
-        let due = self.fabric.network.wake().map_or(LONGEST_NS, |due| due.get().saturating_sub(now).min(LONGEST_NS));
+        let due = self.fabric.network.wake().into_iter().chain(self.fabric.reports.next()).min();
+        let due = due.map_or(LONGEST_NS, |due| due.get().saturating_sub(now).min(LONGEST_NS));
         let timeout = Timespec { tv_sec: (due / 1_000_000_000) as i64, tv_nsec: (due % 1_000_000_000) as i64 };
         // An error (a signal) is as good as nothing having happened.
         let _ = epoll::wait(&self.fabric.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));

@@ -71,8 +71,9 @@ pub struct Counts {
 /// A host's resource manager.
 pub struct Manager {
     host: Name,
-    controllers: Vec<Box<dyn Controller>>,
-    interests: BTreeMap<Interest, Vec<usize>>,
+    controllers: BTreeMap<u64, Box<dyn Controller>>,
+    added: u64,
+    interests: BTreeMap<Interest, Vec<u64>>,
     readings: BTreeMap<(Name, AttributeId, AppId), Reading>,
     shares: Shares,
     requests: Requests,
@@ -87,7 +88,8 @@ impl Manager {
     pub fn new(host: Name) -> Manager {
         Manager {
             host,
-            controllers: Vec::new(),
+            controllers: BTreeMap::new(),
+            added: 0,
             interests: BTreeMap::new(),
             readings: BTreeMap::new(),
             shares: Shares::default(),
@@ -99,13 +101,40 @@ impl Manager {
         }
     }
 
-    /// Adds a policy.
-    pub fn add(&mut self, controller: Box<dyn Controller>) {
-        let number = self.controllers.len();
+    /// Adds a policy; its number, for [`Manager::remove`].
+    pub fn add(&mut self, controller: Box<dyn Controller>) -> u64 {
+        self.added += 1;
         for interest in controller.interests() {
-            self.interests.entry(interest).or_default().push(number);
+            self.interests.entry(interest).or_default().push(self.added);
         }
-        self.controllers.push(controller);
+        self.controllers.insert(self.added, controller);
+        self.added
+    }
+
+    /// Tells a policy that came late who is in which group already.
+    pub fn introduce(
+        &mut self,
+        number: u64,
+        members: impl IntoIterator<Item = (Name, Registration)>,
+        now: Instant,
+        port: &mut dyn ManagerPort,
+    ) {
+        for (host, member) in members {
+            let change = Change { channel: None, host, what: What::Joined(member) };
+            if self.interested(&change).any(|interested| interested == number) {
+                self.call(number, Some(&change), now, port);
+            }
+        }
+        self.run(now, port);
+    }
+
+    /// Removes a policy. What it decided stays as it is, until somebody else decides.
+    pub fn remove(&mut self, number: u64) -> Option<Box<dyn Controller>> {
+        self.interests.retain(|_, interested| {
+            interested.retain(|other| *other != number);
+            !interested.is_empty()
+        });
+        self.controllers.remove(&number)
     }
 
     /// There is so much of a resource on this host.
@@ -146,7 +175,7 @@ impl Manager {
     /// When [`Input::Wake`] is due.
     pub fn next_wakeup(&self) -> Option<Instant> {
         let own = self.requests.next_wakeup().into_iter().chain(self.holds.next_wakeup());
-        own.chain(self.controllers.iter().filter_map(|controller| controller.next_wakeup())).min()
+        own.chain(self.controllers.values().filter_map(|controller| controller.next_wakeup())).min()
     }
 
     /// Something happened.
@@ -273,36 +302,35 @@ impl Manager {
         let before = self.holds.held.len();
         self.release(|_, held| held.until <= now, now, port);
         self.counts.holds_expired += (before - self.holds.held.len()) as u64;
-        for number in 0..self.controllers.len() {
-            if self.controllers[number].next_wakeup().is_some_and(|at| at <= now) {
-                self.call(number, None, now, port);
-            }
-        }
+        let is_due = |controller: &dyn Controller| controller.next_wakeup().is_some_and(|at| at <= now);
+        let due = self.controllers.iter().filter(|(_, controller)| is_due(&***controller));
+        let due: Vec<u64> = due.map(|(number, _)| *number).collect();
+        due.into_iter().for_each(|number| self.call(number, None, now, port));
     }
 
     /// Calls controllers for what changed, and for what they change by that, until nothing changes.
     fn run(&mut self, now: Instant, port: &mut dyn ManagerPort) {
         for _ in 0..MOST_CHANGES {
             let Some(change) = self.queue.pop_front() else { return };
-            let called: Vec<usize> = self.interested(&change).collect();
+            let called: Vec<u64> = self.interested(&change).collect();
             called.into_iter().for_each(|number| self.call(number, Some(&change), now, port));
         }
         self.counts.runaway += self.queue.len() as u64;
         self.queue.clear();
     }
 
-    fn interested(&self, change: &Change) -> impl Iterator<Item = usize> + '_ {
+    fn interested(&self, change: &Change) -> impl Iterator<Item = u64> + '_ {
         let topic = change.what.topic();
         let anywhere = self.interests.get(&Interest { channel: None, topic });
         let here = change.channel.as_ref().and_then(|channel| self.interests.get(&Interest::on(channel, topic)));
         anywhere.into_iter().chain(here).flatten().copied()
     }
 
-    fn call(&mut self, number: usize, change: Option<&Change>, now: Instant, port: &mut dyn ManagerPort) {
+    fn call(&mut self, number: u64, change: Option<&Change>, now: Instant, port: &mut dyn ManagerPort) {
+        let Some(controller) = self.controllers.get_mut(&number) else { return };
         self.counts.calls += 1;
         let mut decisions = std::mem::take(&mut self.decisions);
         let view = View { host: &self.host, now, readings: &self.readings };
-        let controller = &mut self.controllers[number];
         match change {
             Some(change) => controller.changed(change, &view, &mut decisions),
             None => controller.woken(&view, &mut decisions),
@@ -358,7 +386,7 @@ impl Manager {
 
 impl std::fmt::Debug for Manager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.controllers.iter().map(|controller| controller.name()).collect();
+        let names: Vec<&str> = self.controllers.values().map(|controller| controller.name()).collect();
         f.debug_struct("Manager")
             .field("host", &self.host)
             .field("controllers", &names)

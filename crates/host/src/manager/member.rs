@@ -14,7 +14,7 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, QualityEvent, Reading, ReadingEvent, quality_format, reading_format};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::{Filter, Input, Manager, ManagerPort, Outcome, Whom};
+use super::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom};
 
 /// Number of the type `reading` on quality channels.
 const READING: u16 = 0;
@@ -112,6 +112,24 @@ impl Member {
         let result = self.managing(now, port, act);
         self.listen(now, port);
         result
+    }
+
+    /// Adds a policy, and tells it who is in which group already; its number.
+    pub fn add(&mut self, controller: Box<dyn Controller>, now: Instant, port: &mut dyn MemberPort) -> u64 {
+        let known = self.node.directory().hosts().flat_map(|(host, record)| {
+            record.registrations.values().map(|registration| (host.clone(), registration.clone()))
+        });
+        let known: Vec<_> = known.collect();
+        self.manager(now, port, |manager, port| {
+            let number = manager.add(controller);
+            manager.introduce(number, known, now, port);
+            number
+        })
+    }
+
+    /// Removes a policy.
+    pub fn remove(&mut self, number: u64) -> Option<Box<dyn Controller>> {
+        self.manager.remove(number)
     }
 
     /// A reading of this host's monitor: for this host's controllers, and for those on a channel (none: on all that are

@@ -19,15 +19,20 @@
 //! | `GET /v1/hosts` | → list of [`HostInfo`] |
 //! | `GET /v1/monitors` | → list of [`MonitorInfo`] |
 //! | `PUT /v1/monitors/{attribute}` | [`MonitorRequest`] → [`MonitorInfo`] |
+//! | `GET /v1/policies` | → list of [`PolicyInfo`] |
+//! | `POST /v1/policies` | [`Policy`] → 201 [`PolicyInfo`] |
+//! | `DELETE /v1/policies/{name}` | → 204 |
 //!
 //! `{channel}` is a name, or `quality:NAME` for the hidden Q-channel of that name. What is opened, joined or registered
 //! lives as long as its lease, a connection to `channels.sock` ([`crate::channel_wire`]).
 
 mod filters;
 mod groups;
+mod policies;
 
 pub use filters::*;
 pub use groups::*;
+pub use policies::*;
 
 use std::collections::BTreeMap;
 
@@ -131,6 +136,9 @@ pub struct ChannelInfo {
     /// The filters of it on this host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<FilterInfo>,
+    /// How events of this host's sources are paced, where a policy decides that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paced: Vec<PaceInfo>,
 }
 
 /// One type of a channel's events.

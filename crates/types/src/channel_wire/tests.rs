@@ -31,6 +31,10 @@ fn every_message_is_read_as_it_was_written() {
     daemon(&FromDaemon::Sent(Sent { tag: 1, number: 2, remote: 3, local: 4, filtered: 5, dropped: 6 }));
     daemon(&FromDaemon::Refused(Refused { tag: 1, source: 2, blocked_until_ns: 3, why: "late; be earlier" }));
     daemon(&FromDaemon::Ended { member: Member::Sink, number: 4, why: "closed" });
+    for amount in [None, Some(0), Some(-25_000)] {
+        let (channel, attribute, subject) = ("video", "app.rate_milli", "cam-1");
+        daemon(&FromDaemon::Decided(Decided { channel, attribute, subject, amount }));
+    }
     let attributes = Attributes::Listed(&[("load", 4)]);
     let (host, number, payload) = ("b", 77, &[1, 2, 3][..]);
     daemon(&FromDaemon::Event(Event { sink: 1, host, number, attributes, payload, ..Event::default() }));

@@ -16,7 +16,7 @@ use crate::api::ecalls::aside;
 use crate::api::routes::{Answer, read};
 use crate::auth::Peer;
 use crate::channels::filters::spot;
-use crate::channels::problems;
+use crate::channels::{policies::is_reserved, problems};
 
 type Where = Path<(String, String, String)>;
 
@@ -111,5 +111,8 @@ fn place_of((channel, direction, filter): (String, String, String)) -> Result<Sp
         _ => return Err(problems::invalid("a filter's direction is in or out".to_owned())),
     };
     let name = filter.parse().map_err(|error| problems::invalid(format!("{error}")))?;
+    if is_reserved(&name) {
+        return Err(problems::invalid(format!("{name}: names that begin with zz. are the service's own")));
+    }
     Ok(spot(named(&channel)?, direction, name))
 }

@@ -3,6 +3,7 @@
 pub(crate) mod filters;
 pub(crate) mod groups;
 pub(crate) mod monitors;
+pub(crate) mod policies;
 
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(channels: Arc<Channels>) 
         .route("/v1/registrations/{number}", axum::routing::delete(groups::unregister))
         .route("/v1/monitors", get(monitors::list))
         .route("/v1/monitors/{attribute}", put(monitors::set))
+        .route("/v1/policies", get(policies::list).post(policies::start))
+        .route("/v1/policies/{name}", axum::routing::delete(policies::stop))
         .route("/v1/hosts", get(groups::hosts))
         .with_state(channels)
 }

@@ -1,7 +1,8 @@
-//! At the source of one stream: keeps the rate that arrives at its target (rate control, intra-media synchronization).
+//! At the source: keeps the rate that arrives at each host at its target (rate control, intra-media synchronization).
+
+use std::collections::BTreeMap;
 
 use qfabric_control::adapt::rate::{RateControl, Terms};
-use qfabric_types::AppId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::AttributeId;
 
@@ -12,13 +13,14 @@ use super::{RATE, stream_of};
 #[derive(Debug)]
 pub struct HoldRate {
     channel: ChannelId,
-    policy: RateControl,
+    first: RateControl,
+    streams: BTreeMap<u64, RateControl>,
 }
 
 impl HoldRate {
-    /// For the stream of a Q-channel that is sent at `rate` events per second at first.
+    /// For the streams of a Q-channel, which are sent at `rate` events per second at first.
     pub fn new(channel: &ChannelId, rate: f64, terms: Terms) -> Self {
-        HoldRate { channel: channel.clone(), policy: RateControl::new(rate, terms) }
+        HoldRate { channel: channel.clone(), first: RateControl::new(rate, terms), streams: BTreeMap::new() }
     }
 }
 
@@ -28,13 +30,20 @@ impl Controller for HoldRate {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        vec![Interest::on(&self.channel, Topic::Reading(AttributeId::of(RATE)))]
+        let reports = Interest::on(&self.channel, Topic::Reading(AttributeId::of(RATE)));
+        vec![reports, Interest::anywhere(Topic::Members)]
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
-        let What::Reading(reading) = &change.what else { return };
-        let Some(rate) = self.policy.on_report(reading.value as f64 / 1e3, reading.over, view.now) else { return };
-        let (application, amount): (AppId, i64) = (stream_of(&change.host), (rate * 1e3).round() as i64);
+        let application = stream_of(&change.host);
+        let reading = match &change.what {
+            What::Reading(reading) => reading,
+            What::HostGone => return drop(self.streams.remove(&application.0)),
+            _ => return,
+        };
+        let policy = self.streams.entry(application.0).or_insert_with(|| self.first.clone());
+        let Some(rate) = policy.on_report(reading.value as f64 / 1e3, reading.over, view.now) else { return };
+        let amount = (rate * 1e3).round() as i64;
         decisions.push(Decision::Apply { application, attribute: AttributeId::of(RATE), amount });
     }
 }

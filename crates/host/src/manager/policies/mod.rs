@@ -1,18 +1,28 @@
 //! The seeds' policies as controllers: how `qfabric_control::adapt` meets events. Each is small enough to be copied.
 
 mod hold;
+mod media;
 mod relay;
 mod roles;
 mod spread;
+mod sync;
+mod tree;
 
 use qfabric_types::channel::Name;
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};
 use qfabric_types::{AppId, Instant};
 
+pub use qfabric_control::adapt::capacity::Terms as CapacityTerms;
+pub use qfabric_control::adapt::implosion::Rule as SpreadRule;
+pub use qfabric_control::adapt::rate::Terms as RateTerms;
+
 pub use hold::HoldRate;
+pub use media::{MediaSync, POSITION, SKIP, SPEED};
 pub use relay::Relay;
 pub use roles::Roles;
 pub use spread::Spread;
+pub use sync::{NEED, SHOW, SinkSync};
+pub use tree::{Link, Stream, TreeShare, connection_of};
 
 /// Events that arrive, or are to be sent, in thousandths per second: the attribute's name.
 pub const RATE: &str = "app.rate_milli";

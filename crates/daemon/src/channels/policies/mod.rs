@@ -1,0 +1,196 @@
+//! Policies that run on this host: controllers in its resource manager, and the hands that they decide with.
+//!
+//! ```text
+//!   start ──> build ──> Supervised ( controller ) ──> the manager, beside the node
+//!                            │ what it decides about streams        │ all else: told to other hosts, applied here
+//!                            ├──> PaceTable <── OUT-filter: events let through, or held back
+//!                            └──> Mailbox ──> channels.sock: the applications that can adapt
+//! ```
+//! | file | what |
+//! |---|---|
+//! | `build.rs` | what was asked for becomes a controller |
+//! | `supervised.rs`, `ear.rs` | what a controller decides here, and what others' controllers tell this host |
+//! | `pace.rs`, `rate.rs` | events at a rate, and the rate of events |
+//! | `told.rs` | what applications hear of it |
+//!
+//! Locks: [`Policies::running`] before the node's, those of records and tables after it.
+
+mod build;
+mod ear;
+mod pace;
+mod rate;
+mod refused;
+mod supervised;
+mod told;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use qfabric_channel::Notice;
+use qfabric_linux::clock;
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{Decided, PaceInfo, Policy, PolicyInfo};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::AttributeId;
+
+use super::mailbox::Told;
+use super::{Fabric, lock, problems};
+use crate::auth::Peer;
+pub(super) use ear::Ear;
+use pace::Paces;
+pub(super) use pace::is_reserved;
+pub(super) use rate::RateMeter;
+use supervised::{Shared, Streams, Supervised};
+use told::attribute_name;
+
+/// Most policies of a host.
+const MOST: usize = 64;
+
+/// All of this host's.
+#[derive(Default)]
+pub(super) struct Policies {
+    running: Mutex<BTreeMap<Name, Running>>,
+    /// By data channel, where a policy decides on rates.
+    paces: Mutex<BTreeMap<Name, Paces>>,
+}
+
+struct Running {
+    policy: Policy,
+    uid: Option<u32>,
+    /// The controller's in the manager.
+    number: u64,
+    record: Shared,
+}
+
+impl Policies {
+    /// How events of this host's sources are paced on a channel.
+    pub fn paced(&self, channel: &ChannelId) -> Vec<PaceInfo> {
+        let known = ChannelId::data(channel.name.clone()) == *channel;
+        let paces = known.then(|| lock(&self.paces).get(&channel.name).cloned()).flatten();
+        paces.map_or_else(Vec::new, |paces| lock(&paces).list())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        lock(&self.running).len() as u64
+    }
+}
+
+impl Fabric {
+    /// All policies.
+    pub fn policies(&self) -> Vec<PolicyInfo> {
+        let running = lock(&self.policies.running);
+        running.iter().map(|(name, policy)| policy.info(name)).collect()
+    }
+
+    /// Starts a policy, for a user or for the configuration.
+    pub fn start_policy(&self, peer: Option<Peer>, policy: Policy) -> Result<PolicyInfo, Problem> {
+        let name = policy.name().ok_or_else(|| refused::nameless(policy.kind()))?;
+        let channel = ChannelId::data(policy.channel().clone());
+        if peer.is_some_and(|peer| !self.registry().holds(peer, &channel)) {
+            return Err(problems::not_your_channel(&channel));
+        }
+        let mut running = lock(&self.policies.running);
+        self.check_place(&running, &name, &policy)?;
+        let record = Shared::default();
+        let inner = self.build(&policy, clock::now())?;
+        let streams = policy.paces().then(|| self.streams(policy.channel()));
+        let number = self.network.add_policy(Box::new(Supervised { inner, record: record.clone(), streams }));
+        let uid = peer.map(|peer| peer.owner.uid);
+        tracing::info!(%name, kind = policy.kind(), %channel, "a policy was started");
+        let started = Running { policy, uid, number, record };
+        let info = started.info(&name);
+        running.insert(name, started);
+        Ok(info)
+    }
+
+    fn check_place(&self, running: &BTreeMap<Name, Running>, name: &Name, policy: &Policy) -> Result<(), Problem> {
+        if running.contains_key(name) {
+            return Err(refused::exists(name));
+        }
+        if running.len() >= MOST {
+            return Err(refused::too_many(MOST));
+        }
+        let rival =
+            |other: &Running| policy.paces() && other.policy.paces() && other.policy.channel() == policy.channel();
+        match running.iter().find(|(_, other)| rival(other)) {
+            Some((other, _)) => Err(refused::rival(other, policy.channel())),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops a policy: what it decided about rates holds no longer.
+    pub fn stop_policy(&self, peer: Peer, name: &Name) -> Result<(), Problem> {
+        let mut running = lock(&self.policies.running);
+        let found = running.get(name).ok_or_else(|| refused::unknown(name))?;
+        let uid = peer.owner.uid;
+        if uid != 0 && found.uid != Some(uid) {
+            return Err(refused::not_yours(name, found.uid));
+        }
+        let Some(stopped) = running.remove(name) else { return Ok(()) };
+        self.network.remove_policy(stopped.number);
+        if stopped.policy.paces() {
+            self.let_all_through(stopped.policy.channel());
+        }
+        tracing::info!(%name, "a policy was stopped");
+        Ok(())
+    }
+
+    /// A channel's table of rates, with its filter where the channel is open.
+    fn streams(&self, channel: &Name) -> Streams {
+        let paces = Paces::default();
+        lock(&self.policies.paces).insert(channel.clone(), paces.clone());
+        self.install_pace(channel);
+        Streams { channel: channel.clone(), paces, mailbox: self.mailbox.clone(), hosts: BTreeMap::new() }
+    }
+
+    /// The channel is open here: its events are paced, where a policy wants that.
+    pub(super) fn install_pace(&self, channel: &Name) {
+        let Some(paces) = lock(&self.policies.paces).get(channel).cloned() else { return };
+        // Not open yet, or no more: then there is nothing to pace.
+        let _ = self.network.look(|node| node.install_own(pace::spot(channel), pace::filter(&paces)));
+    }
+
+    /// What channels that come and go mean for policies and reports.
+    pub(super) fn manage(&self, notice: &Notice) {
+        match notice {
+            Notice::Opened(channel) if channel.plane == Plane::Data => self.install_pace(&channel.name),
+            Notice::Closed(channel) if channel.plane == Plane::Data => self.reports.forget(&channel.name),
+            Notice::SinkJoined(channel, member, _) if member.host == self.host => self.count_arrivals(channel),
+            _ => {}
+        }
+    }
+
+    fn let_all_through(&self, channel: &Name) {
+        let Some(paces) = lock(&self.policies.paces).remove(channel) else { return };
+        // Closed meanwhile: it went with the channel.
+        let _ = self.network.look(|node| node.remove_filter(&pace::spot(channel)));
+        let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);
+        for host in lock(&paces).hosts() {
+            let (channel, subject) = (ChannelId::data(channel.clone()), host.to_string());
+            self.mailbox.tell(Told { channel, attribute, subject, amount: None, at_sinks: false });
+        }
+    }
+}
+
+impl Running {
+    fn info(&self, name: &Name) -> PolicyInfo {
+        let record = lock(&self.record);
+        let decided = record.decided.iter().map(|((subject, attribute), (amount, at))| Decided {
+            subject: subject.clone(),
+            attribute: attribute_name(*attribute),
+            amount: *amount,
+            at_ns: at.get(),
+        });
+        PolicyInfo {
+            name: name.clone(),
+            policy: self.policy.clone(),
+            uid: self.uid,
+            calls: record.calls,
+            decisions: record.decisions,
+            faults: record.faults,
+            fault: record.fault.clone(),
+            decided: decided.collect(),
+        }
+    }
+}

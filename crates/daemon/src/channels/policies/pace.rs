@@ -1,0 +1,195 @@
+//! Pacing: at what rate events of this host's sources go to each other host, as policies have decided.
+//!
+//! An OUT-filter (built in, named [`SPOT`]) lets an event through to a host's sinks when there is credit for it. Credit
+//! grows with time, one event's worth per interval of the decided rate, and is kept for at most one interval and
+//! [`BURST`]: a source that sends evenly loses no event to the rate that it has.
+
+use std::sync::{Arc, Mutex};
+
+use qfabric_channel::{Candidates, Choose, Direction, Event, Spot};
+use qfabric_types::api::channel::PaceInfo;
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::{Instant, Nanos};
+
+use super::super::lock;
+use super::rate::RateMeter;
+
+/// Filters are called in the order of their names: what others have refused costs no credit.
+const SPOT: &str = "zz.pace";
+
+/// Credit beyond one interval, so that events that come in groups pass.
+const BURST: Nanos = Nanos::from_millis(100);
+
+/// Of one channel: shared by its filter, the policies that decide, and those who look.
+pub(in crate::channels) type Paces = Arc<Mutex<PaceTable>>;
+
+/// The hosts for which a rate was decided, in order of their names.
+#[derive(Debug, Default)]
+pub(in crate::channels) struct PaceTable(Vec<Pace>);
+
+#[derive(Debug)]
+struct Pace {
+    host: Name,
+    rate_milli: i64,
+    /// Time between two events; none: stopped.
+    interval: Option<Nanos>,
+    credit: Nanos,
+    at: Instant,
+    passed: u64,
+    held: u64,
+    meter: RateMeter,
+}
+
+/// Where its filter is.
+pub(super) fn spot(channel: &Name) -> Spot {
+    let name = SPOT.parse().expect("is a name");
+    Spot { channel: ChannelId::data(channel.clone()), direction: Direction::Out, name }
+}
+
+/// Whether a name is the daemon's own, not to be given to other filters.
+pub(in crate::channels) fn is_reserved(filter: &Name) -> bool {
+    filter.as_str().starts_with("zz.")
+}
+
+/// The filter itself.
+pub(super) fn filter(paces: &Paces) -> Choose {
+    let paces = paces.clone();
+    Box::new(move |event: &Event<'_>, sinks, chosen: &mut [bool]| lock(&paces).choose(event.sent, sinks, chosen))
+}
+
+impl PaceTable {
+    /// From now on events go to the host at this rate.
+    pub fn decide(&mut self, host: &Name, rate_milli: i64, now: Instant) {
+        let interval = (rate_milli > 0).then(|| Nanos::new(1_000_000_000_000 / rate_milli as u64));
+        match self.0.binary_search_by(|pace| pace.host.cmp(host)) {
+            Ok(at) => {
+                let pace = &mut self.0[at];
+                pace.earn(now);
+                (pace.rate_milli, pace.interval) = (rate_milli, interval);
+            }
+            Err(at) => {
+                let (host, credit) = (host.clone(), interval.unwrap_or_default() + BURST);
+                let (passed, held, meter) = (0, 0, RateMeter::new(now));
+                self.0.insert(at, Pace { host, rate_milli, interval, credit, at: now, passed, held, meter });
+            }
+        }
+    }
+
+    /// The host is gone.
+    pub fn forget(&mut self, host: &Name) {
+        self.0.retain(|pace| pace.host != *host);
+    }
+
+    /// What was decided for the host, and at what rate events were let through since this was asked last.
+    pub fn sent(&mut self, host: &Name, now: Instant) -> Option<(i64, i64)> {
+        let at = self.0.binary_search_by(|pace| pace.host.cmp(host)).ok()?;
+        let pace = &mut self.0[at];
+        Some((pace.rate_milli, pace.meter.report(now).0))
+    }
+
+    /// Whom it is about.
+    pub fn hosts(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter().map(|pace| &pace.host)
+    }
+
+    /// For people.
+    pub fn list(&self) -> Vec<PaceInfo> {
+        let info = |pace: &Pace| PaceInfo {
+            host: pace.host.clone(),
+            rate_milli: pace.rate_milli,
+            passed: pace.passed,
+            held: pace.held,
+        };
+        self.0.iter().map(info).collect()
+    }
+
+    /// Both are in the order of hosts' names: one walk, one comparison for each sink.
+    fn choose(&mut self, now: Instant, sinks: Candidates<'_>, chosen: &mut [bool]) {
+        let (mut from, mut paces) = (0, self.0.iter_mut().peekable());
+        while from < sinks.len() {
+            let host = &sinks.member(from).host;
+            let to = (from..sinks.len()).find(|at| sinks.member(*at).host != *host).unwrap_or(sinks.len());
+            while paces.next_if(|pace| pace.host < *host).is_some() {}
+            if let Some(pace) = paces.next_if(|pace| pace.host == *host)
+                && chosen[from..to].contains(&true)
+                && !pace.lets_through(now)
+            {
+                chosen[from..to].fill(false);
+            }
+            from = to;
+        }
+    }
+}
+
+impl Pace {
+    fn earn(&mut self, now: Instant) {
+        let most = self.interval.unwrap_or_default() + BURST;
+        self.credit = (self.credit + now.since(self.at)).min(most);
+        self.at = self.at.max(now);
+    }
+
+    fn lets_through(&mut self, now: Instant) -> bool {
+        self.earn(now);
+        let Some(interval) = self.interval.filter(|interval| self.credit >= *interval) else {
+            self.held += 1;
+            return false;
+        };
+        self.credit = self.credit - interval;
+        self.passed += 1;
+        self.meter.hit(now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pace(rate_milli: i64) -> Pace {
+        let mut table = PaceTable::default();
+        table.decide(&"a".parse().unwrap(), rate_milli, Instant::ZERO);
+        table.0.remove(0)
+    }
+
+    fn at(ns: u64) -> Instant {
+        Instant::new(ns)
+    }
+
+    #[test]
+    fn a_source_at_its_rate_loses_nothing_and_a_stopped_one_everything() {
+        let mut paced = pace(25_000);
+        assert!((0..1_000).all(|n| paced.lets_through(at(n * 40_000_000 + n % 7 * 3_000_000))));
+        let mut stopped = pace(0);
+        assert!((0..100).all(|n| !stopped.lets_through(at(n * 1_000_000_000))));
+        assert_eq!((stopped.passed, stopped.held), (0, 100));
+    }
+
+    #[test]
+    fn a_decision_does_not_give_credit_anew() {
+        let mut table = PaceTable::default();
+        let host: Name = "a".parse().unwrap();
+        let sent = (0..1_000u64).filter(|n| {
+            let now = at(n * 10_000_000);
+            table.decide(&host, 20_000, now);
+            table.0[0].lets_through(now)
+        });
+        assert!((199..=203).contains(&sent.count()), "20 per second for 10 s");
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_pass_than_the_rate_and_one_burst(
+            rate_milli in 100i64..1_000_000,
+            gaps in proptest::collection::vec(0u64..200_000_000, 1..400),
+        ) {
+            let (mut paced, mut now, mut passed) = (pace(rate_milli), 0, 0u64);
+            for gap in gaps {
+                now += gap;
+                passed += u64::from(paced.lets_through(at(now)));
+            }
+            let most = (now as f64 / 1e9 + 0.1) * rate_milli as f64 / 1e3 + 1.0;
+            prop_assert!(passed as f64 <= most + 1e-3, "{passed} of {most}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Refusals of policies.
+
+use std::fmt::Display;
+
+use qfabric_types::api::Problem;
+use qfabric_types::channel::Name;
+
+use crate::problem::new;
+
+pub(super) fn exists(name: &Name) -> Problem {
+    new("policy_exists", format!("there is a policy `{name}` here"), "stop it first, or give this one another name")
+}
+
+pub(super) fn rival(other: &Name, channel: &Name) -> Problem {
+    let message = format!("the policy `{other}` decides already at what rates `{channel}` goes to its sinks");
+    new("policy_exists", message, "stop it first: two would undo what the other does")
+}
+
+pub(super) fn too_many(limit: usize) -> Problem {
+    new("channel_limit", format!("too many policies, {limit} is the limit"), "stop what is not needed")
+}
+
+pub(super) fn unknown(name: &Name) -> Problem {
+    new("no_such_policy", format!("no policy `{name}` runs here"), "see qfabric policy ls")
+}
+
+pub(super) fn not_yours(name: &Name, uid: Option<u32>) -> Problem {
+    let by = uid.map_or("this host's configuration".to_owned(), |uid| format!("user {uid}"));
+    new("channel_forbidden", format!("the policy `{name}` was started by {by}"), "ask as root")
+}
+
+pub(super) fn nameless(kind: &str) -> Problem {
+    let message = format!("{kind} and the channel's name together are longer than a name may be (64)");
+    new("channel_invalid", message, "give the policy a name of its own")
+}
+
+pub(super) fn out_of_range(what: &str, value: impl Display, range: &str) -> Problem {
+    new("channel_invalid", format!("{what} is {value}, {range} is possible"), "choose a value in between")
+}

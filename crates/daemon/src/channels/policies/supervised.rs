@@ -1,0 +1,153 @@
+//! A policy's controller as it runs here: counted, and with hands for what it decides about streams.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use qfabric_host::manager::policies::{RATE, stream_of};
+use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, View, What};
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::{AttributeId, Reading};
+use qfabric_types::{AppId, Instant};
+
+use super::super::lock;
+use super::super::mailbox::{Mailbox, Told};
+use super::pace::Paces;
+
+/// What is known of a policy beside its controller.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub calls: u64,
+    pub decisions: u64,
+    pub faults: u64,
+    pub fault: Option<String>,
+    /// The last amount of each attribute, by whom it is for.
+    pub decided: BTreeMap<(String, AttributeId), (i64, Instant)>,
+}
+
+/// Shared by the controller and those who look.
+pub(super) type Shared = Arc<Mutex<Record>>;
+
+/// The hands of a policy that decides at what rate events go to each host.
+pub(super) struct Streams {
+    pub channel: Name,
+    pub paces: Paces,
+    pub mailbox: Arc<Mailbox>,
+    /// Hosts by their streams' numbers: those that something was heard of.
+    pub hosts: BTreeMap<AppId, Name>,
+}
+
+/// A controller that is counted.
+pub(super) struct Supervised {
+    pub inner: Box<dyn Controller>,
+    pub record: Shared,
+    pub streams: Option<Streams>,
+}
+
+impl Controller for Supervised {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        self.inner.interests()
+    }
+
+    fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        let before = decisions.len();
+        let corrected = self.streams.as_mut().and_then(|streams| streams.hear(change, view.now));
+        self.inner.changed(corrected.as_ref().unwrap_or(change), view, decisions);
+        self.carry_out(before, view, decisions);
+    }
+
+    fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        let before = decisions.len();
+        self.inner.woken(view, decisions);
+        self.carry_out(before, view, decisions);
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.inner.next_wakeup()
+    }
+}
+
+impl Supervised {
+    /// What it decided about streams is done here; the rest is the manager's.
+    fn carry_out(&mut self, before: usize, view: &View<'_>, decisions: &mut Decisions) {
+        let Supervised { record, streams, .. } = self;
+        let mut record = lock(record);
+        record.calls += 1;
+        record.decisions += (decisions.len() - before) as u64;
+        for decision in &decisions[before..] {
+            let Decision::Apply { application, attribute, amount } = decision else { continue };
+            let host = streams.as_ref().and_then(|streams| streams.hosts.get(application));
+            let subject = host.map_or_else(|| application.to_string(), ToString::to_string);
+            record.decided.insert((subject, *attribute), (*amount, view.now));
+        }
+        let Some(streams) = streams else { return };
+        let mut at = 0;
+        decisions.retain(|decision| {
+            at += 1;
+            at <= before || !streams.carry_out(decision, view.now)
+        });
+    }
+}
+
+impl Streams {
+    /// Whether it was about a stream of this channel; then it is done.
+    fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
+        let Decision::Apply { application, attribute, amount } = decision else { return false };
+        let Some(host) = self.hosts.get(application).filter(|_| *attribute == AttributeId::of(RATE)) else {
+            return false;
+        };
+        lock(&self.paces).decide(host, *amount, now);
+        let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
+        let told = Told { channel, attribute: *attribute, subject, amount: Some(*amount), at_sinks: false };
+        self.mailbox.tell(told);
+        true
+    }
+
+    /// Learns whose stream it is. A report is put in relation to what was sent: where a source has less to send than
+    /// was decided, what does not arrive was not lost. Gives the report as it is to be heard.
+    fn hear(&mut self, change: &Change, now: Instant) -> Option<Change> {
+        let stream = stream_of(&change.host);
+        match &change.what {
+            What::HostGone => {
+                self.hosts.remove(&stream);
+                lock(&self.paces).forget(&change.host);
+                None
+            }
+            What::Reading(reading) => {
+                self.hosts.entry(stream).or_insert_with(|| change.host.clone());
+                let is_rate = reading.attribute == AttributeId::of(RATE);
+                let (decided, sent) = is_rate.then(|| lock(&self.paces).sent(&change.host, now))??;
+                let value = in_relation(reading.value, sent, decided);
+                Some(Change { what: What::Reading(Reading { value, ..*reading }), ..change.clone() })
+            }
+            _ => {
+                self.hosts.entry(stream).or_insert_with(|| change.host.clone());
+                None
+            }
+        }
+    }
+}
+
+/// What would arrive of the decided rate, if so much of what was sent arrived. Where nothing was sent nothing was lost.
+fn in_relation(arrived: i64, sent: i64, decided: i64) -> i64 {
+    if sent <= 0 || arrived >= sent {
+        return decided;
+    }
+    (i128::from(arrived.max(0)) * i128::from(decided) / i128::from(sent)) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_sends_less_than_decided_is_no_bottleneck() {
+        assert_eq!(in_relation(12_000, 12_000, 25_000), 25_000, "all that was sent has arrived");
+        assert_eq!(in_relation(6_000, 12_000, 25_000), 12_500, "half of it");
+        assert_eq!(in_relation(0, 0, 25_000), 25_000, "nothing was sent");
+        assert_eq!(in_relation(0, 12_000, 25_000), 0);
+    }
+}

@@ -1,0 +1,52 @@
+//! What applications hear of decisions, on `channels.sock`: a source can send less instead of having events held back.
+
+use std::collections::BTreeSet;
+
+use qfabric_host::manager::policies::{DELAY, RATE};
+use qfabric_types::api::channel::LeaseId;
+use qfabric_types::channel_wire::{Decided, FromDaemon};
+use qfabric_types::monitor::{AttributeId, METRICS};
+
+use super::super::mailbox::Told;
+use super::super::registry::Registry;
+use super::super::{Fabric, count};
+
+/// Words that may wait for a reader that does not read: the next one is dropped and counted.
+const WAITING: usize = 64;
+
+/// An attribute's name; its number, where nobody here knows it.
+pub(super) fn attribute_name(attribute: AttributeId) -> String {
+    let known = METRICS.iter().map(|metric| metric.name).chain([RATE, DELAY]);
+    let name = known.into_iter().find(|name| AttributeId::of(name) == attribute);
+    name.map_or_else(|| attribute.to_string(), str::to_owned)
+}
+
+impl Fabric {
+    /// Tells those whom it concerns.
+    pub(in crate::channels) fn tell_decided(&self, registry: &mut Registry, told: &Told) {
+        let (channel, attribute) = (told.channel.to_string(), attribute_name(told.attribute));
+        let (amount, subject) = (told.amount, told.subject.as_str());
+        let decided = Decided { channel: &channel, attribute: &attribute, subject, amount };
+        for id in self.concerned(registry, told) {
+            let waiting = registry.leases.get(&id).map_or(0, |lease| lease.outbox.len());
+            match waiting < WAITING {
+                true => self.tell(registry, id, &FromDaemon::Decided(decided)),
+                false => count(&self.totals.notices_dropped),
+            }
+        }
+    }
+
+    fn concerned(&self, registry: &Registry, told: &Told) -> BTreeSet<LeaseId> {
+        let channel = Some(&told.channel);
+        self.network.look(|node| match told.at_sinks {
+            true => {
+                let of = registry.sinks.iter().filter(|(sink, _)| node.channel_of_sink(**sink) == channel);
+                of.map(|(_, lease)| *lease).collect()
+            }
+            false => {
+                let of = registry.sources.iter().filter(|(source, _)| node.channel_of_source(**source) == channel);
+                of.map(|(_, lease)| *lease).collect()
+            }
+        })
+    }
+}

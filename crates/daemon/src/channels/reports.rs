@@ -1,0 +1,120 @@
+//! Reports: at what rate events of a data channel arrive at this host's sinks, to the managers of those who feed it.
+//!
+//! A built-in IN-filter counts what is left after all others. Nothing of it is an application's affair.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use qfabric_channel::{Candidates, Choose, Direction, Event, Spot};
+use qfabric_host::manager::policies::RATE;
+use qfabric_linux::clock;
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, Reading, Unit};
+use qfabric_types::{Instant, Nanos};
+
+use super::policies::RateMeter;
+use super::{Fabric, lock};
+
+/// Filters are called in the order of their names.
+const SPOT: &str = "zz.meter";
+
+/// A request for a delay puts a report off by at most so many periods.
+const MOST_PERIODS: u64 = 2;
+
+/// The data channels whose arrivals are counted.
+#[derive(Default)]
+pub(super) struct Reports(Mutex<BTreeMap<Name, Reported>>);
+
+struct Reported {
+    meter: Arc<Mutex<RateMeter>>,
+    due: Instant,
+}
+
+impl Reports {
+    /// When the next one is due.
+    pub fn next(&self) -> Option<Instant> {
+        lock(&self.0).values().map(|reported| reported.due).min()
+    }
+
+    /// Puts a channel's next report off.
+    pub fn delay(&self, channel: &Name, by: Nanos, period: Nanos) {
+        if let Some(reported) = lock(&self.0).get_mut(channel) {
+            reported.due = reported.due + by.min(period.saturating_mul(MOST_PERIODS));
+        }
+    }
+
+    /// The channel is not open here any more.
+    pub fn forget(&self, channel: &Name) {
+        lock(&self.0).remove(channel);
+    }
+
+    /// What was counted where it is due.
+    fn take(&self, now: Instant, period: Nanos) -> Vec<(Name, i64, Nanos)> {
+        let mut all = lock(&self.0);
+        let due = all.iter_mut().filter(|(_, reported)| reported.due <= now);
+        let taken = due.map(|(channel, reported)| {
+            let (rate_milli, over) = lock(&reported.meter).report(now);
+            // A thread that was late does not report twice at once.
+            reported.due = (reported.due + period).max(now + Nanos::new(period.get() / 2));
+            (channel.clone(), rate_milli, over)
+        });
+        taken.collect()
+    }
+}
+
+impl Fabric {
+    /// This host has a sink on the channel: from now on its arrivals are counted.
+    pub(super) fn count_arrivals(&self, channel: &ChannelId) {
+        let period = self.config.report;
+        if period == Nanos::ZERO || channel.plane != Plane::Data {
+            return;
+        }
+        let mut all = lock(&self.reports.0);
+        if all.contains_key(&channel.name) {
+            return;
+        }
+        let now = clock::now();
+        let meter = Arc::new(Mutex::new(RateMeter::new(now)));
+        let spot = Spot { channel: channel.clone(), direction: Direction::In, name: SPOT.parse().expect("is a name") };
+        all.insert(channel.name.clone(), Reported { meter: meter.clone(), due: now + period });
+        drop(all);
+        // Closed meanwhile, or full of filters: then there is nothing to report.
+        if self.network.look(|node| node.install_own(spot, filter(meter))).is_err() {
+            self.reports.forget(&channel.name);
+        }
+    }
+
+    /// Sends what is due.
+    pub(super) fn report_arrivals(&self, now: Instant) {
+        for (channel, value, over) in self.reports.take(now, self.config.report) {
+            let data = ChannelId::data(channel.clone());
+            if !self.network.look(|node| has_sinks(node, &data)) {
+                continue;
+            }
+            let reading = Reading {
+                attribute: AttributeId::of(RATE),
+                application: HOST,
+                value,
+                at: now,
+                over,
+                cause: Cause::Poll,
+                unit: Unit::PerSecond,
+            };
+            self.network.report(&reading, RATE, &ChannelId { plane: Plane::Quality, name: channel });
+        }
+    }
+}
+
+fn has_sinks(node: &qfabric_channel::Node, channel: &ChannelId) -> bool {
+    let own = node.directory().host(node.host()).and_then(|record| record.channels.get(channel));
+    own.is_some_and(|held| !held.sinks.is_empty())
+}
+
+/// Counts events that some sink gets.
+fn filter(meter: Arc<Mutex<RateMeter>>) -> Choose {
+    Box::new(move |_: &Event<'_>, _: Candidates<'_>, chosen: &mut [bool]| {
+        if chosen.contains(&true) {
+            lock(&meter).hit(clock::now());
+        }
+    })
+}

@@ -1,0 +1,55 @@
+//! The paths of policies.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{Policy, PolicyInfo};
+
+use super::Shared;
+use crate::api::ecalls::aside;
+use crate::api::routes::{Answer, read};
+use crate::auth::Peer;
+use crate::channels::problems;
+
+/// Policies that run on this host, and what they decided
+#[utoipa::path(get, path = "/v1/policies", responses(
+    (status = 200, description = "All of them", body = Vec<PolicyInfo>),
+    (status = 409, description = "This host has no channels", body = Problem),
+))]
+pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<PolicyInfo>>> {
+    Ok(Json(aside(move || Ok(channels.on()?.policies())).await?))
+}
+
+/// Start a policy: it runs until it is stopped
+#[utoipa::path(post, path = "/v1/policies", request_body = Policy, responses(
+    (status = 201, description = "It runs", body = PolicyInfo),
+    (status = 403, description = "Not a holder of the channel", body = Problem),
+    (status = 409, description = "There is one of this name, or one that decides the same", body = Problem),
+    (status = 422, description = "A value cannot be meant", body = Problem),
+    (status = 429, description = "Too many policies", body = Problem),
+))]
+pub(crate) async fn start(State(channels): Shared, Extension(peer): Extension<Peer>, body: Body) -> Answer<Response> {
+    let policy: Policy = read(body).await?;
+    let info = aside(move || channels.on()?.start_policy(Some(peer), policy)).await?;
+    Ok((StatusCode::CREATED, Json(info)).into_response())
+}
+
+/// Stop a policy: what it decided about rates holds no longer
+#[utoipa::path(delete, path = "/v1/policies/{name}",
+    params(("name" = String, Path, description = "Its name")), responses(
+    (status = 204, description = "It has ended"),
+    (status = 403, description = "Another user's", body = Problem),
+    (status = 404, description = "No such policy", body = Problem),
+))]
+pub(crate) async fn stop(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+) -> Answer<StatusCode> {
+    let name = name.parse().map_err(|error| problems::invalid(format!("{error}")))?;
+    aside(move || channels.on()?.stop_policy(peer, &name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
