@@ -71,6 +71,11 @@ struct Node {
     children: Vec<NodeId>,
 }
 
+type Wants = BTreeMap<NodeId, Want>;
+
+/// The quality that a node may have at most; none: it is stopped.
+type Caps = BTreeMap<NodeId, Option<f64>>;
+
 /// The tree.
 #[derive(Clone, Debug)]
 pub struct Tree {
@@ -126,33 +131,38 @@ impl Tree {
 
     /// Divides `amount` from the root down; each node's grant. A link may lower its members' quality, which frees
     /// something for others, so it is divided again until no link is broken; each round lowers a quality for good.
+    /// Links that have to stop do so one after the other, the least important first: what it frees may save the next.
     pub fn divide(&self, amount: f64) -> BTreeMap<NodeId, f64> {
+        let free = self.wants(&BTreeMap::new());
         let mut caps = BTreeMap::new();
         loop {
-            let wants = self.wants(&caps);
-            let grants = self.grants(&wants, amount);
-            let lowered = self.links.iter().filter(|link| self.lower(link, &grants, &mut caps)).count();
-            if lowered == 0 {
+            let grants = self.grants(&self.wants(&caps), amount);
+            let found = self.broken(&free, &grants, &caps);
+            if found.is_empty() {
                 return grants;
+            }
+            // All members are capped, not only the high ones: what is freed must not lift the lowest above its links.
+            for (link, quality) in found {
+                caps.extend(link.iter().map(|node| (*node, quality)));
             }
         }
     }
 
-    /// Lowers the members of a link to its lowest quality. Whether that changed one.
-    fn lower(&self, link: &[NodeId], grants: &BTreeMap<NodeId, f64>, caps: &mut BTreeMap<NodeId, Option<f64>>) -> bool {
-        let free = self.wants(&BTreeMap::new());
-        let quality = |node: &NodeId| free[node].quality(grants[node]);
-        let Some(lowest) = link.iter().map(quality).min_by(compare) else { return false };
-        let above = |node: &&NodeId| match (quality(node), lowest) {
-            (Some(own), Some(lowest)) => own > lowest + 1e-6,
-            (own, lowest) => own.is_some() && lowest.is_none(),
-        };
-        let high: Vec<_> = link.iter().filter(above).collect();
-        // All are capped, not only the high ones: what is freed must not lift the lowest above its links again.
-        if !high.is_empty() {
-            caps.extend(link.iter().map(|node| (*node, lowest)));
+    /// Links that are to be lowered, and to which quality. Where one has to stop, only the least important of those
+    /// that stand still is told so: while it counts, it keeps from others what it cannot use itself.
+    fn broken(&self, free: &Wants, grants: &BTreeMap<NodeId, f64>, caps: &Caps) -> Vec<(&[NodeId], Option<f64>)> {
+        let links = self.links.iter().map(Vec::as_slice);
+        let lowest =
+            |link: &[NodeId]| link.iter().map(|node| free[node].quality(grants[node])).min_by(compare).flatten();
+        let broken: Vec<_> =
+            links.clone().filter(|link| is_broken(link, free, grants)).map(|link| (link, lowest(link))).collect();
+        if broken.iter().all(|(_, lowest)| lowest.is_some()) {
+            return broken;
         }
-        !high.is_empty()
+        let told = |link: &[NodeId]| link.iter().all(|node| caps.get(node) == Some(&None));
+        let still = links.rev().filter(|link| lowest(link).is_none() && !told(link));
+        let least = still.min_by_key(|link| link.iter().map(|node| free[node].importance).max());
+        least.map(|link| (link, None)).into_iter().collect()
     }
 
     fn wants(&self, caps: &BTreeMap<NodeId, Option<f64>>) -> BTreeMap<NodeId, Want> {
@@ -182,6 +192,16 @@ impl Tree {
             open.extend(&node.children);
         }
         grants
+    }
+}
+
+/// Whether one of its members has more than another.
+fn is_broken(link: &[NodeId], free: &Wants, grants: &BTreeMap<NodeId, f64>) -> bool {
+    let quality = |node: &NodeId| free[node].quality(grants[node]);
+    let ends = (link.iter().map(quality).min_by(compare), link.iter().map(quality).max_by(compare));
+    match ends {
+        (Some(Some(lowest)), Some(Some(highest))) => highest > lowest + 1e-6,
+        (lowest, highest) => lowest != highest,
     }
 }
 
@@ -240,6 +260,24 @@ mod tests {
         tree.link(&[1, 2]);
         let grants = tree.divide(15.0);
         assert_eq!((grants[&1], grants[&2], grants[&3]), (0.0, 0.0, 15.0));
+    }
+
+    /// A film's connections with their sounds, where the film's minima alone would take all there is.
+    #[test]
+    fn the_least_important_pair_stops_so_that_the_others_can_go_on() {
+        let mut tree = Tree::default();
+        for stream in 1..=2 {
+            tree.add(stream, Level::Stream, ROOT, NONE).unwrap();
+            for (pupil, floor) in [(0, 90.0), (1, 135.0), (2, 180.0)] {
+                let floor = if stream == 1 { floor } else { 50.0 };
+                let want = Want::range(floor, floor * 1.5, pupil);
+                tree.add(u64::from(10 * stream as u32 + pupil), Level::Connection, stream, want).unwrap();
+            }
+        }
+        (0..3).for_each(|pupil| tree.link(&[10 + pupil, 20 + pupil]));
+        let grants = tree.divide(300.0);
+        assert!(grants[&12] >= 180.0 && grants[&22] >= 50.0, "{grants:?}");
+        assert_eq!([grants[&10], grants[&20], grants[&11], grants[&21]], [0.0; 4], "{grants:?}");
     }
 
     #[test]

@@ -1,0 +1,186 @@
+//! At a host that feeds several data channels: what its broker grants for all of them together is divided over the four
+//! levels of the QoS tree, and links are kept.
+//!
+//! ```text
+//!   broker ── grant ──> system ── by weight ──> stream (a channel) ── by importance ──> role ── alike ──> connection
+//! ```
+//! Connections are known by registrations in groups of the channels' names, as for [`super::Roles`]; those of one
+//! importance are a role. A rate is applied to [`connection_of`] the channel and the sink's host, and told to that host.
+//! Source: Q-channels paper §3.3, Figure 2.
+
+use std::collections::BTreeMap;
+
+use qfabric_channel::Registration;
+use qfabric_control::adapt::group::Want;
+use qfabric_control::adapt::tree::{Level, NodeId, ROOT, Tree};
+use qfabric_types::AppId;
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::{AttributeId, QualityKind};
+
+use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::{RATE, told};
+
+/// A stream of this host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    /// Its Q-channel.
+    pub channel: ChannelId,
+    /// What one event takes on the way, in the unit of what is granted: bits.
+    pub bits: f64,
+    /// Its part of what is left above all minima.
+    pub weight: f64,
+}
+
+/// What is degraded alike, and stops together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// These streams as wholes.
+    Streams(Vec<Name>),
+    /// At every sink that has several of these streams, its connections: lips and voice.
+    AtEachSink(Vec<Name>),
+}
+
+/// A connection by its channel and the sink's host: the same number at both ends.
+pub fn connection_of(channel: &Name, host: &Name) -> AppId {
+    AppId(AttributeId::of(&format!("{channel}/{host}")).0.into())
+}
+
+/// The controller.
+#[derive(Debug)]
+pub struct TreeShare {
+    application: AppId,
+    resource: AttributeId,
+    streams: Vec<Stream>,
+    links: Vec<Link>,
+    /// What connections want, by stream and host.
+    wants: BTreeMap<(usize, Name), Want>,
+    tree: Tree,
+    /// Which connection a leaf of the tree is.
+    leaves: BTreeMap<NodeId, (usize, Name)>,
+    granted: f64,
+    told: BTreeMap<(usize, Name), i64>,
+}
+
+impl TreeShare {
+    /// Divides what `application` is granted of a resource of this host.
+    pub fn new(application: AppId, resource: AttributeId, streams: Vec<Stream>, links: Vec<Link>) -> Self {
+        let (wants, leaves, told) = Default::default();
+        TreeShare { application, resource, streams, links, wants, tree: Tree::default(), leaves, granted: 0.0, told }
+    }
+
+    fn joined(&mut self, host: &Name, registration: &Registration) {
+        let of = |stream: &Stream| stream.channel.name == registration.group;
+        let Some(at) = self.streams.iter().position(of) else { return };
+        let range = |name: &str| registration.qos.iter().find(|range| range.metric.as_str() == name);
+        let Some(rate) = range("frame_rate") else { return };
+        let importance = range("importance").map_or(0, |range| range.min.clamp(0, 1_000) as u32);
+        let bits = self.streams[at].bits;
+        let want = Want::range(rate.min.max(0) as f64 * bits, rate.max.max(0) as f64 * bits, importance);
+        self.wants.insert((at, host.clone()), want);
+        self.grow();
+    }
+
+    fn left(&mut self, fits: impl Fn(usize, &Name) -> bool) {
+        self.wants.retain(|(at, host), _| !fits(*at, host));
+        self.told.retain(|(at, host), _| !fits(*at, host));
+        self.grow();
+    }
+
+    /// The tree of those who are there.
+    fn grow(&mut self) {
+        (self.tree, self.leaves) = (Tree::default(), BTreeMap::new());
+        let mut nodes = BTreeMap::new();
+        for at in 0..self.streams.len() {
+            let own = Want { weight: self.streams[at].weight, ..Want::NOTHING };
+            let stream = self.node(Level::Stream, ROOT, own, &mut nodes);
+            let here: Vec<_> = self.wants.iter().filter(|((of, _), _)| *of == at).collect();
+            let connections: Vec<_> = here.into_iter().map(|((_, host), want)| (host.clone(), *want)).collect();
+            let mut roles = BTreeMap::new();
+            for (host, want) in connections {
+                let own = Want { importance: want.importance, ..Want::NOTHING };
+                let role =
+                    *roles.entry(want.importance).or_insert_with(|| self.node(Level::Role, stream, own, &mut nodes));
+                let leaf = self.node(Level::Connection, role, want, &mut nodes);
+                self.leaves.insert(leaf, (at, host));
+            }
+        }
+        self.tie(&nodes);
+    }
+
+    fn node(&mut self, level: Level, parent: NodeId, own: Want, nodes: &mut BTreeMap<NodeId, Level>) -> NodeId {
+        let number = nodes.len() as NodeId + 1;
+        nodes.insert(number, level);
+        let added = self.tree.add(number, level, parent, own);
+        debug_assert!(added.is_ok(), "levels are built from the top");
+        number
+    }
+
+    fn tie(&mut self, nodes: &BTreeMap<NodeId, Level>) {
+        let streams: Vec<NodeId> =
+            nodes.iter().filter(|(_, level)| **level == Level::Stream).map(|(id, _)| *id).collect();
+        for link in &self.links {
+            match link {
+                Link::Streams(names) => {
+                    let ends = self.ends(names).into_iter().map(|at| streams[at]).collect::<Vec<_>>();
+                    self.tree.link(&ends);
+                }
+                Link::AtEachSink(names) => {
+                    let ends = self.ends(names);
+                    let mut sinks: BTreeMap<&Name, Vec<NodeId>> = BTreeMap::new();
+                    let tied = self.leaves.iter().filter(|(_, (at, _))| ends.contains(at));
+                    tied.for_each(|(leaf, (_, host))| sinks.entry(host).or_default().push(*leaf));
+                    sinks.values().filter(|leaves| leaves.len() > 1).for_each(|leaves| self.tree.link(leaves));
+                }
+            }
+        }
+    }
+
+    fn ends(&self, names: &[Name]) -> Vec<usize> {
+        let named = |stream: &Stream| names.contains(&stream.channel.name);
+        (0..self.streams.len()).filter(|at| named(&self.streams[*at])).collect()
+    }
+
+    fn decide(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        let grants = self.tree.divide(self.granted);
+        for (leaf, (at, host)) in &self.leaves {
+            let stream = &self.streams[*at];
+            // Handed out: rounded down, but not for the last bit of a sum.
+            let amount = (grants[leaf] / stream.bits * 1e3 + 1e-6).floor() as i64;
+            if self.told.insert((*at, host.clone()), amount) == Some(amount) {
+                continue;
+            }
+            let application = connection_of(&stream.channel.name, host);
+            decisions.push(Decision::Apply { application, attribute: AttributeId::of(RATE), amount });
+            let event = told("tree-share", QualityKind::Rate, RATE, amount, view.now);
+            decisions.push(Decision::Tell { channel: stream.channel.clone(), to: Whom::Host(host.clone()), event });
+        }
+    }
+}
+
+impl Controller for TreeShare {
+    fn name(&self) -> &str {
+        "tree-share"
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        vec![Interest::anywhere(Topic::Granted), Interest::anywhere(Topic::Members)]
+    }
+
+    fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        match &change.what {
+            What::Granted { application, attribute, amount }
+                if *application == self.application && *attribute == self.resource =>
+            {
+                self.granted = *amount as f64;
+            }
+            What::Joined(registration) => self.joined(&change.host, registration),
+            What::Left(gone) => {
+                let at = self.streams.iter().position(|stream| stream.channel.name == gone.group);
+                self.left(|of, host| Some(of) == at && *host == change.host);
+            }
+            What::HostGone => self.left(|_, host| *host == change.host),
+            _ => return,
+        }
+        self.decide(view, decisions);
+    }
+}
