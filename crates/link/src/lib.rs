@@ -11,6 +11,7 @@ mod error;
 mod link;
 mod plain;
 mod presence;
+mod probe;
 pub mod security;
 mod threads;
 mod turn;

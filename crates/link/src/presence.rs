@@ -21,6 +21,11 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
+    /// How many are there.
+    pub fn count(&self) -> usize {
+        self.present.len()
+    }
+
     /// A life of a host is reported to have begun.
     pub fn begins(&mut self, host: &Name, incarnation: Incarnation) -> Change {
         let full = self.present.len() >= MAX_HOSTS;

@@ -19,6 +19,8 @@ use super::{Each, Peer, Publish, now_ns, until};
 pub struct Ours {
     link: Arc<Link<Echo>>,
     told: Arc<Told>,
+    /// Whether there is somebody to be known before channels are opened.
+    calls: bool,
 }
 
 /// Calls what was subscribed.
@@ -104,16 +106,18 @@ impl Ours {
         let told = Arc::new(Told::default());
         let inside = Echo { node: node(&config, host), back: None };
         let link = Link::open(&config, inside, Arc::clone(&told) as Arc<dyn Listener>, || {}).expect("a link");
-        let ours = Ours { link: Arc::new(link), told };
-        if host > 0 {
-            until(|| ours.link.with(|echo, _, _| echo.node.directory().hosts().count()) > 1);
-        }
-        ours
+        Ours { link: Arc::new(link), told, calls: host > 0 }
+    }
+
+    /// Knows what there is on the other side.
+    fn ready(&self) {
+        until(|| !self.calls || self.link.with(|echo, _, _| echo.node.directory().hosts().count()) > 1);
     }
 }
 
 impl Peer for Ours {
     fn subscribe(&self, topic: &'static str, each: Each) {
+        self.ready();
         self.link.with(|echo, now, port| {
             let sink = join(&mut echo.node, topic, now, port);
             self.told.0.lock().expect("no panic").insert(sink, each);
@@ -121,6 +125,7 @@ impl Peer for Ours {
     }
 
     fn publish(&self, topic: &'static str) -> Publish {
+        self.ready();
         let link = Arc::clone(&self.link);
         let from = link.with(|echo, now, port| source(&mut echo.node, topic, now, port));
         Box::new(move |bytes| {

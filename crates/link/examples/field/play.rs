@@ -123,29 +123,37 @@ fn ping(peer: &dyn Peer, size: usize, trips: usize) {
     say(&format!("result {:.1} {:.1}", times[trips / 2], times[trips * 99 / 100]));
 }
 
-/// Submits events with pauses; says what CPU time one took, and how long the call.
+/// Submits events with pauses; says what CPU time one took beyond what the process takes anyhow, how long the call, and
+/// what it takes anyhow, percent of a processor.
 fn source(peer: &dyn Peer, size: usize, sinks: usize, events: usize, pause_us: usize) {
     let mut publish = peer.publish("events");
     say("ready");
     peer.wait_for("events", sinks);
-    thread::sleep(Duration::from_millis(700));
+    thread::sleep(Duration::from_millis(1500));
+    let rest = rest_us_a_second();
     let bytes = vec![0; size];
-    let mut calls = Vec::with_capacity(events);
-    let mut run = |events: usize| {
-        calls.clear();
-        for _ in 0..events {
+    let mut run = |events: usize| -> Vec<f64> {
+        let one = |_| {
             let begin = Instant::now();
             publish(&bytes);
-            calls.push(begin.elapsed().as_secs_f64() * 1e6);
+            let took = begin.elapsed().as_secs_f64() * 1e6;
             thread::sleep(Duration::from_micros(pause_us as u64));
-        }
+            took
+        };
+        (0..events).map(one).collect()
     };
     run(events / 10);
-    let before = cpu_us();
-    run(events);
-    let spent = cpu_us() - before;
+    let (before, begin) = (cpu_us(), Instant::now());
+    let mut calls = run(events);
+    let spent = cpu_us() - before - rest * begin.elapsed().as_secs_f64();
     calls.sort_by(f64::total_cmp);
-    say(&format!("result {:.2} {:.2}", spent / events as f64, calls[events / 2]));
+    say(&format!("result {:.2} {:.2} {:.3}", spent / events as f64, calls[events / 2], rest / 1e4));
+}
+
+fn rest_us_a_second() -> f64 {
+    let (before, begin) = (cpu_us(), Instant::now());
+    thread::sleep(Duration::from_secs(1));
+    (cpu_us() - before) / begin.elapsed().as_secs_f64()
 }
 
 fn sinks(rival: &str, net: &str, sinks: usize) {

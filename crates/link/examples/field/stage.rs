@@ -161,14 +161,24 @@ pub fn round_trip(rival: &str, size: usize, trips: usize, policy: Policy) -> Opt
     Some((*numbers.first()?, *numbers.get(1)?))
 }
 
-/// CPU time of the submitting process for one event, microseconds, and the time that the call takes.
-pub fn submission(rival: &str, size: usize, sinks: usize, events: usize, pause_us: usize) -> Option<(f64, f64)> {
+/// What submitting costs. Microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// CPU time of the submitting process for one event.
+    pub cpu: f64,
+    /// How long the call takes.
+    pub call: f64,
+    /// What the process takes without any event, percent of a processor.
+    pub rest: f64,
+}
+
+pub fn submission(rival: &str, size: usize, sinks: usize, events: usize, pause_us: usize) -> Option<Cost> {
     let (net, size, sinks) = (fresh_net(), size.to_string(), sinks.to_string());
     let _broker = broker(rival, &net, Policy::Normal);
     let part = ["source", rival, &net, &size, &sinks, &events.to_string(), &pause_us.to_string()];
     let mut source = Process::start(Policy::Normal, &part)?;
     source.line("ready")?;
     let _sinks = Process::start(Policy::Normal, &["sinks", rival, &net, &size, &sinks])?;
-    let numbers = source.numbers()?;
-    Some((*numbers.first()?, *numbers.get(1)?))
+    let [cpu, call, rest] = source.numbers()?[..] else { return None };
+    Some(Cost { cpu, call, rest })
 }

@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Effort;
-use crate::field::stage::{Policy, Process, broker, disturb, fresh_net, median, round_trip, submission as submit};
+use crate::field::stage::{
+    Cost, Policy, Process, broker, disturb, fresh_net, median, round_trip, submission as submit,
+};
 
 const COUNTS: [usize; 3] = [1, 8, 100];
 const SIZES: [usize; 2] = [100, 1024];
@@ -28,22 +30,25 @@ fn pause_us(sinks: usize) -> usize {
 
 pub fn submission(effort: Effort) {
     const RIVALS: [&str; 7] = ["tcp", "plain", "zenoh-1", "link", "nats", "zmq", "dds"];
-    println!("CPU of the submitting process for one event, by sinks on as many hosts (NATS: without its broker's)");
-    println!("{:10} {:>24} {:>24}", "", "100 B: 1 / 8 / 100", "1 KiB: 1 / 8 / 100");
+    println!("CPU of the submitting process for one event, by sinks on as many hosts (NATS: without its broker's);");
+    println!("beyond what it takes at rest with a hundred hosts, percent of a processor");
+    println!("{:10} {:>24} {:>24} {:>8}", "", "100 B: 1 / 8 / 100", "1 KiB: 1 / 8 / 100", "at rest");
     let mut costs = vec![vec![Vec::new(); 6]; RIVALS.len()];
     for _ in 0..effort.rounds {
         for cell in 0..6 {
             let (size, sinks) = (SIZES[cell / 3], COUNTS[cell % 3]);
             for (rival, costs) in RIVALS.iter().zip(&mut costs) {
-                let cost = submit(rival, size, sinks, effort.events, pause_us(sinks));
-                costs[cell].extend(cost.map(|cost| cost.0));
+                costs[cell].extend(submit(rival, size, sinks, effort.events * 10 / (10 + sinks), pause_us(sinks)));
             }
         }
     }
-    let medians: Vec<Vec<_>> = costs.iter().map(|row| row.iter().map(|runs| median(runs.clone())).collect()).collect();
-    for (rival, row) in RIVALS.iter().zip(&medians) {
+    let cpu = |runs: &Vec<Cost>| median(runs.iter().map(|cost| cost.cpu));
+    let medians: Vec<Vec<_>> = costs.iter().map(|row| row.iter().map(cpu).collect()).collect();
+    for ((rival, row), costs) in RIVALS.iter().zip(&medians).zip(&costs) {
         let cells: Vec<String> = row.iter().map(|value| cell(*value)).collect();
-        println!("{rival:10} {:>24} {:>24}", cells[..3].join(" / "), cells[3..].join(" / "));
+        let rest = median(costs[2].iter().chain(&costs[5]).map(|cost| cost.rest));
+        let rest = rest.map_or("–".into(), |rest| format!("{rest:.2} %"));
+        println!("{rival:10} {:>24} {:>24} {rest:>8}", cells[..3].join(" / "), cells[3..].join(" / "));
     }
     let ratios: Vec<String> = (0..6).map(|at| ratio(medians[3][at], medians[2][at])).collect();
     println!("{:10} {:>24} {:>24}\n", "link/zenoh", ratios[..3].join(" / "), ratios[3..].join(" / "));
@@ -122,7 +127,8 @@ pub fn flood(effort: Effort) {
     println!("control events beside a bulk flood to the same host: delivered, p50 / p99 / latest; longest submission");
     let count = effort.seconds as usize * 100;
     // A thread at SCHED_FIFO that never pauses is stopped by the kernel for 50 ms in each second.
-    let floods = [("unpaced", 0, Policy::Normal), ("~150 MB/s", 50, Policy::Normal), ("~150 MB/s, FIFO", 50, Policy::Fifo)];
+    let floods =
+        [("unpaced", 0, Policy::Normal), ("~150 MB/s", 50, Policy::Normal), ("~150 MB/s, FIFO", 50, Policy::Fifo)];
     for (what, pause_us, policy) in floods {
         for rival in ["tcp", "zenoh-1", "plain", "link"] {
             let runs: Vec<_> = (0..effort.rounds).filter_map(|_| flooded(rival, count, pause_us, policy)).collect();

@@ -15,12 +15,10 @@ use super::Plain;
 use super::connection::Connection;
 use super::socket::Listener;
 use super::wire::{self, Hello, Kind, Reader};
-use crate::engine::EngineEvent;
+use crate::engine::{EngineEvent, SIGNS};
 use crate::presence::{Change, Presence};
 use crate::{LEASE, MAX_HOSTS};
 
-/// Signs of life within a lease.
-const SIGNS: u32 = 4;
 /// Connections that have not greeted yet; more are closed at once.
 const MAX_STRANGERS: usize = 64;
 const WAKE: u64 = 0;

@@ -7,6 +7,7 @@
 //! fill up hold 1 MiB, and an idle one leaves as quickly.
 
 mod keys;
+mod look;
 mod publishers;
 mod rules;
 mod settings;
@@ -73,6 +74,7 @@ pub(crate) fn open(
     let session = session.map_err(|error| explain(config, &*error))?;
     let zenoh = Arc::new_cyclic(|me| Zenoh::new(config, handler, session, me.clone()));
     zenoh.stand(incarnation).map_err(|error| Error::Zenoh(error.to_string()))?;
+    look::start(config, Arc::downgrade(&zenoh))?;
     Ok(zenoh)
 }
 

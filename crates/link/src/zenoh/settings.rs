@@ -5,6 +5,7 @@ use zenoh::config::Config as ZenohConfig;
 
 use super::rules;
 use crate::config::{Address, Config, Role, Scouting, Security, Tls};
+use crate::engine::SIGNS;
 use crate::{Error, LEASE, MAX_FRAME, MAX_HOSTS};
 
 /// Microseconds after which a peer that takes no control frames loses its connection. They are waited where the frame
@@ -20,6 +21,9 @@ const DATA_QUEUE: u32 = 4;
 /// is left: this is what a control frame may have to wait for while a peer floods, about 0.2 ms. On a path of 20 ms it
 /// still lets 100 Mbit/s pass.
 const DATA_BUFFER: u32 = 256 << 10;
+
+/// Type of service of control frames, for switches and access points that look at it: CS5, signalling (RFC 4594).
+const CONTROL_SERVICE: u8 = 0xa0;
 
 /// Milliseconds for a call to be made and answered, certificates checked and all. Who is called gives up well before
 /// who calls: a call that only one side takes for good is a link on which declarations are lost.
@@ -64,6 +68,7 @@ fn transport() -> Vec<(&'static str, Value)> {
         ("transport/unicast/open_timeout", json!(OPEN_TIMEOUT)),
         ("transport/unicast/accept_timeout", json!(ACCEPT_TIMEOUT)),
         ("transport/link/tx/lease", json!(LEASE.as_millis() as u64)),
+        ("transport/link/tx/keep_alive", json!(SIGNS)),
         ("transport/link/tx/queue/size/real_time", json!(CONTROL_QUEUE)),
         ("transport/link/tx/queue/size/data", json!(DATA_QUEUE)),
         ("transport/link/tx/queue/congestion_control/drop/wait_before_drop", json!(0)),
@@ -98,7 +103,7 @@ fn endpoints(config: &Config, addresses: &[Address]) -> Result<Vec<String>, Erro
         let Address::Tcp { host, port } = address else { return Err(Error::UnixZenoh(address.clone())) };
         let data = port.checked_add(1).filter(|next| *next > 1).ok_or_else(|| Error::Ports(address.clone()))?;
         let at = |port| Address::Tcp { host: host.clone(), port };
-        endpoints.push(format!("{protocol}/{}?prio=1-3", at(*port)));
+        endpoints.push(format!("{protocol}/{}?prio=1-3#dscp={CONTROL_SERVICE}", at(*port)));
         let buffers = format!("so_sndbuf={DATA_BUFFER};so_rcvbuf={DATA_BUFFER}");
         endpoints.push(format!("{protocol}/{}?prio=4-7#{buffers}", at(data)));
     }

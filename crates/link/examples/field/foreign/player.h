@@ -61,21 +61,24 @@ static void report_trips(int trips, void (*trip)(void))
 	fflush(stdout);
 }
 
-/* Submits with pauses; says the CPU time of one, and how long the call takes. */
+/* Submits with pauses; says the CPU time of one beyond what the process takes anyhow, how long the call takes, and what
+ * it takes anyhow, percent of a processor. */
 static void report_cost(int events, int pause_us, void (*submit)(void))
 {
-	double *calls = calloc(events, sizeof *calls), before = 0;
+	double *calls = calloc(events, sizeof *calls), before = cpu_us(), start = now_us(), rest, spent;
+	sleep(1);
+	rest = (cpu_us() - before) / (now_us() - start);
 	for (int i = -events / 10; i < events; i++) {
 		if (i == 0)
-			before = cpu_us();
-		double start = now_us();
+			before = cpu_us(), start = now_us();
+		double call = now_us();
 		submit();
 		if (i >= 0)
-			calls[i] = now_us() - start;
+			calls[i] = now_us() - call;
 		usleep(pause_us);
 	}
-	double spent = (cpu_us() - before) / events;
+	spent = cpu_us() - before - rest * (now_us() - start);
 	qsort(calls, events, sizeof *calls, compare);
-	printf("result %.2f %.2f\n", spent, calls[events / 2]);
+	printf("result %.2f %.2f %.3f\n", spent / events, calls[events / 2], rest * 100);
 	fflush(stdout);
 }
