@@ -1,12 +1,17 @@
 //! `qfabric policy`: what this host's resource manager does for a channel.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
-use qfabric_client::channel::{HoldPolicy, Name, Policy, PolicyInfo, RolesPolicy, SpreadPolicy};
+use qfabric_client::channel::{
+    CodePolicy, GroupPolicy, HoldPolicy, Name, Policy, PolicyInfo, RolesPolicy, SpreadPolicy,
+};
 use qfabric_types::Nanos;
 
 use crate::channel::{Daemon, new_table};
 use crate::connect;
-use crate::exit::{Done, Outcome};
+use crate::ecode::source::Source;
+use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
 /// Policies: what this host's resource manager decides for a channel, while all runs.
@@ -17,6 +22,7 @@ pub struct Args {
 }
 
 #[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant)] // one value per process
 enum Command {
     Ls(LsArgs),
     /// Starts a policy: it runs until it is stopped, or the daemon ends
@@ -26,10 +32,13 @@ enum Command {
 }
 
 #[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant)] // one value per process
 enum Kind {
     Roles(RolesArgs),
     Hold(HoldArgs),
     Spread(SpreadArgs),
+    Group(GroupArgs),
+    Code(CodeArgs),
 }
 
 /// What every kind is told.
@@ -90,6 +99,66 @@ struct SpreadArgs {
     common: Common,
 }
 
+/// Divides a resource among the applications of a group; to be started on each host that has some.
+///
+/// What an application wants is a range in its registration: of cpu_most for the attribute app.cpu_most. One of the hosts leads, and divides.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric policy start group --group crew --attribute app.cpu_most --capacity 800000
+          qfabric policy start group --group low --parent viewers --attribute bandwidth")]
+struct GroupArgs {
+    /// The group
+    #[arg(long, value_name = "NAME")]
+    group: Name,
+    /// The group that it is a part of, which grants what there is
+    #[arg(long, value_name = "NAME")]
+    parent: Option<Name>,
+    /// Level in the tree: 1 connection, 2 role (equal parts), 3 stream (by importance), 4 system (by weight)
+    #[arg(long, default_value_t = 2)]
+    level: u8,
+    /// Of what; app.cpu_most (millionths of a CPU) and app.cpu_weight change reservations, too
+    #[arg(long)]
+    attribute: String,
+    /// How much there is, where there is no parent
+    #[arg(long, value_name = "AMOUNT", default_value_t = 0, hide_default_value = true)]
+    capacity: i64,
+    /// How important the group is to its parent
+    #[arg(long, default_value_t = 0)]
+    importance: u32,
+    /// Its name [default: group.GROUP]
+    #[arg(long)]
+    name: Option<Name>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Runs a text in E-code for what is said on the channel's Q-channel: ten lines make a policy.
+///
+/// The text names what it wants to know in `struct input` (value, attribute, application, host, here, over_ns, cause,
+/// is_control, kind, other, request) and what it decides in `struct output` (rate_milli, level, delay_ns, cpu_most,
+/// cpu_weight, and parameters of the filter).
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric policy start code --channel video --attribute cpu.run_queue \
+           --filter out/pick --file calm.ec")]
+struct CodeArgs {
+    /// The text; - is the standard input
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// It is called for readings of this; may be said more than once [default: app.rate_milli]
+    #[arg(long = "attribute", value_name = "ATTRIBUTE")]
+    attributes: Vec<String>,
+    /// It is called for control events, too
+    #[arg(long)]
+    control: bool,
+    /// The filter of the channel on this host whose parameters it decides: out/NAME or in/NAME
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Lists the policies of this host, and what they have decided.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric policy ls")]
@@ -124,9 +193,9 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn start(kind: Kind) -> Outcome {
-    let (common, policy) = kind.asked()?;
-    let info = common.daemon.client()?.start_policy(&policy).map_err(connect::failure)?;
-    if common.json {
+    let (daemon, json, policy) = kind.asked()?;
+    let info = daemon.client()?.start_policy(&policy).map_err(connect::failure)?;
+    if json {
         output::print_json(&info)?
     } else {
         output::print(&format!("{} runs: {}\n", info.name, info.policy))?
@@ -135,20 +204,38 @@ fn start(kind: Kind) -> Outcome {
 }
 
 impl Kind {
-    fn asked(self) -> Result<(Common, Policy), crate::exit::Failure> {
-        let named = |common: &Common| (common.name.clone(), common.channel.clone());
+    /// Who is asked, whether in JSON, and for what.
+    fn asked(self) -> Result<(Daemon, bool, Policy), Failure> {
         Ok(match self {
-            Kind::Roles(RolesArgs { event_bits, fade, common }) => {
-                let (name, channel) = named(&common);
-                (common, Policy::Roles(RolesPolicy { name, channel, event_bits, fade }))
+            Kind::Roles(RolesArgs { event_bits, fade, common: Common { channel, name, json, daemon } }) => {
+                (daemon, json, Policy::Roles(RolesPolicy { name, channel, event_bits, fade }))
             }
-            Kind::Hold(HoldArgs { rate, common }) => {
-                let (name, channel) = named(&common);
-                (common, Policy::Hold(HoldPolicy { name, channel, rate }))
+            Kind::Hold(HoldArgs { rate, common: Common { channel, name, json, daemon } }) => {
+                (daemon, json, Policy::Hold(HoldPolicy { name, channel, rate }))
             }
-            Kind::Spread(SpreadArgs { attribute, period, common }) => {
-                let (name, channel) = named(&common);
-                (common, Policy::Spread(SpreadPolicy { name, channel, attribute, period }))
+            Kind::Spread(SpreadArgs {
+                attribute,
+                period: period_ns,
+                common: Common { channel, name, json, daemon },
+            }) => (daemon, json, Policy::Spread(SpreadPolicy { name, channel, attribute, period_ns })),
+            Kind::Group(GroupArgs { group, parent, level, attribute, capacity, importance, name, json, daemon }) => (
+                daemon,
+                json,
+                Policy::Group(GroupPolicy { name, group, parent, level, attribute, capacity, importance }),
+            ),
+            Kind::Code(CodeArgs {
+                file,
+                attributes,
+                control,
+                filter,
+                common: Common { channel, name, json, daemon },
+            }) => {
+                let code = Source::read(&file)?.text;
+                (
+                    daemon,
+                    json,
+                    Policy::Code(CodePolicy { name, channel, code, file: None, attributes, control, filter }),
+                )
             }
         })
     }

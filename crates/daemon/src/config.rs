@@ -382,7 +382,7 @@ fn out_of_range(key: &'static str, value: impl ToString, expected: &'static str)
     InvalidConfig::OutOfRange { key, value: value.to_string(), expected }
 }
 
-fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
+pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 

@@ -139,7 +139,7 @@ pub fn live() -> Option<(File, TempDir)> {
     may_reserve().then(|| (live_lock(), tempfile::tempdir().unwrap()))
 }
 
-fn two_hosts(all: &Path) -> [Host; 2] {
+pub fn two_hosts(all: &Path) -> [Host; 2] {
     let hosts = [Host::start(all, "alpha", "beta"), Host::start(all, "beta", "alpha")];
     eventually("both know both", || hosts.iter().all(|host| host.hosts() == ["alpha", "beta"]));
     hosts

@@ -9,7 +9,11 @@ use qfabric_client::channel::{
     Channel, Channels, Direction, Filter, Notice, SinkOptions, SourceOptions, Spec, Submission, Where,
 };
 
-use crate::channels::{FORMAT, Host, live};
+use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::{Contract, Nanos, Share, ThreadId};
+
+use crate::channels::{FORMAT, Host, live, two_hosts};
+use crate::harness::{Answer, qfabric};
 
 /// Long enough for every change here, on a loaded machine; a change for the better is tried every 2 to 16 s.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -150,4 +154,128 @@ fn told(channels: &Channels) -> Vec<(String, Option<i64>)> {
         _ => None,
     });
     decided.collect()
+}
+
+/// What a process is told of its part, as soon as that is `wanted`.
+fn told_at_last(channels: &Channels, wanted: (&str, &str, &str, i64)) {
+    let (channel, attribute, subject, amount) = wanted;
+    let wanted = Notice::Decided {
+        channel: channel.to_owned(),
+        attribute: attribute.to_owned(),
+        subject: subject.to_owned(),
+        amount: Some(amount),
+    };
+    let (end, mut seen) = (Instant::now() + PATIENCE, Vec::new());
+    while !seen.contains(&wanted) {
+        assert!(Instant::now() < end, "{wanted:?} is not among {seen:?}");
+        std::thread::sleep(Duration::from_millis(20));
+        seen.extend(std::iter::from_fn(|| channels.next_notice().unwrap()));
+    }
+}
+
+#[test]
+fn a_group_divides_what_it_has_among_its_hosts_and_reservations_follow() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let (ours, theirs) = (connect(&alpha), connect(&beta));
+    let wants = [("cpu_most", 100_000, 900_000)];
+    let _player = ours.register("player", "crew", &wants).unwrap();
+    let mixer = theirs.register("mixer", "crew", &wants).unwrap();
+    let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
+    let reserved = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        // A thread of this process under reservation, which needs nothing.
+        let thread = scope.spawn(|| {
+            let contract =
+                Contract { max_bandwidth: Share::from_ppm(700_000), ..Contract::new("player", Nanos::from_millis(40)) };
+            let covers = Covers::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
+            let request = ApplicationRequest { pid: std::process::id() as i32, covers, contract };
+            let admitted = client.admit(&request).unwrap();
+            reserved.wait();
+            reserved.wait();
+            client.release(admitted.id).unwrap();
+        });
+        reserved.wait();
+        let start =
+            ["policy", "start", "group", "--group", "crew", "--attribute", "app.cpu_most", "--capacity", "1000000"];
+        alpha.run(&start).expect(0, &["group.crew runs", "1000000 of app.cpu_most"]);
+        beta.run(&start).expect(0, &[]);
+        told_at_last(&theirs, ("quality:group.crew", "app.cpu_most", "mixer", 500_000));
+        told_at_last(&ours, ("quality:group.crew", "app.cpu_most", "player", 500_000));
+        drop(mixer);
+        told_at_last(&ours, ("quality:group.crew", "app.cpu_most", "player", 900_000));
+        let end = Instant::now() + PATIENCE;
+        while client.applications().unwrap()[0].contract.max_bandwidth != Share::from_ppm(900_000) {
+            assert!(Instant::now() < end, "{:?}", client.applications());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        reserved.wait();
+        thread.join().unwrap();
+    });
+    alpha.run(&["policy", "ls"]).expect(0, &["group.crew", "app.cpu_most for player: 900000"]);
+}
+
+#[test]
+fn ten_lines_of_e_code_are_a_policy() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::among(all.path(), "alpha", &[]);
+    let channels = connect(&alpha);
+    let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let _sink = video.sink(&SinkOptions::default()).unwrap();
+    let small = Filter {
+        code: "return input.size < get_attribute(most);".to_owned(),
+        parameters: [("most".to_owned(), 10)].into(),
+        ..Filter::default()
+    };
+    video.install(Direction::Out, "small", &small).unwrap();
+    let payload = [1i32.to_le_bytes(), 50i32.to_le_bytes()].concat();
+    let event = Submission { payload: &payload, ..Submission::default() };
+    assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 1);
+    let start = |name: &str, text: &str| {
+        let file = alpha.folder.join("policy.ec");
+        std::fs::write(&file, text).unwrap();
+        let file = file.to_str().unwrap();
+        alpha.run(&[
+            "policy",
+            "start",
+            "code",
+            "--channel",
+            "video",
+            "--name",
+            name,
+            "--filter",
+            "out/small",
+            "--file",
+            file,
+        ])
+    };
+    let text = "struct input { long value, here; };\nstruct output { long most, rate_milli; };\n\
+                output.most = input.here ? 100 : 10;\noutput.rate_milli = 7000;\nreturn 1;";
+    start("calm", "struct output { long most; };\noutput.mst = 1;").expect(3, &["mst"]);
+    start("calm", text).expect(0, &["calm runs: 5 lines of E-code for filter out/small"]);
+    start("calm", text).expect(3, &["there is a policy `calm`"]);
+    start("broken", "struct output { long level; };\noutput.level = 1 / (input.value - input.value);").expect(0, &[]);
+    told_at_last(&channels, ("video", "app.rate_milli", "alpha", 7_000));
+    assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 0, "the filter's parameter has changed");
+    alpha.run(&["channel", "show", "video"]).expect(0, &["to alpha: 7.0/s"]);
+    let list = alpha.run(&["policy", "ls"]);
+    list.expect(0, &["broken: the last fault: ", "zero", "calm: app.rate_milli for alpha: 7.0/s"]);
+    alpha.run(&["policy", "stop", "calm"]).expect(0, &[]);
+    assert!(!alpha.run(&["channel", "show", "video"]).out.contains("7.0/s"), "nobody paces any more");
+}
+
+#[test]
+fn policies_of_the_configuration_run_from_the_start_or_the_daemon_says_why_not() {
+    let all = tempfile::tempdir().unwrap();
+    let file = all.path().join("daemon.toml");
+    let check = |text: &str| {
+        let channels = "[channels]\nenabled = true\nengine = 'none'\n";
+        std::fs::write(&file, format!("{channels}{text}")).unwrap();
+        Answer::of(qfabric(all.path()).args(["daemon", "--check", "--config"]).arg(&file))
+    };
+    check("[[channels.policy]]\nkind = 'roles'\nchannel = 'video'\nevent_bits = 40000\n").expect(0, &[]);
+    check("[[channels.policy]]\nkind = 'rules'\nchannel = 'video'\n").expect(2, &["rules", "roles", "hold"]);
+    check("[[channels.policy]]\nkind = 'hold'\nchannel = 'video'\n").expect(2, &["rate"]);
+    check("report = '1ms'\n").expect(2, &["channels.report", "50ms to 60s"]);
 }

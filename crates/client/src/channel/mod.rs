@@ -48,10 +48,10 @@ pub use inbox::Notice;
 pub use members::{Received, Sink, Source, Submission};
 
 pub use qfabric_types::api::channel::{
-    BindingRequest, ChannelInfo, Decided, Direction, FilterInfo, GroupInfo, GroupMember, GroupRequest, HoldPolicy,
-    Holding, HostAnswer, HostInfo, Installed, LeaseId, MonitorInfo, MonitorRequest, Order, PaceInfo, Policy,
-    PolicyInfo, Pressure, QosRange, RolesPolicy, SinkCounts, SinkInfo, SourceCounts, SourceInfo, SpreadPolicy,
-    TypeInfo, Where,
+    BindingRequest, ChannelInfo, CodePolicy, Decided, Direction, FilterInfo, GroupInfo, GroupMember, GroupPolicy,
+    GroupRequest, HoldPolicy, Holding, HostAnswer, HostInfo, Installed, LeaseId, MonitorInfo, MonitorRequest, Order,
+    PaceInfo, Policy, PolicyInfo, Pressure, QosRange, RolesPolicy, SinkCounts, SinkInfo, SourceCounts, SourceInfo,
+    SpreadPolicy, TypeInfo, Where,
 };
 pub use qfabric_types::channel::{ChannelId, Name, Plane};
 pub use qfabric_types::channel_wire::{Attributes, Event, Sent, To};

@@ -40,6 +40,7 @@ pub struct ChannelsConfig {
     /// See [`ChannelsConfig::max_leases`].
     pub max_leases_per_user: usize,
     /// How often this host tells the sources of its channels at what rate their events arrive; 0: never.
+    #[serde(deserialize_with = "crate::config::time")]
     pub report: Nanos,
     /// What its resource manager does from the start: tables `[[channels.policy]]`.
     pub policy: Vec<Policy>,

@@ -10,6 +10,8 @@ use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Nanos};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::auth::Peer;
+
 /// Notices that wait; the next one is dropped and counted.
 const NOTICES: usize = 4096;
 
@@ -22,8 +24,28 @@ pub(super) struct Told {
     pub subject: String,
     /// None: nobody decides it any more.
     pub amount: Option<i64>,
-    /// Those with a sink on the channel, or those with a source.
-    pub at_sinks: bool,
+    pub audience: Audience,
+}
+
+/// Which of this host's applications are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Audience {
+    /// Those with a source on the channel.
+    Sources,
+    /// Those with a sink on it.
+    Sinks,
+    /// The one of that name in the group that the Q-channel is of; what it has under reservation changes, too.
+    Member(Name),
+}
+
+/// What is to change of a contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Adjusted {
+    /// Who answers for it.
+    pub peer: Peer,
+    pub application: AppId,
+    pub attribute: AttributeId,
+    pub amount: i64,
 }
 
 /// What was noted and not carried out yet.
@@ -39,6 +61,8 @@ pub(super) struct Noted {
     pub applied: Vec<(AppId, AttributeId, i64)>,
     /// What they decided that applications may adapt to.
     pub told: VecDeque<Told>,
+    /// What they decided about CPU time.
+    pub adjusted: Vec<Adjusted>,
     /// Reports that are to be sent so much later, by their channel.
     pub delayed: Vec<(Name, Nanos)>,
     /// Notices that there was no room for.
@@ -47,9 +71,9 @@ pub(super) struct Noted {
 
 impl Noted {
     fn is_empty(&self) -> bool {
-        let Noted { ready, writable, notices, applied, told, delayed, .. } = self;
-        let decided = applied.is_empty() && told.is_empty() && delayed.is_empty();
-        ready.is_empty() && writable.is_empty() && notices.is_empty() && decided
+        let Noted { ready, writable, notices, applied, told, adjusted, delayed, .. } = self;
+        let decided = [applied.is_empty(), told.is_empty(), adjusted.is_empty(), delayed.is_empty()];
+        ready.is_empty() && writable.is_empty() && notices.is_empty() && !decided.contains(&false)
     }
 }
 
@@ -86,6 +110,7 @@ impl Mailbox {
         into.notices.clear();
         into.applied.clear();
         into.told.clear();
+        into.adjusted.clear();
         into.delayed.clear();
         std::mem::swap(&mut *self.lock(), into);
     }
@@ -108,6 +133,13 @@ impl Mailbox {
     pub fn tell(&self, told: Told) {
         self.note(|noted| match noted.told.len() < NOTICES {
             true => noted.told.push_back(told),
+            false => noted.dropped += 1,
+        });
+    }
+
+    pub fn adjust(&self, adjusted: Adjusted) {
+        self.note(|noted| match noted.adjusted.len() < NOTICES {
+            true => noted.adjusted.push(adjusted),
             false => noted.dropped += 1,
         });
     }

@@ -81,6 +81,8 @@ pub(crate) struct Fabric {
     policies: Policies,
     reports: Reports,
     epoll: OwnedFd,
+    /// The way to the control thread.
+    requests: Requests,
     stopping: AtomicBool,
     totals: Totals,
 }
@@ -110,7 +112,7 @@ impl Channels {
         if !config.enabled {
             return Ok(Channels { fabric: None, requests });
         }
-        let fabric = Fabric::start(config)?;
+        let fabric = Fabric::start(config, requests.clone())?;
         fabric.network.add_policy(Box::new(Ear(fabric.mailbox.clone())));
         for policy in &config.policy {
             let refused = |problem: Problem| format!("channels.policy: {}; {}", problem.message, problem.next_step);
@@ -133,7 +135,7 @@ impl Channels {
 }
 
 impl Fabric {
-    fn start(config: &ChannelsConfig) -> Result<Fabric, DaemonError> {
+    fn start(config: &ChannelsConfig, requests: Requests) -> Result<Fabric, DaemonError> {
         let failed = |error: std::io::Error| DaemonError::Channels(error.to_string());
         let mailbox = Arc::new(Mailbox::new().map_err(failed)?);
         let host = config.name().expect("checked with the configuration");
@@ -151,6 +153,7 @@ impl Fabric {
             policies: Policies::default(),
             reports: Reports::default(),
             epoll,
+            requests,
             stopping: AtomicBool::new(false),
             totals: Totals::default(),
         })

@@ -19,7 +19,7 @@ pub(super) fn config(host: Name) -> Config {
 }
 
 /// Machine code; where none can be made, the interpreter, which gives the same answers.
-fn engines() -> Engines {
+pub(super) fn engines() -> Engines {
     Box::new(|program, limits| match qfabric_jit::Jit::new(program, limits) {
         Ok(jit) => Ok(Box::new(jit)),
         Err(error) => {

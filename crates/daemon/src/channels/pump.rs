@@ -12,9 +12,10 @@ use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, Member};
 
-use super::mailbox::Noted;
+use super::mailbox::{Adjusted, Noted};
 use super::registry::{Lease, Registry};
 use super::{Fabric, count};
+use crate::control::Managed;
 
 /// Events sent to one sink per turn.
 const EVENTS_PER_TURN: u32 = 64;
@@ -40,6 +41,9 @@ impl Fabric {
             tracing::info!(%application, %attribute, amount, "a manager decided for an application");
         }
         noted.told.drain(..).for_each(|told| self.tell_decided(&mut registry, &told));
+        for Adjusted { peer, application, attribute, amount } in noted.adjusted.drain(..) {
+            self.adjust(peer, Managed::Application(application), attribute, amount);
+        }
         for (channel, by) in noted.delayed.drain(..) {
             self.reports.delay(&channel, by, self.config.report);
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
 use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
-use qfabric_types::{AppId, Contract, Instant};
+use qfabric_types::{AppId, Contract, Instant, Share};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
@@ -67,9 +67,31 @@ pub(crate) enum Command {
         pid: i32,
         aim: Weak<Aim>,
     },
+    /// A policy decided about an application. Nobody waits for the answer: what is refused is logged.
+    Adjust {
+        peer: Peer,
+        whom: Managed,
+        adjustment: Adjustment,
+    },
     Stop {
         reply: Reply<()>,
     },
+}
+
+/// Whom a policy decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Managed {
+    Application(AppId),
+    /// Whatever it has under reservation.
+    Process(i32),
+}
+
+/// What a policy changes of a contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adjustment {
+    /// Q̄/P.
+    Most(Share),
+    Weight(u32),
 }
 
 /// A fresh ring for an application.
@@ -117,6 +139,11 @@ impl Requests {
     /// From now on the handler favours the process's servers, wherever they are.
     pub fn aim(&self, pid: i32, aim: &Arc<Aim>) -> Result<(), Problem> {
         self.send(Command::Aim { pid, aim: Arc::downgrade(aim) })
+    }
+
+    /// A policy decided. `false`: the queue is full.
+    pub fn adjust(&self, peer: Peer, whom: Managed, adjustment: Adjustment) -> bool {
+        self.send(Command::Adjust { peer, whom, adjustment }).is_ok()
     }
 
     fn send(&self, command: Command) -> Result<(), Problem> {

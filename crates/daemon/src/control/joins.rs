@@ -5,7 +5,7 @@ use qfabric_types::api::{Application, ApplicationRequest, Covers, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, ThreadId};
 
 use super::apps::App;
-use super::command::{Command, NewRing, Report};
+use super::command::{Adjustment, Command, Managed, NewRing, Report};
 use super::engine::Engine;
 use super::notes::Note;
 use super::rings::Ring;
@@ -45,6 +45,7 @@ impl Engine {
             }
             Command::Favour { pid, deadline } => self.favour(pid, deadline),
             Command::Aim { pid, aim } => self.core.aims.add(pid, aim),
+            Command::Adjust { peer, whom, adjustment } => self.adjust(peer, whom, adjustment, now),
             Command::Stop { reply } => {
                 self.stop(now);
                 let _ = reply.send(Ok(()));
@@ -184,6 +185,26 @@ impl Engine {
         }
         self.plan_observing(now);
         self.show(id)
+    }
+
+    /// A policy's decision is a change of contract like any other: checked, admitted, or refused.
+    fn adjust(&mut self, peer: Peer, whom: Managed, adjustment: Adjustment, now: Instant) {
+        let apps: Vec<AppId> = match whom {
+            Managed::Application(app) => vec![app],
+            Managed::Process(pid) => self.apps.of_process(pid).collect(),
+        };
+        for app in apps {
+            let adjusted = self.show(app).and_then(|shown| {
+                let mut contract = shown.contract;
+                match adjustment {
+                    Adjustment::Most(most) => contract.max_bandwidth = most,
+                    Adjustment::Weight(weight) => contract.weight = weight,
+                }
+                self.change(peer, app, contract, now)
+            });
+            let refused = adjusted.err().map(|problem| format!("{}; {}", problem.message, problem.next_step));
+            self.core.notes.tell(Note::Adjusted { app, adjustment, refused });
+        }
     }
 
     /// A contract changed away from marks needs its thread observed from now on.

@@ -21,7 +21,7 @@ mod rings;
 mod sources;
 mod thread;
 
-pub(crate) use command::{Command, NewRing, Report, Requests};
+pub(crate) use command::{Adjustment, Command, Managed, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
 pub(crate) use mechanism::best_effort_is_possible;
 pub(crate) use notes::{Note, log};

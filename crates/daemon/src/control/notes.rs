@@ -8,6 +8,8 @@ use qfabric_linux::ApplyError;
 use qfabric_types::{AppId, ThreadId};
 use tokio::sync::mpsc;
 
+use super::command::Adjustment;
+
 /// Notes that may wait. A burst of refusals for every thread of a large program fits.
 pub(crate) const WAITING: usize = 512;
 
@@ -40,6 +42,8 @@ pub(crate) enum Note {
     RecordsLost { count: u64 },
     /// A new process or thread could not be observed.
     NotObserved { pid: i32, error: String },
+    /// A policy decided about an application.
+    Adjusted { app: AppId, adjustment: Adjustment, refused: Option<String> },
     /// A descriptor could not be waited for.
     NotWaited { app: AppId, error: String },
 }
@@ -92,6 +96,12 @@ pub(crate) fn log(note: Note) {
         }
         Note::RecordsLost { count } => tracing::warn!(count, "the kernel dropped records of context switches"),
         Note::NotObserved { pid, error } => tracing::info!(pid, error, "a child process is not covered"),
+        Note::Adjusted { app, adjustment, refused: None } => {
+            tracing::info!(app = app.0, ?adjustment, "a policy changed the contract")
+        }
+        Note::Adjusted { app, adjustment, refused: Some(why) } => {
+            tracing::warn!(app = app.0, ?adjustment, why, "a policy's decision was refused")
+        }
         Note::NotWaited { app, error } => tracing::warn!(app = app.0, error, "cannot wait for a descriptor"),
     }
 }

@@ -88,6 +88,16 @@ impl GroupController {
         self
     }
 
+    /// An application of this host joined the group, or wants something else.
+    pub fn local(&mut self, application: AppId, least: i64, most: i64, importance: u32) {
+        self.locals.insert(application, Want::range(least as f64, most as f64, importance));
+    }
+
+    /// It left.
+    pub fn forget_local(&mut self, application: AppId) {
+        self.locals.remove(&application);
+    }
+
     fn leads(&self, host: &Name) -> bool {
         self.members.first().is_some_and(|(first, _)| first == host)
     }

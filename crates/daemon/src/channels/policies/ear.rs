@@ -9,7 +9,7 @@ use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 
-use super::super::mailbox::{Mailbox, Told};
+use super::super::mailbox::{Audience, Mailbox, Told};
 
 /// A controller that every host has: it decides nothing.
 pub(in crate::channels) struct Ear(pub Arc<Mailbox>);
@@ -35,7 +35,7 @@ impl Controller for Ear {
                 attribute: *attribute,
                 subject: view.host.to_string(),
                 amount: Some(*value),
-                at_sinks: true,
+                audience: Audience::Sinks,
             }),
             _ => {}
         }

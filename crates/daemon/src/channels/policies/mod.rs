@@ -8,15 +8,18 @@
 //! ```
 //! | file | what |
 //! |---|---|
-//! | `build.rs` | what was asked for becomes a controller |
+//! | `build.rs`, `code.rs`, `group.rs` | what was asked for becomes a controller |
 //! | `supervised.rs`, `ear.rs` | what a controller decides here, and what others' controllers tell this host |
 //! | `pace.rs`, `rate.rs` | events at a rate, and the rate of events |
-//! | `told.rs` | what applications hear of it |
+//! | `told.rs`, `cpu.rs` | what applications hear of it, and what becomes of their reservations |
 //!
 //! Locks: [`Policies::running`] before the node's, those of records and tables after it.
 
 mod build;
+mod code;
+mod cpu;
 mod ear;
+mod group;
 mod pace;
 mod rate;
 mod refused;
@@ -28,23 +31,28 @@ use std::sync::Mutex;
 
 use qfabric_channel::Notice;
 use qfabric_linux::clock;
+use qfabric_types::Owner;
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{Decided, PaceInfo, Policy, PolicyInfo};
+use qfabric_types::api::channel::{Decided, GroupPolicy, PaceInfo, Policy, PolicyInfo};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 
-use super::mailbox::Told;
+use super::mailbox::{Audience, Told};
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 pub(super) use ear::Ear;
+use group::Members;
 use pace::Paces;
 pub(super) use pace::is_reserved;
 pub(super) use rate::RateMeter;
-use supervised::{Shared, Streams, Supervised};
+use supervised::{Hands, Shared, Streams, Supervised};
 use told::attribute_name;
 
 /// Most policies of a host.
 const MOST: usize = 64;
+
+/// Who answers for policies of the configuration.
+const OF_THE_HOST: Peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
 
 /// All of this host's.
 #[derive(Default)]
@@ -87,15 +95,20 @@ impl Fabric {
     pub fn start_policy(&self, peer: Option<Peer>, policy: Policy) -> Result<PolicyInfo, Problem> {
         let name = policy.name().ok_or_else(|| refused::nameless(policy.kind()))?;
         let channel = ChannelId::data(policy.channel().clone());
-        if peer.is_some_and(|peer| !self.registry().holds(peer, &channel)) {
-            return Err(problems::not_your_channel(&channel));
-        }
+        self.check_concern(peer, &policy, &channel)?;
+        let policy = build::read(policy, peer.is_none())?;
         let mut running = lock(&self.policies.running);
         self.check_place(&running, &name, &policy)?;
         let record = Shared::default();
-        let inner = self.build(&policy, clock::now())?;
-        let streams = policy.paces().then(|| self.streams(policy.channel()));
-        let number = self.network.add_policy(Box::new(Supervised { inner, record: record.clone(), streams }));
+        let inner = self.build(&policy, &record, clock::now())?;
+        let supervised = Supervised {
+            inner,
+            record: record.clone(),
+            hands: self.hands(&policy),
+            peer: peer.unwrap_or(OF_THE_HOST),
+            mailbox: self.mailbox.clone(),
+        };
+        let number = self.network.add_policy(Box::new(supervised));
         let uid = peer.map(|peer| peer.owner.uid);
         tracing::info!(%name, kind = policy.kind(), %channel, "a policy was started");
         let started = Running { policy, uid, number, record };
@@ -136,12 +149,46 @@ impl Fabric {
         Ok(())
     }
 
+    /// Policies are for those whom they concern.
+    fn check_concern(&self, peer: Option<Peer>, policy: &Policy, channel: &ChannelId) -> Result<(), Problem> {
+        let Some(peer) = peer.filter(|peer| peer.owner.uid != 0) else { return Ok(()) };
+        match policy {
+            Policy::Group(GroupPolicy { group, .. }) if !self.has_in_group(peer, group) => {
+                Err(refused::not_your_group(group))
+            }
+            Policy::Group(_) => Ok(()),
+            _ if self.registry().holds(peer, channel) => Ok(()),
+            _ => Err(problems::not_your_channel(channel)),
+        }
+    }
+
+    fn has_in_group(&self, peer: Peer, group: &Name) -> bool {
+        let registry = self.registry();
+        let own = registry.leases.values().filter(|lease| peer.may_touch(lease.peer.owner));
+        let own: Vec<_> = own.flat_map(|lease| &lease.registrations).collect();
+        self.network.look(|node| {
+            let known = node.directory().host(&self.host).map(|record| &record.registrations);
+            known.is_some_and(|known| own.iter().any(|id| known.get(id).is_some_and(|one| one.group == *group)))
+        })
+    }
+
+    fn hands(&self, policy: &Policy) -> Hands {
+        match policy {
+            Policy::Group(GroupPolicy { group, .. }) => Hands::Members(Members::new(group, &self.mailbox)),
+            _ if policy.paces() => Hands::Streams(self.streams(policy)),
+            _ => Hands::None,
+        }
+    }
+
     /// A channel's table of rates, with its filter where the channel is open.
-    fn streams(&self, channel: &Name) -> Streams {
+    fn streams(&self, policy: &Policy) -> Streams {
+        let channel = policy.channel();
         let paces = Paces::default();
         lock(&self.policies.paces).insert(channel.clone(), paces.clone());
         self.install_pace(channel);
-        Streams { channel: channel.clone(), paces, mailbox: self.mailbox.clone(), hosts: BTreeMap::new() }
+        // A text is to see what was reported.
+        let corrects = !matches!(policy, Policy::Code(_));
+        Streams { channel: channel.clone(), paces, mailbox: self.mailbox.clone(), hosts: BTreeMap::new(), corrects }
     }
 
     /// The channel is open here: its events are paced, where a policy wants that.
@@ -168,7 +215,7 @@ impl Fabric {
         let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);
         for host in lock(&paces).hosts() {
             let (channel, subject) = (ChannelId::data(channel.clone()), host.to_string());
-            self.mailbox.tell(Told { channel, attribute, subject, amount: None, at_sinks: false });
+            self.mailbox.tell(Told { channel, attribute, subject, amount: None, audience: Audience::Sources });
         }
     }
 }

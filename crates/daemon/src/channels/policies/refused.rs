@@ -34,6 +34,28 @@ pub(super) fn nameless(kind: &str) -> Problem {
     new("channel_invalid", message, "give the policy a name of its own")
 }
 
+pub(super) fn group_name(group: &Name) -> Problem {
+    new("channel_invalid", format!("`{group}` is too long for a group's name"), "leave room for `group.` before it")
+}
+
+pub(super) fn not_your_group(group: &Name) -> Problem {
+    let message = format!("no connection of this user has an application in the group `{group}` here");
+    new("channel_forbidden", message, "register one first, or ask as root")
+}
+
+pub(super) fn code(what: String) -> Problem {
+    new("code", what, "see `qfabric ecode check`, and the guide's chapter on policies")
+}
+
+pub(super) fn filter(text: &str) -> Problem {
+    let shown: String = text.chars().take(80).collect();
+    new("channel_invalid", format!("{shown:?} names no filter"), "write out/NAME or in/NAME")
+}
+
+pub(super) fn file(what: String) -> Problem {
+    new("channel_invalid", what, "send the text itself: qfabric policy start code --file reads it for you")
+}
+
 pub(super) fn out_of_range(what: &str, value: impl Display, range: &str) -> Problem {
     new("channel_invalid", format!("{what} is {value}, {range} is possible"), "choose a value in between")
 }

@@ -10,8 +10,11 @@ use qfabric_types::monitor::{AttributeId, Reading};
 use qfabric_types::{AppId, Instant};
 
 use super::super::lock;
-use super::super::mailbox::{Mailbox, Told};
+use super::super::mailbox::{Adjusted, Audience, Mailbox, Told};
+use super::cpu::is_cpu;
+use super::group::Members;
 use super::pace::Paces;
+use crate::auth::Peer;
 
 /// What is known of a policy beside its controller.
 #[derive(Debug, Default)]
@@ -34,13 +37,25 @@ pub(super) struct Streams {
     pub mailbox: Arc<Mailbox>,
     /// Hosts by their streams' numbers: those that something was heard of.
     pub hosts: BTreeMap<AppId, Name>,
+    /// Whether reports are put in relation to what was sent.
+    pub corrects: bool,
+}
+
+/// What a policy decides with, beside channels and filters.
+pub(super) enum Hands {
+    None,
+    Streams(Streams),
+    Members(Members),
 }
 
 /// A controller that is counted.
 pub(super) struct Supervised {
     pub inner: Box<dyn Controller>,
     pub record: Shared,
-    pub streams: Option<Streams>,
+    pub hands: Hands,
+    /// Who answers for what it decides about reservations.
+    pub peer: Peer,
+    pub mailbox: Arc<Mailbox>,
 }
 
 impl Controller for Supervised {
@@ -54,7 +69,14 @@ impl Controller for Supervised {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let before = decisions.len();
-        let corrected = self.streams.as_mut().and_then(|streams| streams.hear(change, view.now));
+        let corrected = match &mut self.hands {
+            Hands::Streams(streams) => streams.hear(change, view.now),
+            Hands::Members(members) => {
+                members.hear(change, view.host);
+                None
+            }
+            Hands::None => None,
+        };
         self.inner.changed(corrected.as_ref().unwrap_or(change), view, decisions);
         self.carry_out(before, view, decisions);
     }
@@ -71,25 +93,51 @@ impl Controller for Supervised {
 }
 
 impl Supervised {
-    /// What it decided about streams is done here; the rest is the manager's.
+    /// What it decided about streams, members and reservations is done here; the rest is the manager's.
     fn carry_out(&mut self, before: usize, view: &View<'_>, decisions: &mut Decisions) {
-        let Supervised { record, streams, .. } = self;
+        let Supervised { record, hands, peer, mailbox, .. } = self;
         let mut record = lock(record);
         record.calls += 1;
         record.decisions += (decisions.len() - before) as u64;
-        for decision in &decisions[before..] {
-            let Decision::Apply { application, attribute, amount } = decision else { continue };
-            let host = streams.as_ref().and_then(|streams| streams.hosts.get(application));
-            let subject = host.map_or_else(|| application.to_string(), ToString::to_string);
-            record.decided.insert((subject, *attribute), (*amount, view.now));
+        for decision in decisions.split_off(before) {
+            if let Decision::Apply { application, attribute, amount } = decision {
+                let subject = hands.subject(application);
+                record.decided.insert((subject, attribute), (amount, view.now));
+            }
+            if !hands.carry_out(&decision, view.now) && !adjust(&decision, *peer, mailbox) {
+                decisions.push(decision);
+            }
         }
-        let Some(streams) = streams else { return };
-        let mut at = 0;
-        decisions.retain(|decision| {
-            at += 1;
-            at <= before || !streams.carry_out(decision, view.now)
-        });
     }
+}
+
+impl Hands {
+    fn subject(&self, application: AppId) -> String {
+        let name = match self {
+            Hands::Streams(streams) => streams.hosts.get(&application),
+            Hands::Members(members) => members.name(application),
+            Hands::None => None,
+        };
+        name.map_or_else(|| application.to_string(), ToString::to_string)
+    }
+
+    fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
+        match self {
+            Hands::Streams(streams) => streams.carry_out(decision, now),
+            Hands::Members(members) => members.carry_out(decision),
+            Hands::None => false,
+        }
+    }
+}
+
+/// Whether it was about the CPU time of an application of this host; then it is on its way.
+fn adjust(decision: &Decision, peer: Peer, mailbox: &Mailbox) -> bool {
+    let Decision::Apply { application, attribute, amount } = *decision else { return false };
+    let is_cpu = is_cpu(attribute);
+    if is_cpu {
+        mailbox.adjust(Adjusted { peer, application, attribute, amount });
+    }
+    is_cpu
 }
 
 impl Streams {
@@ -101,7 +149,7 @@ impl Streams {
         };
         lock(&self.paces).decide(host, *amount, now);
         let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
-        let told = Told { channel, attribute: *attribute, subject, amount: Some(*amount), at_sinks: false };
+        let told = Told { channel, attribute: *attribute, subject, amount: Some(*amount), audience: Audience::Sources };
         self.mailbox.tell(told);
         true
     }
@@ -116,10 +164,14 @@ impl Streams {
                 lock(&self.paces).forget(&change.host);
                 None
             }
+            What::Left(left) if left.group == self.channel => {
+                lock(&self.paces).forget(&change.host);
+                None
+            }
             What::Reading(reading) => {
                 self.hosts.entry(stream).or_insert_with(|| change.host.clone());
-                let is_rate = reading.attribute == AttributeId::of(RATE);
-                let (decided, sent) = is_rate.then(|| lock(&self.paces).sent(&change.host, now))??;
+                let is_rate = self.corrects && reading.attribute == AttributeId::of(RATE);
+                let (decided, sent) = is_rate.then(|| lock(&self.paces).sent(&change.host, now)).flatten()?;
                 let value = in_relation(reading.value, sent, decided);
                 Some(Change { what: What::Reading(Reading { value, ..*reading }), ..change.clone() })
             }

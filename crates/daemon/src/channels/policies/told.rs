@@ -2,21 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{DELAY, RATE};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel_wire::{Decided, FromDaemon};
 use qfabric_types::monitor::{AttributeId, METRICS};
 
-use super::super::mailbox::Told;
+use super::super::mailbox::{Audience, Told};
 use super::super::registry::Registry;
 use super::super::{Fabric, count};
+use super::cpu::{CPU_MOST, CPU_WEIGHT};
+use crate::control::Managed;
 
 /// Words that may wait for a reader that does not read: the next one is dropped and counted.
 const WAITING: usize = 64;
 
 /// An attribute's name; its number, where nobody here knows it.
 pub(super) fn attribute_name(attribute: AttributeId) -> String {
-    let known = METRICS.iter().map(|metric| metric.name).chain([RATE, DELAY]);
+    let known = METRICS.iter().map(|metric| metric.name).chain([RATE, DELAY, CPU_MOST, CPU_WEIGHT, "app.level"]);
     let name = known.into_iter().find(|name| AttributeId::of(name) == attribute);
     name.map_or_else(|| attribute.to_string(), str::to_owned)
 }
@@ -28,6 +31,10 @@ impl Fabric {
         let (amount, subject) = (told.amount, told.subject.as_str());
         let decided = Decided { channel: &channel, attribute: &attribute, subject, amount };
         for id in self.concerned(registry, told) {
+            if let (Audience::Member(_), Some(lease)) = (&told.audience, registry.leases.get(&id)) {
+                let (peer, amount) = (lease.peer, amount.unwrap_or(0));
+                self.adjust(peer, Managed::Process(peer.pid), told.attribute, amount);
+            }
             let waiting = registry.leases.get(&id).map_or(0, |lease| lease.outbox.len());
             match waiting < WAITING {
                 true => self.tell(registry, id, &FromDaemon::Decided(decided)),
@@ -38,14 +45,21 @@ impl Fabric {
 
     fn concerned(&self, registry: &Registry, told: &Told) -> BTreeSet<LeaseId> {
         let channel = Some(&told.channel);
-        self.network.look(|node| match told.at_sinks {
-            true => {
+        self.network.look(|node| match &told.audience {
+            Audience::Sinks => {
                 let of = registry.sinks.iter().filter(|(sink, _)| node.channel_of_sink(**sink) == channel);
                 of.map(|(_, lease)| *lease).collect()
             }
-            false => {
+            Audience::Sources => {
                 let of = registry.sources.iter().filter(|(source, _)| node.channel_of_source(**source) == channel);
                 of.map(|(_, lease)| *lease).collect()
+            }
+            Audience::Member(name) => {
+                let known = node.directory().host(node.host()).map(|record| &record.registrations);
+                let own = known.into_iter().flatten();
+                let is_it = |one: &Registration| one.application == *name && one.channel().as_ref() == channel;
+                let of = own.filter(|(_, one)| is_it(one));
+                of.filter_map(|(id, _)| registry.registrations.get(id).copied()).collect()
             }
         })
     }

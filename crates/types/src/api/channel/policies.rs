@@ -18,6 +18,10 @@ pub enum Policy {
     Hold(HoldPolicy),
     /// Spreads reports of many hosts over time.
     Spread(SpreadPolicy),
+    /// Divides a resource among the applications of a group, on all its hosts.
+    Group(GroupPolicy),
+    /// A text in E-code that is called for what is said on the channel's Q-channel.
+    Code(CodePolicy),
 }
 
 /// At the source of a channel: divides what the way to its sinks carries by their roles.
@@ -74,11 +78,76 @@ pub struct SpreadPolicy {
     pub attribute: String,
     /// Time between two reports of one host; none: `channels.report` of this host's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub period: Option<Nanos>,
+    pub period_ns: Option<Nanos>,
 }
 
 fn rate() -> String {
     "app.rate_milli".to_owned()
+}
+
+/// On a host with applications of a group: takes part in dividing a resource among all of them.
+///
+/// What an application wants is a range in its registration: of `cpu_most` for the attribute `app.cpu_most`. The leader of the group, one of its
+/// hosts, divides `capacity`, or what the parent group's leader grants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct GroupPolicy {
+    /// Its name on this host; none: `KIND.GROUP`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// The group.
+    pub group: Name,
+    /// The group that this one is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Name>,
+    /// Level in the tree: 1 connection and 2 role divide equally, 3 stream by importance, 4 system by weight.
+    #[serde(default = "role")]
+    pub level: u8,
+    /// Of what. `app.cpu_most` (millionths of a CPU) and `app.cpu_weight` change reservations of this host, too.
+    pub attribute: String,
+    /// How much there is, where there is no parent.
+    #[serde(default)]
+    pub capacity: i64,
+    /// How important the group is to its parent.
+    #[serde(default)]
+    pub importance: u32,
+}
+
+fn role() -> u8 {
+    2
+}
+
+/// E-code that is called for readings and control events of a channel's Q-channel.
+///
+/// Of `struct input` it names what it wants: `value`, `attribute`, `application`, `host` (a number), `here`, `over_ns`,
+/// `cause`, and of control events `is_control`, `kind`, `other`, `request`; all of them `long`. Of `struct output` it
+/// names what it decides: `rate_milli` (events to that host), `level` and `delay_ns` (told to that host), `cpu_most` and
+/// `cpu_weight` (of the application that the event is about), and parameters of the filter. Verdict 0: nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CodePolicy {
+    /// Its name on this host; none: `KIND.CHANNEL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// The data channel.
+    pub channel: Name,
+    /// The text.
+    #[serde(default)]
+    pub code: String,
+    /// Where the text is: in the configuration only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// It is called for readings of these; none: `app.rate_milli`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<String>,
+    /// It is called for control events, too.
+    #[serde(default)]
+    pub control: bool,
+    /// The filter of the data channel on this host whose parameters it decides, such as `out/pick`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
 }
 
 impl Policy {
@@ -88,15 +157,19 @@ impl Policy {
             Policy::Roles(_) => "roles",
             Policy::Hold(_) => "hold",
             Policy::Spread(_) => "spread",
+            Policy::Group(_) => "group",
+            Policy::Code(_) => "code",
         }
     }
 
-    /// The channel that it is for.
-    pub const fn channel(&self) -> &Name {
+    /// The data channel, or the group, that it is for.
+    pub fn channel(&self) -> &Name {
         match self {
             Policy::Roles(RolesPolicy { channel, .. })
             | Policy::Hold(HoldPolicy { channel, .. })
-            | Policy::Spread(SpreadPolicy { channel, .. }) => channel,
+            | Policy::Spread(SpreadPolicy { channel, .. })
+            | Policy::Code(CodePolicy { channel, .. }) => channel,
+            Policy::Group(GroupPolicy { group, .. }) => group,
         }
     }
 
@@ -105,14 +178,20 @@ impl Policy {
         let given = match self {
             Policy::Roles(RolesPolicy { name, .. })
             | Policy::Hold(HoldPolicy { name, .. })
-            | Policy::Spread(SpreadPolicy { name, .. }) => name,
+            | Policy::Spread(SpreadPolicy { name, .. })
+            | Policy::Group(GroupPolicy { name, .. })
+            | Policy::Code(CodePolicy { name, .. }) => name,
         };
         given.clone().or_else(|| format!("{}.{}", self.kind(), self.channel()).parse().ok())
     }
 
     /// Whether it decides at what rate events go to each host.
-    pub const fn paces(&self) -> bool {
-        matches!(self, Policy::Roles(_) | Policy::Hold(_))
+    pub fn paces(&self) -> bool {
+        match self {
+            Policy::Roles(_) | Policy::Hold(_) => true,
+            Policy::Code(CodePolicy { code, .. }) => code.contains("rate_milli"),
+            Policy::Spread(_) | Policy::Group(_) => false,
+        }
     }
 }
 
@@ -124,9 +203,19 @@ impl fmt::Display for Policy {
                 write!(f, "events of {event_bits} bit{}", if *fade { ", fading" } else { "" })
             }
             Policy::Hold(HoldPolicy { rate, .. }) => write!(f, "{rate} events/s are to arrive"),
-            Policy::Spread(SpreadPolicy { attribute, period, .. }) => {
+            Policy::Spread(SpreadPolicy { attribute, period_ns, .. }) => {
                 write!(f, "reports of {attribute}")?;
-                period.map_or(Ok(()), |period| write!(f, " every {period}"))
+                period_ns.map_or(Ok(()), |period| write!(f, " every {period}"))
+            }
+            Policy::Group(GroupPolicy { attribute, parent: None, capacity, .. }) => {
+                write!(f, "{capacity} of {attribute}")
+            }
+            Policy::Group(GroupPolicy { attribute, parent: Some(parent), .. }) => {
+                write!(f, "{attribute}, as group {parent} grants")
+            }
+            Policy::Code(CodePolicy { code, filter, .. }) => {
+                write!(f, "{} lines of E-code", code.trim().lines().count())?;
+                filter.as_ref().map_or(Ok(()), |filter| write!(f, " for filter {filter}"))
             }
         }
     }

@@ -1,0 +1,134 @@
+//! A group's resource, divided among its applications on all hosts: which of them are on this one, and what they hear.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qfabric_channel::Registration;
+use qfabric_host::manager::{Change, Controller, Decision, Decisions, GroupController, Interest, View, What};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::GroupPolicy;
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::AttributeId;
+use qfabric_types::{AppId, Instant};
+
+use super::super::mailbox::{Audience, Mailbox, Told};
+use super::refused;
+
+/// The metric that says how important an application is.
+const IMPORTANCE: &str = "importance";
+
+/// The controller: what applications register is what they want.
+pub(super) struct GroupHere {
+    inner: GroupController,
+    group: Name,
+    /// The range of a registration that says what an application wants: metrics have no dots.
+    metric: String,
+}
+
+/// What is decided about the group's applications here.
+pub(super) struct Members {
+    group: Name,
+    mailbox: Arc<Mailbox>,
+    names: BTreeMap<AppId, Name>,
+}
+
+impl GroupHere {
+    /// For the group's resource, or what is wrong with it.
+    pub fn new(policy: &GroupPolicy) -> Result<GroupHere, Problem> {
+        let GroupPolicy { group, parent, level, attribute, capacity, importance, .. } = policy;
+        if !(1..=4).contains(level) {
+            return Err(refused::out_of_range("level", level, "1 (connection) to 4 (system)"));
+        }
+        if parent.is_none() && *capacity <= 0 {
+            return Err(refused::out_of_range("capacity", capacity, "more than 0, or a parent that grants it,"));
+        }
+        let id = AttributeId::of(attribute);
+        let inner = GroupController::new(group, parent.as_ref(), *level, id, *capacity);
+        let inner = inner.ok_or_else(|| refused::group_name(group))?.with_importance(*importance);
+        Ok(GroupHere { inner, group: group.clone(), metric: metric_of(attribute) })
+    }
+
+    /// An application of this host joined, left, or said again what it wants.
+    fn note(&mut self, change: &Change, view: &View<'_>) {
+        let here = |registration: &Registration| change.host == *view.host && registration.group == self.group;
+        match &change.what {
+            What::Joined(joined) if here(joined) => {
+                let range = |metric: &str| joined.qos.iter().find(|range| range.metric.as_str() == metric);
+                let Some(wanted) = range(&self.metric) else { return };
+                let importance = range(IMPORTANCE).map_or(0, |range| range.max.clamp(0, 1_000) as u32);
+                self.inner.local(number_of(&joined.application), wanted.min, wanted.max, importance);
+            }
+            What::Left(left) if here(left) => self.inner.forget_local(number_of(&left.application)),
+            _ => {}
+        }
+    }
+}
+
+impl Controller for GroupHere {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        self.inner.interests()
+    }
+
+    fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        self.note(change, view);
+        self.inner.changed(change, view, decisions);
+    }
+
+    fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        self.inner.woken(view, decisions);
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.inner.next_wakeup()
+    }
+}
+
+impl Members {
+    /// Of a group.
+    pub fn new(group: &Name, mailbox: &Arc<Mailbox>) -> Members {
+        Members { group: group.clone(), mailbox: mailbox.clone(), names: BTreeMap::new() }
+    }
+
+    /// Whose number it is.
+    pub fn name(&self, application: AppId) -> Option<&Name> {
+        self.names.get(&application)
+    }
+
+    /// Learns names.
+    pub fn hear(&mut self, change: &Change, host: &Name) {
+        if let What::Joined(Registration { application, group, .. }) = &change.what
+            && (group, &change.host) == (&self.group, host)
+        {
+            self.names.insert(number_of(application), application.clone());
+        }
+    }
+
+    /// Whether it was about one of them; then it is told.
+    pub fn carry_out(&self, decision: &Decision) -> bool {
+        let Decision::Apply { application, attribute, amount } = decision else { return false };
+        let Some(name) = self.names.get(application) else { return false };
+        let Ok(channel) = format!("group.{}", self.group).parse() else { return false };
+        self.mailbox.tell(Told {
+            channel: ChannelId { plane: Plane::Quality, name: channel },
+            attribute: *attribute,
+            subject: name.to_string(),
+            amount: Some(*amount),
+            audience: Audience::Member(name.clone()),
+        });
+        true
+    }
+}
+
+/// `app.cpu_most` is wanted as `cpu_most`, `net.bytes` as `net_bytes`.
+fn metric_of(attribute: &str) -> String {
+    attribute.strip_prefix("app.").unwrap_or(attribute).replace('.', "_")
+}
+
+/// An application's number in its group on this host: below those of groups.
+fn number_of(application: &Name) -> AppId {
+    AppId(u64::from(AttributeId::of(application.as_str()).0 & 0x7fff_ffff))
+}
