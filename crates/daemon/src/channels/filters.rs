@@ -73,6 +73,7 @@ impl Fabric {
             parameters: parameters(&request.parameters)?,
             spot,
         };
+        self.check_sink(peer, filter.sink.as_ref())?;
         let Some(id) = request.lease else {
             return match peer.owner.uid {
                 0 => self.carry(&filter.spot.channel.clone(), &request.to, FilterOrder::Install(filter)),
@@ -138,6 +139,14 @@ impl Fabric {
         match self.registry().holds(peer, channel) {
             true => Ok(()),
             false => Err(problems::not_your_channel(channel)),
+        }
+    }
+
+    /// What reaches a sink of this host is its user's affair.
+    fn check_sink(&self, peer: Peer, sink: Option<&MemberId>) -> Result<(), Problem> {
+        match sink.filter(|sink| sink.host == self.host) {
+            Some(sink) => self.registry().sink(peer, SinkId(sink.number)).map(drop),
+            None => Ok(()),
         }
     }
 

@@ -1,0 +1,111 @@
+//! Hosts that crash, fall silent or are cut off.
+
+use std::time::{Duration, Instant};
+
+use crate::host::{OPEN, Site, eventually};
+use crate::talk::Talk;
+
+/// The promise, for a crash and for silence alike.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long it took since then until the hosts did not see another one any more.
+#[track_caller]
+fn known(what: &str, site: &Site, since: Instant, hosts: &[usize], gone: &str) {
+    eventually("it is known", || hosts.iter().all(|host| !site[*host].sees().iter().any(|seen| seen == gone)));
+    let took = since.elapsed();
+    println!("{what}: known to the others after {} ms", took.as_millis());
+    assert!(took <= KNOWN_WITHIN, "{what}: {took:?}");
+}
+
+#[test]
+fn a_crash_silence_a_cut_cable_and_a_partition_are_known_within_two_seconds_and_heal() {
+    let Some(mut site) = Site::started(&[0, 0, 1, 1]) else { return };
+    let mut talk = Talk::start(site.hosts(), "video");
+    let all = ["h0", "h1", "h2", "h3"];
+    talk.flows(&all);
+
+    let since = Instant::now();
+    site.kill(0);
+    known("kill -9 of the channel's creator", &site, since, &[1, 2, 3], "h0");
+    talk.flows(&all[1..]);
+    talk.leave("h0");
+    site.start(0, "");
+    site.all_meet();
+    talk.join(&site[0]);
+    println!("and back: events between all after {} ms", talk.flows(&all).as_millis());
+
+    let since = Instant::now();
+    site[1].signal("STOP");
+    known("SIGSTOP", &site, since, &[0, 2, 3], "h1");
+    talk.flows(&["h0", "h2", "h3"]);
+    site[1].signal("CONT");
+    println!("and on: events between all after {} ms", talk.flows(&all).as_millis());
+
+    let since = Instant::now();
+    site.lan.cable(2, false);
+    known("cable cut", &site, since, &[0, 1, 3], "h2");
+    talk.flows(&["h0", "h1", "h3"]);
+    site.lan.cable(2, true);
+    println!("and joined: events between all after {} ms", talk.flows(&all).as_millis());
+
+    let since = Instant::now();
+    site.lan.trunk(false);
+    known("partition", &site, since, &[0, 1], "h2");
+    known("partition", &site, since, &[2, 3], "h0");
+    talk.flows(&["h0", "h1"]);
+    talk.flows(&["h2", "h3"]);
+    std::thread::sleep(Duration::from_secs(10).saturating_sub(since.elapsed()));
+    site.lan.trunk(true);
+    println!("partition of 10 s healed: events between all after {} ms", talk.flows(&all).as_millis());
+
+    let lost = talk.balances(site.hosts());
+    println!("all books balance; {lost} events were lost or dropped, and counted");
+}
+
+/// Hosts 1 and 2 with their router 0 on one side, 4 with its router 3 on the other; nothing else connects the sides.
+fn two_sites() -> Option<Site> {
+    let mut site = Site::new(&[0, 0, 0, 1, 1])?;
+    site.access(&format!("hosts = ['h0', 'h1', 'h2', 'h3', 'h4']\nrouters = ['h0', 'h3']\n{OPEN}"));
+    for (host, mode, peers) in PLAN {
+        let peers: Vec<_> = peers.iter().map(|peer| format!("{}:7700", site.lan.address(*peer))).collect();
+        site.start_with(*host, &format!("mode = '{mode}'\nconnect = {peers:?}"));
+    }
+    site.all_meet();
+    Some(site)
+}
+
+/// Who connects to whom.
+const PLAN: &[(usize, &str, &[usize])] =
+    &[(0, "router", &[]), (1, "peer", &[0]), (2, "peer", &[0, 1]), (3, "router", &[0]), (4, "peer", &[3])];
+
+#[test]
+fn a_site_goes_on_without_its_router_and_meets_the_others_again_when_it_is_back() {
+    let Some(mut site) = two_sites() else { return };
+    let mut talk = Talk::start(site.hosts(), "video");
+    let all = ["h0", "h1", "h2", "h3", "h4"];
+    println!("two sites: events between all after {} ms", talk.flows(&all).as_millis());
+
+    let since = Instant::now();
+    site.kill(0);
+    known("kill -9 of a router: the router", &site, since, &[1, 2, 3, 4], "h0");
+    known("kill -9 of a router: who is behind it", &site, since, &[3, 4], "h1");
+    known("kill -9 of a router: who is beyond it", &site, since, &[1, 2], "h4");
+    talk.leave("h0");
+    talk.flows(&["h1", "h2"]);
+    talk.flows(&["h3", "h4"]);
+
+    let since = Instant::now();
+    site.start_with(0, "mode = 'router'");
+    site.all_meet();
+    talk.join(&site[0]);
+    talk.flows(&all);
+    println!("and back: events between all {} ms after its start", since.elapsed().as_millis());
+
+    let since = Instant::now();
+    site[3].signal("STOP");
+    known("SIGSTOP of a router: who is beyond it", &site, since, &[0, 1, 2], "h4");
+    site[3].signal("CONT");
+    site.all_meet();
+    println!("and on: events between all after {} ms", talk.flows(&all).as_millis());
+    println!("all books balance; {} events were lost or dropped, and counted", talk.balances(site.hosts()));
+}

@@ -1,0 +1,295 @@
+//! A host: a namespace, certificates made as a user makes them, a daemon, and what can be done with it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::ops::Index;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use qfabric_client::Client;
+use qfabric_client::channel::{ChannelInfo, Channels};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use tempfile::TempDir;
+
+use crate::lan::Lan;
+
+/// Nothing takes longer here, on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Everybody may do everything.
+pub const OPEN: &str = "[[rule]]\nchannels = ['*']\nhosts = ['*']\nrights = ['create', 'join', 'send', 'install']\n";
+
+/// A network of hosts with a daemon each; the rest of the machine's live tests wait.
+pub struct Site {
+    hosts: Vec<Host>,
+    pub lan: Lan,
+    pub folder: TempDir,
+    _alone: File,
+}
+
+/// One host.
+pub struct Host {
+    pub name: String,
+    pub folder: PathBuf,
+    namespace: String,
+    daemon: Option<Child>,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Site {
+    /// Hosts on these switches, not started yet; with an authority and a certificate for each. None: not here.
+    pub fn new(sides: &[usize]) -> Option<Site> {
+        if !may_reserve() {
+            return None;
+        }
+        let alone = live_lock();
+        let (lan, folder) = (Lan::new(sides)?, tempfile::tempdir().unwrap());
+        let mut site = Site { hosts: Vec::new(), lan, folder, _alone: alone };
+        site.cli(&["channel", "init-ca", "authority", "--realm", "studio"]);
+        for host in 0..sides.len() {
+            site.add(host);
+        }
+        let names: Vec<_> = site.hosts.iter().map(|host| host.name.clone()).collect();
+        site.access(&format!("hosts = {names:?}\n{OPEN}"));
+        Some(site)
+    }
+
+    /// The same, all of one another's peers and there.
+    pub fn started(sides: &[usize]) -> Option<Site> {
+        let mut site = Site::new(sides)?;
+        (0..sides.len()).for_each(|host| site.start(host, ""));
+        site.all_meet();
+        Some(site)
+    }
+
+    fn add(&mut self, host: usize) {
+        let (name, address) = (format!("h{host}"), self.lan.address(host));
+        self.issue(&name, &address, &format!("{name}/tls"));
+        let (folder, namespace) = (self.folder.path().join(&name), self.lan.namespace(host));
+        self.hosts.push(Host { name, folder, namespace, daemon: None });
+    }
+
+    /// A certificate and what belongs to it, in a folder.
+    pub fn issue(&self, name: &str, address: &str, out: &str) {
+        self.cli(&["channel", "issue", name, "--ca", "authority", "--address", address, "--out", out]);
+    }
+
+    /// A command that needs no daemon.
+    pub fn cli(&self, words: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
+        Answer::of(command.args(words).current_dir(self.folder.path())).expect(0, &[]);
+    }
+
+    /// The access list of all hosts.
+    pub fn access(&self, text: &str) {
+        for host in &self.hosts {
+            std::fs::write(host.folder.join("tls/access.toml"), text).unwrap();
+        }
+    }
+
+    /// Starts a host that has all others for peers, with more lines for the section `[channels]`.
+    pub fn start(&mut self, host: usize, more: &str) {
+        let addresses: Vec<_> = (0..self.hosts.len()).map(|host| format!("{}:7700", self.lan.address(host))).collect();
+        self.start_with(host, &format!("connect = {addresses:?}\n{more}"));
+    }
+
+    /// Starts a host with these lines, which say whom it connects to.
+    pub fn start_with(&mut self, host: usize, more: &str) {
+        self.start_in(host, "studio", more);
+    }
+
+    /// The same, in another realm.
+    pub fn start_in(&mut self, host: usize, realm: &str, more: &str) {
+        let listen = format!("{}:7700", self.lan.address(host));
+        self.hosts[host].start(&format!("realm = '{realm}'\nlisten = ['{listen}']\n{more}"));
+    }
+
+    /// A host whose daemon ends at once, and says all that.
+    #[track_caller]
+    pub fn refused(&mut self, host: usize, said: &[&str]) {
+        let listen = format!("{}:7700", self.lan.address(host));
+        let host = &mut self.hosts[host];
+        host.spawn(&format!("realm = 'studio'\nlisten = ['{listen}']"));
+        let mut ended = None;
+        eventually("it ends", || {
+            ended = host.daemon.as_mut().unwrap().try_wait().unwrap();
+            ended.is_some()
+        });
+        let log = host.log();
+        assert!(!ended.unwrap().success() && said.iter().all(|part| log.contains(part)), "{said:?}: {log}");
+        let _ = std::fs::remove_file(host.folder.join("log"));
+    }
+
+    /// Until every host that runs sees every other one that does.
+    pub fn all_meet(&self) {
+        let running = || self.hosts.iter().filter(|host| host.daemon.is_some());
+        let all: Vec<&str> = running().map(|host| host.name.as_str()).collect();
+        eventually("all see all", || running().all(|host| host.sees() == all));
+    }
+
+    pub fn kill(&mut self, host: usize) {
+        self.hosts[host].kill();
+    }
+
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+}
+
+impl Index<usize> for Site {
+    type Output = Host;
+
+    fn index(&self, host: usize) -> &Host {
+        &self.hosts[host]
+    }
+}
+
+impl Host {
+    /// Starts the daemon and waits until it answers.
+    fn start(&mut self, channels: &str) {
+        self.spawn(channels);
+        eventually("the daemon answers", || {
+            let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "{}: {ended:?}\n{}", self.name, self.log());
+            self.run(&["status"]).code == 0
+        });
+    }
+
+    fn spawn(&mut self, channels: &str) {
+        let tls = self.folder.join("tls");
+        let config = format!(
+            "[channels]\nenabled = true\nhost = '{}'\ntls = '{}'\n{channels}\n[control]\nbudget = '0ms'\n\
+             lock_memory = false\n[log]\nfilter = 'warn,zenoh_link_tls=error,qfabric_daemon::channels=info,qfabric_link=warn'\n",
+            self.name,
+            tls.display()
+        );
+        std::fs::write(self.folder.join("daemon.toml"), config).unwrap();
+        let log = File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(env!("CARGO_BIN_EXE_qfabric")).arg("daemon");
+        command.arg("--config").arg(self.folder.join("daemon.toml")).arg("--directory").arg(&self.folder);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        self.daemon = Some(command.spawn().unwrap());
+    }
+
+    /// What the daemon has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("qfabric.sock")
+    }
+
+    /// A command of the terminal.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
+        command.args(words).arg("--socket").arg(self.socket()).current_dir(&self.folder);
+        command
+    }
+
+    pub fn run(&self, words: &[&str]) -> Answer {
+        Answer::of(&mut self.command(words))
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect_to(self.socket()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// A connection for events.
+    pub fn channels(&self) -> Channels {
+        Channels::connect(&self.client()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// The hosts it knows, itself included.
+    pub fn sees(&self) -> Vec<String> {
+        let hosts = Client::connect_to(self.socket()).and_then(|client| client.hosts()).unwrap_or_default();
+        hosts.into_iter().map(|host| host.host.to_string()).collect()
+    }
+
+    pub fn show(&self, channel: &str) -> Option<ChannelInfo> {
+        self.client().channel(&channel.parse().unwrap()).ok()
+    }
+
+    /// A number of `/metrics`, by its name without labels.
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut socket = UnixStream::connect(self.socket()).unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        socket.read_to_string(&mut text).unwrap();
+        let values = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.split(' ').next_back());
+        values.filter_map(|value| value.parse::<f64>().ok()).sum()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.daemon.as_ref().expect("it runs").id()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args(["-s", signal, &self.pid().to_string()]).status().unwrap().success());
+    }
+
+    /// Open files, and resident memory in KiB.
+    pub fn holds(&self) -> (usize, u64) {
+        let of = |file: &str| Path::new("/proc").join(self.pid().to_string()).join(file);
+        let status = std::fs::read_to_string(of("status")).unwrap();
+        let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        (std::fs::read_dir(of("fd")).unwrap().count(), memory.split_whitespace().next().unwrap().parse().unwrap())
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Answer {
+    /// Of a command, run to its end.
+    pub fn of(command: &mut Command) -> Answer {
+        command.output().unwrap().into()
+    }
+
+    /// Fails unless it ended with `code` and said all of `parts` on either stream.
+    #[track_caller]
+    pub fn expect(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, code, "{self:?}");
+        for part in parts {
+            assert!(self.out.contains(part) || self.err.contains(part), "{self:?} lacks {part:?}");
+        }
+    }
+}
+
+impl From<Output> for Answer {
+    fn from(output: Output) -> Answer {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Answer { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// Looks every 10 ms; how long it took.
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+    let since = Instant::now();
+    while !condition() {
+        assert!(since.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    since.elapsed()
+}

@@ -1,0 +1,13 @@
+//! Hosts as people run them: daemons in network namespaces, joined by Zenoh under certificates that the terminal made.
+//! What crashes, silence, cut cables, slow links and bad input do to the others. Needs root, `ip`, `tc` and `nsenter`;
+//! elsewhere it says so and passes.
+
+mod churn;
+mod faults;
+mod filters;
+mod host;
+mod lan;
+mod refusals;
+mod slow;
+mod stranger;
+mod talk;

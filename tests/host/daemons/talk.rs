@@ -1,0 +1,233 @@
+//! Applications that talk: each host has a source and a sink on one channel.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use qfabric_client::ClientError;
+use qfabric_client::channel::{
+    Channel, Channels, SinkCounts, SinkOptions, SourceCounts, SourceOptions, Spec, Submission,
+};
+
+use crate::host::{Host, PATIENCE, eventually};
+
+/// What all of them talk about.
+pub const FORMAT: &str = "struct frame { int number; int size; };";
+
+/// An application that sends, until told to stop; its source stays.
+pub struct Sender {
+    stop: Arc<AtomicBool>,
+    pub sent: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// An application that reads.
+pub struct Reader {
+    pub sink: u32,
+    attributes: mpsc::Sender<(&'static str, i64)>,
+    heard: Arc<Mutex<Vec<Heard>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// An event: when it came, from whom, and how long it was on its way.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    pub at: Instant,
+    pub host: String,
+    pub delay: Duration,
+}
+
+/// Opens a channel, created where no host holds it.
+pub fn enter(channels: &Channels, name: &str, spec: &Spec) -> Channel {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match channels.open(name).or_else(|_| channels.create(name, spec)) {
+            Ok(channel) => return channel,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Sender {
+    /// `size` bytes every `period`.
+    pub fn start(host: &Host, channel: &str, size: usize, period: Duration) -> Sender {
+        let (channels, stop, sent) = (host.channels(), Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let opened = enter(&channels, channel, &Spec::of(FORMAT));
+        let source = opened.source_subscribe(&SourceOptions::default()).unwrap();
+        let (told, counted) = (stop.clone(), sent.clone());
+        let thread = thread::spawn(move || {
+            let (payload, mut next) = (vec![7; size], Instant::now());
+            while !told.load(Ordering::Relaxed) {
+                // A daemon that is gone takes no more.
+                match source.submit(&Submission { payload: &payload, ..Submission::default() }) {
+                    Ok(()) => counted.fetch_add(1, Ordering::Relaxed),
+                    Err(_) => return,
+                };
+                next += period;
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+            while Arc::strong_count(&told) > 1 {
+                thread::sleep(Duration::from_millis(10));
+            }
+            drop((opened, channels));
+        });
+        Sender { stop, sent, thread: Some(thread) }
+    }
+
+    /// No more events; the source stays.
+    pub fn pause(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.pause();
+        self.stop = Arc::default();
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Reader {
+    pub fn start(host: &Host, channel: &str) -> Reader {
+        Reader::slow(host, channel, Duration::ZERO)
+    }
+
+    /// One that takes that long for an event.
+    pub fn slow(host: &Host, channel: &str, each: Duration) -> Reader {
+        let (channels, heard, stop) =
+            (host.channels(), Arc::<Mutex<Vec<Heard>>>::default(), Arc::<AtomicBool>::default());
+        let opened = enter(&channels, channel, &Spec::of(FORMAT));
+        let mut sink = opened.sink(&SinkOptions::default()).unwrap();
+        let (number, told, kept) = (sink.number(), stop.clone(), heard.clone());
+        let (attributes, changes) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                for (key, value) in changes.try_iter() {
+                    sink.set_attribute(key, Some(value)).unwrap();
+                }
+                match sink.next(Duration::from_millis(50)) {
+                    Ok(Some(event)) => kept.lock().unwrap().push(Heard::of(&event.event())),
+                    Ok(None) => {}
+                    Err(ClientError::Channels { .. }) => return,
+                    Err(error) => panic!("{error}"),
+                }
+                thread::sleep(each);
+            }
+            drop((opened, channels));
+        });
+        Reader { sink: number, attributes, heard, stop, thread: Some(thread) }
+    }
+
+    /// Sets a Q-attribute of its sink, soon.
+    pub fn set(&self, key: &'static str, value: i64) {
+        self.attributes.send((key, value)).unwrap();
+    }
+
+    pub fn heard(&self) -> Vec<Heard> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    /// Whether it has heard of that host since then.
+    pub fn hears(&self, host: &str, since: Instant) -> bool {
+        self.heard.lock().unwrap().iter().rev().any(|heard| heard.at >= since && heard.host == host)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Heard {
+    fn of(event: &qfabric_client::channel::Event<'_>) -> Heard {
+        let delay = qfabric_client::clock::now().get().saturating_sub(event.sent_ns);
+        Heard { at: Instant::now(), host: event.host.to_owned(), delay: Duration::from_nanos(delay) }
+    }
+}
+
+/// A source and a sink on each host.
+pub struct Talk {
+    channel: &'static str,
+    pub senders: BTreeMap<String, Sender>,
+    pub readers: BTreeMap<String, Reader>,
+}
+
+impl Talk {
+    /// Nobody yet.
+    pub fn of(channel: &'static str) -> Talk {
+        Talk { channel, senders: BTreeMap::new(), readers: BTreeMap::new() }
+    }
+
+    pub fn start(hosts: &[Host], channel: &'static str) -> Talk {
+        let mut talk = Talk::of(channel);
+        hosts.iter().for_each(|host| talk.join(host));
+        talk
+    }
+
+    /// A host takes part, or does so again.
+    pub fn join(&mut self, host: &Host) {
+        self.senders.insert(host.name.clone(), Sender::start(host, self.channel, 100, Duration::from_millis(20)));
+        self.readers.insert(host.name.clone(), Reader::start(host, self.channel));
+    }
+
+    pub fn leave(&mut self, host: &str) {
+        self.senders.remove(host);
+        self.readers.remove(host);
+    }
+
+    /// Until everybody among those hosts has heard an event of all others that came from now on.
+    #[track_caller]
+    pub fn flows(&self, hosts: &[&str]) -> Duration {
+        let since = Instant::now();
+        eventually("everybody hears everybody", || {
+            let all =
+                |to: &str| hosts.iter().filter(|from| **from != to).all(|from| self.readers[to].hears(from, since));
+            hosts.iter().all(|to| all(to))
+        })
+    }
+
+    /// Nothing is sent any more, and all books balance: each sink's are exact, and what its application has read is what
+    /// they say; no source thinks that more arrived than was sent. What was lost, was counted. Gives the losses.
+    #[track_caller]
+    pub fn balances(&self, hosts: &[Host]) -> u64 {
+        self.senders.values().for_each(Sender::pause);
+        let mut lost = 0;
+        for host in hosts {
+            let mut books = (Vec::new(), Vec::new());
+            let fits = || {
+                books = self.books(host);
+                let (sources, sinks) = &books;
+                sinks.iter().all(|(number, sink)| self.is_exact(host, *number, *sink)) && sources.iter().all(is_sober)
+            };
+            let took = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| eventually("books", fits)));
+            assert!(took.is_ok(), "books of {}: {books:#?}", host.name);
+            lost += books.1.iter().map(|(_, sink)| sink.lost + sink.dropped).sum::<u64>();
+        }
+        lost
+    }
+
+    fn books(&self, host: &Host) -> (Vec<SourceCounts>, Vec<(u32, SinkCounts)>) {
+        let info = host.show(self.channel).expect("it is open");
+        let here = info.hosts.iter().find(|holding| holding.host.as_str() == host.name).expect("it holds it");
+        let sources = here.sources.iter().filter_map(|source| source.counts).collect();
+        (sources, here.sinks.iter().filter_map(|sink| Some((sink.number, sink.counts?))).collect())
+    }
+
+    fn is_exact(&self, host: &Host, number: u32, sink: SinkCounts) -> bool {
+        let SinkCounts { sent, delivered, filtered, dropped, late, lost, queued } = sink;
+        let reader = &self.readers[&host.name];
+        let read = reader.sink != number || reader.heard().len() as u64 == delivered;
+        read && sent == delivered + filtered + dropped + late + lost + queued
+    }
+}
+
+fn is_sober(source: &SourceCounts) -> bool {
+    source.sent >= source.delivered + source.lost + source.refused
+}
