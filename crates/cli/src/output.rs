@@ -30,13 +30,20 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     fs::write(path, json(value)?).map_err(|error| Failure::fault(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Fails where `path` could not be written, before what it is to hold has cost an hour. Its content stays.
+/// Fails where `path` could not be written, before what it is to hold has cost an hour. Its content stays, and where
+/// there was no file there is none: whoever is interrupted leaves nothing behind.
 pub fn check_writable(path: &Path) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return Ok(());
     }
+    let fresh = fs::symlink_metadata(path).is_err();
     let opened = fs::OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
+    opened.map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
+    if fresh {
+        // It was made just now; that it cannot be removed harms nobody.
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
 }
 
 fn json(value: &impl Serialize) -> Result<String, Failure> {

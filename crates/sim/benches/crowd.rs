@@ -16,7 +16,7 @@ fn main() {
     let begun = Instant::now();
     let outcome = run(&options);
     let took = begun.elapsed().as_secs_f64();
-    println!("{outcome:?}");
+    println!("{:?}, {} sinks known, {} killed", outcome.network, outcome.known_sinks, outcome.killed);
     let ratio = options.seconds as f64 / took;
     let promise = ratio / PROMISED;
     println!("{hosts} hosts, {} virtual seconds: {took:.1} s real", options.seconds);

@@ -2,7 +2,7 @@
 //!
 //! A ping at t0, answered at t1 by the other's clock, is back at t2: the other's clock is ahead by t1 − (t0 + t2)/2,
 //! give or take half the round trip. Of the last [`SAMPLES`] the one with the shortest round trip counts: what is longer
-//! waited somewhere, and nobody knows on which way. Clocks drift by some 50 µs in a second, so that samples age.
+//! waited somewhere, and nobody knows on which way. Clocks drift, so that samples age: by [`DRIFT`].
 
 use qfabric_types::{Instant, Nanos};
 
@@ -11,16 +11,34 @@ const SAMPLES: usize = 8;
 /// Pings follow each other quickly until there are samples, then seldom.
 const QUICK: Nanos = Nanos::from_millis(100);
 const SELDOM: Nanos = Nanos::from_millis(5_000);
+/// What two clocks may drift apart, in millionths of the time: 50 each, and as much again for bad crystals.
+const DRIFT: u64 = 200;
 /// Without events from it for so long, a host is not pinged.
 const IDLE: Nanos = Nanos::from_millis(15_000);
 
 /// What is known of another host's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// Offset in nanoseconds (its clock less ours) and round trip, latest last.
-    samples: Vec<(i64, Nanos)>,
+    /// Latest last.
+    samples: Vec<Sample>,
     heard: Option<Instant>,
     pub due: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// Its clock less ours, in nanoseconds.
+    offset: i64,
+    round_trip: Nanos,
+    /// When it came.
+    at: Instant,
+}
+
+impl Sample {
+    /// How far it may be off by then.
+    fn error(&self, now: Instant) -> Nanos {
+        Nanos::new(self.round_trip.get() / 2 + now.since(self.at).get() / 1_000_000 * DRIFT)
+    }
 }
 
 impl Clock {
@@ -51,13 +69,14 @@ impl Clock {
         }
         let round_trip = t2.since(t0);
         let middle = t0 + Nanos::new(round_trip.get() / 2);
-        self.samples.push((t1.signed_since(middle), round_trip));
+        self.samples.push(Sample { offset: t1.signed_since(middle), round_trip, at: t2 });
     }
 
     /// Its clock less ours, and how far that may be off.
     pub fn offset(&self) -> Option<(i64, Nanos)> {
-        let (offset, round_trip) = self.samples.iter().min_by_key(|(_, round_trip)| *round_trip)?;
-        Some((*offset, Nanos::new(round_trip.get() / 2)))
+        let latest = self.samples.last()?.at;
+        let best = self.samples.iter().min_by_key(|sample| sample.error(latest))?;
+        Some((best.offset, Nanos::new(best.round_trip.get() / 2)))
     }
 
     /// One of its moments by our clock. Before the offset is known: now, as if it had taken no time.
@@ -97,5 +116,15 @@ mod tests {
             clock.answered(ms(20 + at), ms(26 + at), ms(22 + at));
         }
         assert_eq!(clock.offset(), Some((5_000_000, Nanos::from_millis(1))), "the drift is followed");
+    }
+
+    #[test]
+    fn an_old_sample_with_a_short_way_gives_way_to_a_new_one_with_a_longer() {
+        let mut clock = Clock::default();
+        clock.answered(ms(0), ms(0), ms(0));
+        clock.answered(ms(4_998), ms(5_000), ms(5_000));
+        assert_eq!(clock.offset(), Some((0, Nanos::ZERO)), "1 ms after 5 s is no more than the drift");
+        clock.answered(ms(9_998), ms(10_001), ms(10_000));
+        assert_eq!(clock.offset(), Some((2_000_000, Nanos::from_millis(1))));
     }
 }

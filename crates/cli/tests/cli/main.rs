@@ -10,3 +10,4 @@ mod pages;
 mod policies;
 mod sim_control;
 mod sim_dwcs;
+mod sim_fabric;

@@ -149,6 +149,8 @@ impl MemberPort for HostPort {
 pub struct Here<'a> {
     /// Now, by the host's clock.
     pub now: Instant,
+    /// Now, by nobody's clock: for who measures, not for who plays.
+    pub truth: Instant,
     /// Its member.
     pub member: &'a mut Member,
     pub(super) port: &'a mut HostPort,

@@ -28,8 +28,8 @@ pub struct Chart<'a> {
 /// The chart as SVG text.
 pub fn svg(chart: &Chart<'_>) -> String {
     let points = || chart.curves.iter().flat_map(|curve| &curve.points);
-    let across = nice(points().map(|point| point.0).fold(0.0, f64::max));
-    let up = nice(points().map(|point| point.1).fold(0.0, f64::max));
+    let across = Axis::to(points().map(|point| point.0).fold(0.0, f64::max));
+    let up = Axis::to(points().map(|point| point.1).fold(0.0, f64::max));
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
          font-family=\"sans-serif\" font-size=\"12\" fill=\"#334155\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
@@ -37,7 +37,7 @@ pub fn svg(chart: &Chart<'_>) -> String {
     label(&mut text, LEFT, 24.0, "start", &format!("<tspan font-size=\"15\">{}</tspan>", escaped(chart.title)));
     axes(&mut text, chart, (across, up));
     for (number, curve) in chart.curves.iter().enumerate() {
-        draw(&mut text, number, curve, (across, up));
+        draw(&mut text, number, curve, (across.end(), up.end()));
     }
     text + "</svg>\n"
 }
@@ -50,17 +50,18 @@ fn y(value: f64, most: f64) -> f64 {
     HEIGHT - BOTTOM - value / most * (HEIGHT - TOP - BOTTOM)
 }
 
-fn axes(text: &mut String, chart: &Chart<'_>, (across, up): (f64, f64)) {
-    for step in 0..=5 {
-        let part = f64::from(step) / 5.0;
-        let (at_x, at_y) = (x(across * part, across), y(up * part, up));
-        let (right, low) = (x(across, across), y(0.0, up));
-        put(text, format_args!("<path d=\"M{LEFT} {at_y:.1}H{right:.1}\" stroke=\"#e2e8f0\"/>"));
-        label(text, LEFT - 8.0, at_y + 4.0, "end", &number(up * part));
-        label(text, at_x, low + 18.0, "middle", &number(across * part));
+fn axes(text: &mut String, chart: &Chart<'_>, (across, up): (Axis, Axis)) {
+    let (right, low) = (x(1.0, 1.0), y(0.0, 1.0));
+    for value in up.ticks() {
+        let at = y(value, up.end());
+        put(text, format_args!("<path d=\"M{LEFT} {at:.1}H{right:.1}\" stroke=\"#e2e8f0\"/>"));
+        label(text, LEFT - 8.0, at + 4.0, "end", &number(value));
     }
-    label(text, x(across / 2.0, across), HEIGHT - 10.0, "middle", &escaped(chart.across));
-    let middle = y(up / 2.0, up);
+    for value in across.ticks() {
+        label(text, x(value, across.end()), low + 18.0, "middle", &number(value));
+    }
+    label(text, x(0.5, 1.0), HEIGHT - 10.0, "middle", &escaped(chart.across));
+    let middle = y(0.5, 1.0);
     put(
         text,
         format_args!(
@@ -92,11 +93,30 @@ fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// The next of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten.
-fn nice(most: f64) -> f64 {
-    let power = 10f64.powf(most.max(1e-9).log10().floor());
-    let steps = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
-    steps.iter().map(|step| step * power).find(|end| *end >= most * 0.999).unwrap_or(10.0 * power)
+/// An axis from 0 on, in round steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Axis {
+    step: f64,
+    steps: u32,
+}
+
+impl Axis {
+    /// Four to eight steps of 1, 2, 2.5 or 5 times a power of ten.
+    fn to(most: f64) -> Axis {
+        let most = most.max(1e-9);
+        let power = 10f64.powf((most / 8.0).log10().floor());
+        let fits = |step: &f64| most <= step * 8.0 * 1.001;
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|step| step * power).find(fits).unwrap_or(10.0 * power);
+        Axis { step, steps: (most * 0.999 / step).ceil().max(1.0) as u32 }
+    }
+
+    fn end(self) -> f64 {
+        self.step * f64::from(self.steps)
+    }
+
+    fn ticks(self) -> impl Iterator<Item = f64> {
+        (0..=self.steps).map(move |tick| self.step * f64::from(tick))
+    }
 }
 
 fn number(value: f64) -> String {
@@ -120,7 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn axes_end_at_round_numbers() {
-        assert_eq!([0.9, 7.0, 240.0, 64.0].map(nice), [1.0, 8.0, 250.0, 80.0]);
+    fn axes_have_round_steps() {
+        let axis = |most| (Axis::to(most).step, Axis::to(most).steps);
+        assert_eq!([axis(240.0), axis(64.0), axis(7.0)], [(50.0, 5), (10.0, 7), (1.0, 7)]);
+        assert!((1..2_000).all(|most| (4..=8).contains(&Axis::to(f64::from(most)).steps)));
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
+use std::time::Duration;
 
 use qfabric_channel::{Config, Incarnation, Lane, Node, Port};
 use qfabric_host::manager::Member;
@@ -106,6 +107,8 @@ struct Host {
     woken_at: Instant,
     /// When it was woken last, and how often at that moment.
     wakes: (Instant, u32),
+    /// Real time that its node took for frames that arrived, where it is measured.
+    spent: Option<Duration>,
 }
 
 /// Who wants to be woken again at once for the thousandth time will never be content.
@@ -154,7 +157,8 @@ impl Fabric {
         let clock = Clock::new(self.rng.random_range(0..=self.settings.offset.get()), drift);
         let (incarnation, member) = self.member(&name, &clock, configure);
         let (port, sees, woken_at, wakes) = (HostPort::default(), BTreeMap::new(), Instant::NEVER, (Instant::ZERO, 0));
-        self.hosts.push(Host { name, incarnation, clock, alive: true, member, port, app, sees, woken_at, wakes });
+        let (alive, spent) = (true, None);
+        self.hosts.push(Host { name, incarnation, clock, alive, member, port, app, sees, woken_at, wakes, spent });
         self.network.add_host();
         self.begin(id);
         id
@@ -249,6 +253,16 @@ impl Fabric {
         &self.hosts[id].member
     }
 
+    /// From now on the real time is measured that a host takes for what arrives: the one thing that no seed repeats.
+    pub fn measure(&mut self, id: HostId) {
+        self.hosts[id].spent = Some(Duration::ZERO);
+    }
+
+    /// The real time that a host took for what arrived since [`Fabric::measure`].
+    pub fn spent(&self, id: HostId) -> Duration {
+        self.hosts[id].spent.unwrap_or_default()
+    }
+
     /// What was counted.
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -289,7 +303,11 @@ impl Fabric {
             What::Frame { from, lane, frame, connection } => {
                 if connection == (self.hosts[from].incarnation, self.hosts[id].incarnation) {
                     let name = self.hosts[from].name.clone();
+                    let begun = self.hosts[id].spent.is_some().then(std::time::Instant::now);
                     self.node(id, |node, now, port| node.arrive(&name, lane, &frame, now, port));
+                    if let (Some(begun), Some(spent)) = (begun, &mut self.hosts[id].spent) {
+                        *spent += begun.elapsed();
+                    }
                 }
             }
             What::Wake if self.hosts[id].woken_at == planned.at => {
@@ -334,7 +352,7 @@ impl Fabric {
     fn act<R>(&mut self, id: HostId, act: impl FnOnce(&mut dyn App, &mut Here<'_>) -> R) -> R {
         let host = &mut self.hosts[id];
         let now = host.clock.shows(self.now);
-        let mut here = Here { now, member: &mut host.member, port: &mut host.port };
+        let mut here = Here { now, truth: self.now, member: &mut host.member, port: &mut host.port };
         let result = act(host.app.as_mut(), &mut here);
         while let Some(happened) = here.port.happened.pop_front() {
             match happened {

@@ -38,7 +38,10 @@ impl Controller for HoldRate {
         let application = stream_of(&change.host);
         let reading = match &change.what {
             What::Reading(reading) => reading,
-            What::HostGone => return drop(self.streams.remove(&application.0)),
+            What::HostGone => {
+                self.streams.remove(&application.0);
+                return;
+            }
             _ => return,
         };
         let policy = self.streams.entry(application.0).or_insert_with(|| self.first.clone());

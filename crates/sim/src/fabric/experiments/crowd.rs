@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::world::Counts;
 use super::super::{Fabric, Settings};
 use super::film::{Role, Seen, Sink, Source};
-use super::{data, quality};
+use super::{Curve, data, quality};
 
 const SECOND: Nanos = Nanos::from_millis(1_000);
 
@@ -60,6 +60,8 @@ pub struct Outcome {
     pub killed: u64,
     /// Sinks that the source's node knows at the end.
     pub known_sinks: usize,
+    /// By the second: hosts that run, sinks that the source's node knows, frames that arrived at all sinks.
+    pub curves: Vec<Curve>,
 }
 
 /// Runs it.
@@ -79,8 +81,7 @@ pub fn run(options: &Options) -> Outcome {
     for (i, seen) in seen.iter().enumerate() {
         fabric.add(&format!("sink{i:03}"), Box::new(sink(i, seen, &mut rng)));
     }
-    let killed = live(&mut fabric, &seen, options, &mut rng);
-    let known = fabric.member_of(0).node().directory().channel(&film).map_or(0, |channel| channel.sinks);
+    let (killed, curves) = live(&mut fabric, &seen, options, &mut rng);
     Outcome {
         hosts: options.hosts,
         seconds: options.seconds,
@@ -89,7 +90,8 @@ pub fn run(options: &Options) -> Outcome {
         reports: seen.iter().map(|seen| seen.borrow().reports).sum(),
         controller_calls: fabric.member_of(0).managed().counts().calls,
         killed,
-        known_sinks: known,
+        known_sinks: known(&fabric),
+        curves,
     }
 }
 
@@ -101,12 +103,18 @@ fn sink(i: usize, seen: &Rc<RefCell<Seen>>, rng: &mut ChaCha8Rng) -> Sink {
     Sink::new(&data("film"), role, SECOND, phase, seen.clone())
 }
 
+fn known(fabric: &Fabric) -> usize {
+    fabric.member_of(0).node().directory().channel(&data("film")).map_or(0, |channel| channel.sinks)
+}
+
 /// Kills a sink now and then, and starts those again that have been dead for ten seconds.
-fn live(fabric: &mut Fabric, seen: &[Rc<RefCell<Seen>>], options: &Options, rng: &mut ChaCha8Rng) -> u64 {
+fn live(fabric: &mut Fabric, seen: &[Rc<RefCell<Seen>>], options: &Options, rng: &mut ChaCha8Rng) -> (u64, Vec<Curve>) {
     let mut dead: Vec<(u64, usize)> = Vec::new();
     let mut killed = 0;
+    let mut course = Course::default();
     for second in 0..options.seconds {
         fabric.run_until(Instant::new(second * SECOND.get()));
+        course.look(second, options.hosts - dead.len(), fabric, seen);
         for (_, host) in dead.extract_if(.., |(since, _)| second >= *since + 10) {
             fabric.restart(host, Box::new(sink(host - 1, &seen[host - 1], rng)));
         }
@@ -120,7 +128,31 @@ fn live(fabric: &mut Fabric, seen: &[Rc<RefCell<Seen>>], options: &Options, rng:
         }
     }
     fabric.run_until(Instant::new(options.seconds * SECOND.get()));
-    killed
+    (killed, course.curves())
+}
+
+/// What there was to see each second.
+#[derive(Default)]
+struct Course {
+    alive: Vec<(f64, f64)>,
+    known: Vec<(f64, f64)>,
+    frames: Vec<(f64, f64)>,
+    before: u64,
+}
+
+impl Course {
+    fn look(&mut self, second: u64, alive: usize, fabric: &Fabric, seen: &[Rc<RefCell<Seen>>]) {
+        let (at, all) = (second as f64, seen.iter().map(|seen| seen.borrow().frames).sum::<u64>());
+        self.alive.push((at, alive as f64));
+        self.known.push((at, known(fabric) as f64));
+        self.frames.push((at, (all - self.before) as f64));
+        self.before = all;
+    }
+
+    fn curves(self) -> Vec<Curve> {
+        let named = [("hosts that run", self.alive), ("sinks known", self.known), ("frames per second", self.frames)];
+        named.into_iter().map(|(name, points)| Curve { name: name.into(), points }).collect()
+    }
 }
 
 #[cfg(test)]

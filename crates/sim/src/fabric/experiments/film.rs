@@ -7,7 +7,7 @@ use std::rc::Rc;
 use qfabric_channel::{
     Delivery, EventType, Notice, QosRange, Registration, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target,
 };
-use qfabric_host::manager::policies::{DELAY, RATE, Relay, stream_of};
+use qfabric_host::manager::policies::{DELAY, RATE, Relay, connection_of, stream_of};
 use qfabric_host::manager::{Controller, Whom};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
@@ -18,7 +18,7 @@ use super::super::{App, Arrived, Here};
 use super::{name, quality};
 
 /// `struct frame { unsigned long number; };` and the picture behind it.
-fn spec() -> Spec {
+pub(super) fn spec() -> Spec {
     let number = Field { name: "number".into(), offset: 0, kind: Kind::Scalar(Scalar::U64), dims: Vec::new() };
     let format = Format { name: "frame".into(), size: 8, align: 8, fields: vec![number] };
     Spec { types: vec![EventType { format }], ..Spec::default() }
@@ -35,6 +35,8 @@ pub struct Source {
     rate: f64,
     begun: Instant,
     asked: Asked,
+    /// The number of a sink's stream.
+    number: fn(&Name, &Name) -> AppId,
 }
 
 /// What controllers asked of the streams: seconds from the source's start, stream, frames per second.
@@ -54,7 +56,14 @@ impl Source {
     pub fn new(channel: &ChannelId, bytes: usize, rate: f64, controllers: Vec<Box<dyn Controller>>) -> Self {
         let (channel, streams) = (channel.clone(), BTreeMap::new());
         let (begun, asked) = (Instant::ZERO, Asked::default());
-        Source { channel, bytes, controllers, source: None, streams, rate, begun, asked }
+        let number = |_: &Name, host: &Name| stream_of(host);
+        Source { channel, bytes, controllers, source: None, streams, rate, begun, asked, number }
+    }
+
+    /// One of several channels of this host: streams are numbered by channel and sink.
+    pub fn one_of_several(mut self) -> Self {
+        self.number = connection_of;
+        self
     }
 
     /// What controllers will ask of it.
@@ -89,13 +98,13 @@ impl App for Source {
     fn noticed(&mut self, notice: &Notice, here: &mut Here<'_>) {
         match notice {
             Notice::SinkJoined(channel, member, _) if *channel == self.channel => {
-                let AppId(stream) = stream_of(&member.host);
+                let AppId(stream) = (self.number)(&self.channel.name, &member.host);
                 let (host, rate, next) = (member.host.clone(), self.rate, here.now);
                 self.streams.entry(stream).or_insert(Stream { host, rate, next, sent: 0, armed: false });
                 self.arm(stream, here);
             }
             Notice::SinkLeft(channel, member) if *channel == self.channel => {
-                let AppId(stream) = stream_of(&member.host);
+                let AppId(stream) = (self.number)(&self.channel.name, &member.host);
                 self.streams.remove(&stream);
             }
             _ => {}
@@ -174,6 +183,8 @@ pub struct Sink {
     before: Instant,
     next: Instant,
     reported: Instant,
+    /// The first of its timers' tags.
+    tags: u64,
 }
 
 /// Tags of timers.
@@ -202,7 +213,14 @@ impl Sink {
             before,
             next,
             reported,
+            tags: 0,
         }
+    }
+
+    /// The `number`th of several on this host.
+    pub fn one_of_several(mut self, number: u64) -> Self {
+        self.tags = 2 * number;
+        self
     }
 
     fn open(&mut self, here: &mut Here<'_>) {
@@ -213,7 +231,7 @@ impl Sink {
             node.sink_subscribe(channel, sink, now, port)
         });
         if opened.is_err() {
-            return here.after(RETRY, OPEN);
+            return here.after(RETRY, self.tags + OPEN);
         }
         self.open = true;
         let registration = self.registration();
@@ -221,7 +239,7 @@ impl Sink {
         registered.expect("a group of the channel's name");
         self.reported = here.now;
         self.next = here.now + self.phase;
-        here.at(self.next, REPORT);
+        here.at(self.next, self.tags + REPORT);
     }
 
     fn registration(&self) -> Registration {
@@ -272,7 +290,7 @@ impl App for Sink {
         self.begun = here.now;
         let relay = Relay::new(&quality(&self.channel), &[QualityKind::Delay]);
         here.manager(|manager, _, _| manager.add(Box::new(relay)));
-        here.after(RETRY, OPEN);
+        here.after(RETRY, self.tags + OPEN);
     }
 
     fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
@@ -292,15 +310,42 @@ impl App for Sink {
     }
 
     fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
-        if tag == OPEN && !self.open {
-            return self.open(here);
+        match tag.checked_sub(self.tags) {
+            Some(OPEN) if !self.open => return self.open(here),
+            Some(REPORT) => {}
+            _ => return,
         }
         // A delay request moved it.
         if here.now < self.next {
-            return here.at(self.next, REPORT);
+            return here.at(self.next, self.tags + REPORT);
         }
         self.next = self.next + self.period;
-        here.at(self.next, REPORT);
+        here.at(self.next, self.tags + REPORT);
         self.report(here);
+    }
+}
+
+/// Several applications of one host.
+pub struct Several(pub Vec<Box<dyn App>>);
+
+impl App for Several {
+    fn start(&mut self, here: &mut Here<'_>) {
+        self.0.iter_mut().for_each(|app| app.start(here));
+    }
+
+    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+        self.0.iter_mut().for_each(|app| app.event(event, here));
+    }
+
+    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+        self.0.iter_mut().for_each(|app| app.timer(tag, here));
+    }
+
+    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, here: &mut Here<'_>) {
+        self.0.iter_mut().for_each(|app| app.applied(application, attribute, amount, here));
+    }
+
+    fn noticed(&mut self, notice: &Notice, here: &mut Here<'_>) {
+        self.0.iter_mut().for_each(|app| app.noticed(notice, here));
     }
 }

@@ -6,6 +6,8 @@ pub mod crowd;
 pub mod film;
 pub mod roles;
 pub mod spread;
+pub mod sync;
+pub mod tree;
 
 use qfabric_types::channel::{ChannelId, Name, Plane};
 

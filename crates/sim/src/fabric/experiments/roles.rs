@@ -110,7 +110,7 @@ pub fn run(options: &Options) -> Outcome {
 fn course(role: &'static str, best: f64, asked: &[(f64, f64)], rates: &[(f64, f64)]) -> Course {
     let mean = |from: f64, to: f64| {
         let part: Vec<f64> = rates.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, rate)| *rate).collect();
-        part.iter().sum::<f64>() / part.len().max(1) as f64
+        part.iter().fold(0.0, |sum, rate| sum + rate) / part.len().max(1) as f64
     };
     let first = |from: f64, is: &dyn Fn(f64) -> bool| {
         asked.iter().find(|(at, rate)| *at >= from && is(*rate)).map(|(at, _)| *at)
