@@ -23,6 +23,14 @@ static void handle(void *data, const char *host, const qf_event *event)
 	++*(int *)data;
 }
 
+/* A policy of this host's resource manager has decided: whoever encodes for those sinks sends less from now on. */
+static void adapt(void *data, const qf_decided *decided)
+{
+	(void)data;
+	if (decided->holds)
+		fprintf(stderr, "%s for %s: %lld\n", decided->attribute, decided->subject, (long long)decided->amount);
+}
+
 static int failed(const char *call)
 {
 	fprintf(stderr, "%s: %s\n", call, qf_last_error());
@@ -48,6 +56,8 @@ int main(void)
 		return failed("qf_channel_create");
 	if (qf_channel_sink_subscribe(video, handle, &handled, &sink) != QF_OK)
 		return failed("qf_channel_sink_subscribe");
+	if (qf_channels_on_decided(channels, adapt, NULL) != QF_OK)
+		return failed("qf_channels_on_decided");
 	/* Every second frame is of no use to anybody. */
 	if (qf_channel_install_filter(video, true, "odd", "return input.number % 2;", false) != QF_OK)
 		return failed("qf_channel_install_filter");

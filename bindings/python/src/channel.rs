@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Filter, GroupRequest, Installed, Registration, Sink, SinkOptions, Source,
-    SourceOptions, Spec, Submission, Where,
+    Channel, Channels, Direction, Filter, GroupRequest, Installed, Notice, Policy, Registration, Sink, SinkOptions,
+    Source, SourceOptions, Spec, Submission, Where,
 };
 use qfabric_client::clock;
 use qfabric_client::ecalls::event_json;
@@ -40,6 +40,30 @@ impl NativeChannels {
         self.0.fd().as_raw_fd()
     }
 
+    /// The next thing that the daemon has told without being asked, as JSON; None: nothing.
+    fn next_notice_json(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let notice = py.detach(|| self.0.next_notice()).map_err(python)?;
+        Ok(notice.map(|notice| noticed(&notice).to_string()))
+    }
+
+    /// Policies of this host, as JSON.
+    fn policies_json(&self, py: Python<'_>) -> PyResult<String> {
+        let list = py.detach(|| self.0.policies()).map_err(python)?;
+        Ok(serde_json::to_string(&list).expect("policies are plain values"))
+    }
+
+    /// Starts a policy; what is asked for and the answer are JSON.
+    fn start_policy_json(&self, py: Python<'_>, policy: &str) -> PyResult<String> {
+        let policy: Policy = serde_json::from_str(policy).map_err(value_error)?;
+        let info = py.detach(|| self.0.start_policy(&policy)).map_err(python)?;
+        Ok(serde_json::to_string(&info).expect("a policy is plain values"))
+    }
+
+    /// Stops a policy.
+    fn stop_policy(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.0.stop_policy(name)).map_err(python)
+    }
+
     /// The channels of all hosts, as JSON.
     fn list_json(&self, py: Python<'_>) -> PyResult<String> {
         let list = py.detach(|| self.0.list()).map_err(python)?;
@@ -71,6 +95,21 @@ impl NativeChannels {
     fn open(&self, py: Python<'_>, name: &str) -> PyResult<NativeChannel> {
         let opened = py.detach(|| self.0.open(name)).map_err(python)?;
         Ok(NativeChannel(Mutex::new(Some(opened))))
+    }
+}
+
+fn noticed(notice: &Notice) -> Value {
+    match notice {
+        Notice::Refused { source, why, .. } => json!({"kind": "refused", "source": source, "why": why}),
+        Notice::SourceEnded { source, why } => json!({"kind": "source ended", "source": source, "why": why}),
+        Notice::SinkEnded { sink, why } => json!({"kind": "sink ended", "sink": sink, "why": why}),
+        Notice::Decided { channel, attribute, subject, amount } => json!({
+            "kind": "decided",
+            "channel": channel,
+            "attribute": attribute,
+            "subject": subject,
+            "amount": amount,
+        }),
     }
 }
 

@@ -33,6 +33,26 @@ def test_events_come_to_handlers_as_filters_let_them(channels):
     assert video.info["filters"][0]["calls"] == 3
 
 
+def test_what_a_policy_decides_is_told_to_those_who_can_adapt(channels):
+    video = channels.create("video", FRAME)
+    video.sink_subscribe(print)
+    video.source_subscribe()
+    told = []
+    channels.on_decided = told.append
+    code = "struct output { long rate_milli; }; output.rate_milli = 7000;"
+    assert channels.start_policy("code", channel="video", code=code)["name"] == "code.video"
+    while not told:
+        channels.poll(5)
+    assert (told[0]["attribute"], told[0]["subject"], told[0]["amount"]) == ("app.rate_milli", "alpha", 7000)
+    assert video.info["paced"][0]["rate_milli"] == 7000
+    assert [policy["name"] for policy in channels.policies()] == ["code.video"]
+    channels.stop_policy("code.video")
+    while told[-1]["amount"] is not None:
+        channels.poll(5)
+    with pytest.raises(qfabric.Refused, match="policy ls"):
+        channels.stop_policy("code.video")
+
+
 def test_a_sink_without_a_handler_is_read_and_a_refusal_says_what_to_do(channels):
     video = channels.create("video", FRAME)
     sink = video.sink_subscribe(attributes={"load": 3})

@@ -399,6 +399,38 @@ typedef struct qf_sent {
   uint32_t dropped;
 } qf_sent;
 
+/**
+ * What a resource manager decided about a channel that the application has a source or a sink of. Valid until the
+ * handler returns.
+ */
+typedef struct qf_decided {
+  /**
+   * The channel.
+   */
+  const char *channel;
+  /**
+   * Of what: "app.rate_milli" is thousandths of an event per second.
+   */
+  const char *attribute;
+  /**
+   * For the sinks of which host, or for which application.
+   */
+  const char *subject;
+  /**
+   * How much; 0: stopped.
+   */
+  int64_t amount;
+  /**
+   * False: nobody decides it any more, and the amount means nothing.
+   */
+  bool holds;
+} qf_decided;
+
+/**
+ * Called for each decision, by qf_channels_poll and in its thread. It must not poll.
+ */
+typedef void (*qf_decided_handler)(void *data, const struct qf_decided *decided);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -841,6 +873,14 @@ enum qf_status qf_channel_submit(struct qf_source *source,
 enum qf_status qf_channels_poll(struct qf_channels *channels,
                                 uint64_t timeout_ns,
                                 size_t *handled);
+
+/**
+ * From now on qf_channels_poll calls `handler` with `data` for what resource managers decide: an encoder that sends less
+ * loses nothing, where pacing would hold events back.
+ */
+enum qf_status qf_channels_on_decided(struct qf_channels *channels,
+                                      qf_decided_handler handler,
+                                      void *data);
 
 /**
  * A descriptor that is readable when there is something to poll; −1 for null. It belongs to the library.

@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Event, Filter, Registration, Sink, SinkOptions, Source, SourceOptions, Spec,
-    Submission, Where,
+    Channel, Channels, Decision, Direction, Event, Filter, Registration, Sink, SinkOptions, Source, SourceOptions,
+    Spec, Submission, Where,
 };
 use qfabric_client::{Client, Instant};
 
@@ -84,6 +84,26 @@ pub struct qf_sent {
 /// Called for each event, by qf_channels_poll and in its thread; `host` is where the source is. It must not poll.
 pub type qf_event_handler = Option<extern "C" fn(data: *mut c_void, host: *const c_char, event: *const qf_event)>;
 
+/// What a resource manager decided about a channel that the application has a source or a sink of. Valid until the
+/// handler returns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct qf_decided {
+    /// The channel.
+    pub channel: *const c_char,
+    /// Of what: "app.rate_milli" is thousandths of an event per second.
+    pub attribute: *const c_char,
+    /// For the sinks of which host, or for which application.
+    pub subject: *const c_char,
+    /// How much; 0: stopped.
+    pub amount: i64,
+    /// False: nobody decides it any more, and the amount means nothing.
+    pub holds: bool,
+}
+
+/// Called for each decision, by qf_channels_poll and in its thread. It must not poll.
+pub type qf_decided_handler = Option<extern "C" fn(data: *mut c_void, decided: *const qf_decided)>;
+
 struct Data(*mut c_void);
 
 // SAFETY: the pointer is only handed back to the C function it came with, by whichever thread polls, one at a time.
@@ -96,6 +116,10 @@ unsafe impl Send for Data {}
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channels_connect(channels: *mut *mut qf_channels) -> qf_status {
     let connected = Client::connect().and_then(|client| Channels::connect(&client)).map_err(Failure::from);
+    if let Ok(connected) = &connected {
+        // Decisions that nobody asked for would make the descriptor readable for good.
+        connected.on_decided(|_| {});
+    }
     // SAFETY: passed on.
     settle(connected.and_then(|connected| unsafe { give(channels, qf_channels(connected)) }))
 }
@@ -318,6 +342,43 @@ pub unsafe extern "C" fn qf_channels_poll(
         if handled.is_null() { Ok(()) } else { put("the count's place", handled, count) }
     };
     settle(poll())
+}
+
+/// From now on qf_channels_poll calls `handler` with `data` for what resource managers decide: an encoder that sends less
+/// loses nothing, where pacing would hold events back.
+///
+/// # Safety
+/// `channels` is a live handle, `data` what the handler expects until qf_channels_free, from whichever thread polls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_channels_on_decided(
+    channels: *mut qf_channels,
+    handler: qf_decided_handler,
+    data: *mut c_void,
+) -> qf_status {
+    let Some(handler) = handler else {
+        return settle(Err(Failure::invalid("the handler is a null pointer")));
+    };
+    let data = Data(data);
+    let handle = move |decided: &Decision<'_>| {
+        // All of it, not the pointer in it, belongs to the handler.
+        let data = &data;
+        let texts = [decided.channel, decided.attribute, decided.subject];
+        let [channel, attribute, subject] = texts.map(|text| std::ffi::CString::new(text).unwrap_or_default());
+        let shown = qf_decided {
+            channel: channel.as_ptr(),
+            attribute: attribute.as_ptr(),
+            subject: subject.as_ptr(),
+            amount: decided.amount.unwrap_or(0),
+            holds: decided.amount.is_some(),
+        };
+        handler(data.0, &shown);
+    };
+    // SAFETY: null or live, by the caller's promise; passed on.
+    let listen = || unsafe {
+        borrow(channels)?.0.on_decided(handle);
+        Ok(())
+    };
+    settle(listen())
 }
 
 /// A descriptor that is readable when there is something to poll; −1 for null. It belongs to the library.

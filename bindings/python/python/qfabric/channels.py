@@ -1,5 +1,6 @@
 """Q-channels: events between applications on many hosts."""
 
+import collections
 import json
 import select
 import time
@@ -21,6 +22,12 @@ class Channels:
         self._native = _qfabric.NativeChannels(socket)
         self._open = []
         self._sinks = []
+        #: Called with what resource managers decide, by poll: {"channel", "attribute", "subject", "amount"}.
+        #: "app.rate_milli" is thousandths of an event per second for the sinks of one host; an encoder that sends
+        #: less loses nothing, where pacing would hold events back. An amount of None: nobody decides any more.
+        self.on_decided = None
+        #: What else the daemon told, the last 256: refused events, members that ended.
+        self.notices = collections.deque(maxlen=256)
 
     @property
     def host(self):
@@ -60,11 +67,34 @@ class Channels:
         """Calls the handlers of events that are there, or come within `timeout` seconds; their number."""
         until = time.monotonic() + timeout
         while True:
-            handled = sum(sink._handle_all() for sink in self._sinks)
+            handled = sum(sink._handle_all() for sink in self._sinks) + self._heed()
             left = until - time.monotonic()
             if handled or left <= 0:
                 return handled
             select.select([self], [], [], left)
+
+    def _heed(self):
+        handled = 0
+        while (text := self._native.next_notice_json()) is not None:
+            notice = json.loads(text)
+            if notice["kind"] == "decided" and self.on_decided is not None:
+                self.on_decided(notice)
+                handled += 1
+            else:
+                self.notices.append(notice)
+        return handled
+
+    def policies(self):
+        """Policies that run on this host, and what they decided."""
+        return json.loads(self._native.policies_json())
+
+    def start_policy(self, kind, **terms):
+        """Starts one until it is stopped: start_policy("roles", channel="video")."""
+        return json.loads(self._native.start_policy_json(json.dumps({"kind": kind, **terms})))
+
+    def stop_policy(self, name):
+        """Stops it: what it decided about rates holds no longer."""
+        self._native.stop_policy(name)
 
     def _keep(self, native):
         self._open.append(native)

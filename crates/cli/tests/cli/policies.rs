@@ -266,6 +266,37 @@ fn ten_lines_of_e_code_are_a_policy() {
 }
 
 #[test]
+fn a_rate_is_held_at_the_hosts_of_sinks() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let (channels, theirs) = (connect(&alpha), connect(&beta));
+    let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let opened = theirs.open("video").unwrap();
+    let _sink = opened.sink_subscribe(&SinkOptions::default(), |_| {}).unwrap();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = told.clone();
+    channels.on_decided(move |decided| kept.lock().unwrap().push((decided.subject.to_owned(), decided.amount)));
+    let start = ["policy", "start", "hold", "--channel", "video", "--rate", "20", "--json"];
+    assert_eq!(alpha.run(&start).json()["policy"]["rate"], 20.0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| film(&source, &stop));
+        let end = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < end {
+            theirs.poll(Duration::from_millis(20)).unwrap();
+            channels.poll(Duration::ZERO).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let shown = alpha.run(&["channel", "show", "video", "--json"]).json();
+    let (passed, held) = (shown["paced"][0]["passed"].as_u64().unwrap(), shown["paced"][0]["held"].as_u64().unwrap());
+    // 40 per second come, 20 are wanted; what was sent before the first report was not paced.
+    assert!(held > 10 && passed > 10, "{passed} let through, {held} held back");
+    assert_eq!(told.lock().unwrap().first(), Some(&("beta".to_owned(), Some(20_000))));
+}
+
+#[test]
 fn policies_of_the_configuration_run_from_the_start_or_the_daemon_says_why_not() {
     let all = tempfile::tempdir().unwrap();
     let file = all.path().join("daemon.toml");

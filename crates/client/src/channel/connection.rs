@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use qfabric_shm::fds;
-use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, QosRange};
+use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{Event, FromClient, FromDaemon, MAX_MESSAGE, VERSION};
+use qfabric_types::channel_wire::{Decided, Event, FromClient, FromDaemon, MAX_MESSAGE, VERSION};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -29,6 +29,9 @@ const GLANCE: Duration = Duration::from_millis(5);
 
 pub(super) type Handler = Box<dyn FnMut(&Event<'_>) + Send>;
 
+/// Called for what resource managers decide.
+type OnDecided = Arc<Mutex<Box<dyn FnMut(&Decided<'_>) + Send>>>;
+
 /// A connection for channels. Everything made with it ends with its last copy. Cheap to clone, usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Channels(pub(super) Arc<Inner>);
@@ -41,6 +44,7 @@ pub(super) struct Inner {
     host: String,
     state: Mutex<State>,
     handlers: Mutex<BTreeMap<u32, Arc<Mutex<Handler>>>>,
+    on_decided: Mutex<Option<OnDecided>>,
     tags: AtomicU32,
     /// Readable when the socket is, or when something waits in the inbox.
     notify: OwnedFd,
@@ -110,6 +114,7 @@ impl Channels {
             host: String::new(),
             state: state.into(),
             handlers: Mutex::default(),
+            on_decided: Mutex::default(),
             tags: AtomicU32::new(1),
             notify,
             waiting,
@@ -185,6 +190,21 @@ impl Channels {
         self.0.client.channels()
     }
 
+    /// Policies that run on this host, and what they decided.
+    pub fn policies(&self) -> Result<Vec<PolicyInfo>, ClientError> {
+        self.0.client.policies()
+    }
+
+    /// Starts a policy on this host: it runs until it is stopped, also when this connection has ended.
+    pub fn start_policy(&self, policy: &Policy) -> Result<PolicyInfo, ClientError> {
+        self.0.client.start_policy(policy)
+    }
+
+    /// Stops it.
+    pub fn stop_policy(&self, policy: &str) -> Result<(), ClientError> {
+        self.0.client.stop_policy(&name(policy)?)
+    }
+
     /// Calls the handlers of all events that are there, or come within `patience` where none is; their number. Not to
     /// be called by handlers.
     pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
@@ -201,6 +221,14 @@ impl Channels {
             // What waits is a notice, or for sinks without a handler: that is not to be looked at over and over.
             self.0.wait_for_socket(until.min(Instant::now() + GLANCE))?;
         }
+    }
+
+    /// From now on [`Channels::poll`] calls `handler` for what resource managers decide about channels that this process
+    /// has a source or a sink of: an encoder that sends less loses nothing, where pacing would hold events back. Those
+    /// decisions are no notices any more.
+    pub fn on_decided(&self, handler: impl FnMut(&Decided<'_>) + Send + 'static) {
+        let handler: OnDecided = Arc::new(Mutex::new(Box::new(handler)));
+        *self.0.on_decided.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
     }
 
     /// Readable when there is something to poll: for `select`, `poll`, `epoll` and event loops.
@@ -324,8 +352,8 @@ impl Inner {
             let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
             let next = state.inbox.next_of(|sink| handlers.contains_key(&sink));
             let Some((sink, message)) = next else {
-                self.remember(&state);
-                return Ok(handled);
+                drop((handlers, state));
+                return Ok(handled + self.handle_decided());
             };
             let handler = handlers[&sink].clone();
             drop((handlers, state));
@@ -333,6 +361,22 @@ impl Inner {
                 handler.lock().unwrap_or_else(PoisonError::into_inner)(&event);
             }
             self.done(sink, message)?;
+            handled += 1;
+        }
+    }
+
+    /// Calls the handler of decisions, where there is one.
+    fn handle_decided(&self) -> usize {
+        let handler = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut handled = 0;
+        loop {
+            let mut state = self.state();
+            let next = handler.as_ref().and_then(|handler| Some((handler, state.inbox.next_decided()?)));
+            self.remember(&state);
+            drop(state);
+            let Some((handler, Notice::Decided { channel, attribute, subject, amount })) = next else { return handled };
+            let decided = Decided { channel: &channel, attribute: &attribute, subject: &subject, amount };
+            handler.lock().unwrap_or_else(PoisonError::into_inner)(&decided);
             handled += 1;
         }
     }

@@ -147,6 +147,12 @@ impl Inbox {
         self.notices.pop_front()
     }
 
+    /// The oldest decision among the notices.
+    pub fn next_decided(&mut self) -> Option<Notice> {
+        let at = self.notices.iter().position(|notice| matches!(notice, Notice::Decided { .. }))?;
+        self.notices.remove(at)
+    }
+
     /// Whether there is something that nobody has looked at.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty() && self.notices.is_empty()
@@ -156,7 +162,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::channel_wire::{Event, Refused};
+    use qfabric_types::channel_wire::{Decided, Event, Refused};
 
     fn give(inbox: &mut Inbox, message: &FromDaemon<'_>) -> Option<Answer> {
         let mut bytes = Vec::new();
@@ -190,6 +196,19 @@ mod tests {
         assert_eq!(give(&mut inbox, &refused(4)), None);
         assert_eq!(inbox.next_notice(), Some(Notice::Refused { source: 1, blocked_until_ns: 0, why: "late".into() }));
         assert!(inbox.take_in(&[7, 7]).is_none(), "nonsense");
+    }
+
+    #[test]
+    fn a_decision_is_taken_from_among_the_notices() {
+        let mut inbox = Inbox::default();
+        give(&mut inbox, &FromDaemon::Ended { member: Member::Source, number: 1, why: "closed" });
+        let (channel, attribute, subject) = ("video", "app.rate_milli", "low");
+        let amount = Some(12_500);
+        give(&mut inbox, &FromDaemon::Decided(Decided { channel, attribute, subject, amount }));
+        assert!(
+            matches!(inbox.next_decided(), Some(Notice::Decided { subject, amount: Some(12_500), .. }) if subject == "low")
+        );
+        assert!(inbox.next_decided().is_none() && inbox.next_notice().is_some());
     }
 
     #[test]

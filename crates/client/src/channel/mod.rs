@@ -32,6 +32,7 @@
 //! | Q-attributes | [`Source::set_attribute`], [`Sink::set_attribute`], [`Submission::attributes`] |
 //! | Q-filters | [`Channel::install`], [`Channel::set_parameter`], [`Channel::bind`] |
 //! | the hidden Q-channel | [`Channel::quality`] |
+//! | what resource managers decide | [`Channels::on_decided`], or [`Notice::Decided`] |
 //!
 //! The connection is a lease: what was opened with it ends with it, and with the process. A sink's events wait in the
 //! daemon until this process has room for them: a slow reader costs only its own events.
@@ -54,4 +55,4 @@ pub use qfabric_types::api::channel::{
     SpreadPolicy, TypeInfo, Where,
 };
 pub use qfabric_types::channel::{ChannelId, Name, Plane};
-pub use qfabric_types::channel_wire::{Attributes, Event, Sent, To};
+pub use qfabric_types::channel_wire::{Attributes, Decided as Decision, Event, Sent, To};

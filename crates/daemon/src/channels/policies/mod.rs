@@ -33,7 +33,7 @@ use qfabric_channel::Notice;
 use qfabric_linux::clock;
 use qfabric_types::Owner;
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{Decided, GroupPolicy, PaceInfo, Policy, PolicyInfo};
+use qfabric_types::api::channel::{Decided, GroupPolicy, HoldPolicy, PaceInfo, Policy, PolicyInfo};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 
@@ -186,9 +186,20 @@ impl Fabric {
         let paces = Paces::default();
         lock(&self.policies.paces).insert(channel.clone(), paces.clone());
         self.install_pace(channel);
+        let first_milli = match policy {
+            Policy::Hold(HoldPolicy { rate, .. }) => Some((rate * 1e3).round() as i64),
+            _ => None,
+        };
         // A text is to see what was reported.
         let corrects = !matches!(policy, Policy::Code(_));
-        Streams { channel: channel.clone(), paces, mailbox: self.mailbox.clone(), hosts: BTreeMap::new(), corrects }
+        Streams {
+            channel: channel.clone(),
+            paces,
+            mailbox: self.mailbox.clone(),
+            hosts: BTreeMap::new(),
+            first_milli,
+            corrects,
+        }
     }
 
     /// The channel is open here: its events are paced, where a policy wants that.

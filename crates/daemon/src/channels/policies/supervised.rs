@@ -37,6 +37,8 @@ pub(super) struct Streams {
     pub mailbox: Arc<Mailbox>,
     /// Hosts by their streams' numbers: those that something was heard of.
     pub hosts: BTreeMap<AppId, Name>,
+    /// The rate of a host that nothing was decided for yet, when it reports first.
+    pub first_milli: Option<i64>,
     /// Whether reports are put in relation to what was sent.
     pub corrects: bool,
 }
@@ -147,11 +149,23 @@ impl Streams {
         let Some(host) = self.hosts.get(application).filter(|_| *attribute == AttributeId::of(RATE)) else {
             return false;
         };
-        lock(&self.paces).decide(host, *amount, now);
-        let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
-        let told = Told { channel, attribute: *attribute, subject, amount: Some(*amount), audience: Audience::Sources };
-        self.mailbox.tell(told);
+        self.decide(host, *amount, now);
         true
+    }
+
+    /// Whoever holds a rate begins with it.
+    fn begin(&mut self, host: &Name, now: Instant) {
+        let Some(first) = self.first_milli else { return };
+        if lock(&self.paces).hosts().all(|known| known != host) {
+            self.decide(host, first, now);
+        }
+    }
+
+    fn decide(&self, host: &Name, amount: i64, now: Instant) {
+        lock(&self.paces).decide(host, amount, now);
+        let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
+        let (attribute, amount, audience) = (AttributeId::of(RATE), Some(amount), Audience::Sources);
+        self.mailbox.tell(Told { channel, attribute, subject, amount, audience });
     }
 
     /// Learns whose stream it is. A report is put in relation to what was sent: where a source has less to send than
@@ -170,6 +184,7 @@ impl Streams {
             }
             What::Reading(reading) => {
                 self.hosts.entry(stream).or_insert_with(|| change.host.clone());
+                self.begin(&change.host, now);
                 let is_rate = self.corrects && reading.attribute == AttributeId::of(RATE);
                 let (decided, sent) = is_rate.then(|| lock(&self.paces).sent(&change.host, now)).flatten()?;
                 let value = in_relation(reading.value, sent, decided);
