@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use qfabric_client::Client;
 use qfabric_client::channel::{ChannelInfo, Channels};
 use qfabric_linux::testing::{live_lock, may_reserve};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::lan::Lan;
@@ -54,12 +55,11 @@ impl Site {
         let alone = live_lock();
         let (lan, folder) = (Lan::new(sides)?, tempfile::tempdir().unwrap());
         let mut site = Site { hosts: Vec::new(), lan, folder, _alone: alone };
+        let names: Vec<_> = (0..sides.len()).map(|host| format!("h{host}")).collect();
         site.cli(&["channel", "init-ca", "authority", "--realm", "studio"]);
-        for host in 0..sides.len() {
-            site.add(host);
-        }
-        let names: Vec<_> = site.hosts.iter().map(|host| host.name.clone()).collect();
-        site.access(&format!("hosts = {names:?}\n{OPEN}"));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        site.cli(&[&["channel", "issue"][..], &names, &["--ca", "authority", "--out", "issued"]].concat());
+        names.iter().enumerate().for_each(|(host, name)| site.add(host, name));
         Some(site)
     }
 
@@ -71,16 +71,22 @@ impl Site {
         Some(site)
     }
 
-    fn add(&mut self, host: usize) {
-        let (name, address) = (format!("h{host}"), self.lan.address(host));
-        self.issue(&name, &address, &format!("{name}/tls"));
-        let (folder, namespace) = (self.folder.path().join(&name), self.lan.namespace(host));
-        self.hosts.push(Host { name, folder, namespace, daemon: None });
+    /// The same, and they let each other install filters.
+    pub fn trusting(sides: &[usize]) -> Option<Site> {
+        let mut site = Site::new(sides)?;
+        let names: Vec<_> = site.hosts.iter().map(|host| host.name.clone()).collect();
+        site.access(&format!("hosts = {names:?}\n{OPEN}"));
+        (0..sides.len()).for_each(|host| site.start(host, ""));
+        site.all_meet();
+        Some(site)
     }
 
-    /// A certificate and what belongs to it, in a folder.
-    pub fn issue(&self, name: &str, address: &str, out: &str) {
-        self.cli(&["channel", "issue", name, "--ca", "authority", "--address", address, "--out", out]);
+    /// Its folder is copied to the host.
+    fn add(&mut self, host: usize, name: &str) {
+        let (folder, namespace) = (self.folder.path().join(name), self.lan.namespace(host));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::rename(self.folder.path().join("issued").join(name), folder.join("tls")).unwrap();
+        self.hosts.push(Host { name: name.to_owned(), folder, namespace, daemon: None });
     }
 
     /// A command that needs no daemon.
@@ -264,6 +270,11 @@ impl Answer {
     /// Of a command, run to its end.
     pub fn of(command: &mut Command) -> Answer {
         command.output().unwrap().into()
+    }
+
+    /// Its output as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// Fails unless it ended with `code` and said all of `parts` on either stream.

@@ -83,6 +83,12 @@ impl Lan {
         run("tc", &format!("-n {switch} qdisc replace dev to{host} root tbf rate {rate} burst 8kb latency 50ms"));
     }
 
+    /// From now on the host sends no more than that, in bits per second, to all others together.
+    pub fn shape_uplink(&self, host: usize, rate: f64) {
+        let words = format!("-n {} qdisc replace dev eth0 root tbf", self.namespace(host));
+        run("tc", &format!("{words} rate {rate:.0}bit burst 8kb latency 50ms"));
+    }
+
     /// As fast as it goes.
     pub fn unshape(&self, host: usize) {
         run("tc", &format!("-n {} qdisc del dev to{host} root", self.switch(self.sides[host])));

@@ -8,6 +8,7 @@ mod filters;
 mod host;
 mod lan;
 mod refusals;
+mod roles;
 mod slow;
 mod stranger;
 mod talk;

@@ -1,6 +1,6 @@
 //! `qfabric channel init-ca` and `issue`: hosts that believe each other, in two commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use qfabric_client::channel::Name;
 use qfabric_link::security::{self, MAX_DAYS};
@@ -21,22 +21,27 @@ pub struct InitArgs {
     realm: Name,
 }
 
-/// Makes a host's certificate and key, to be copied into its folder channels.tls.
+/// Makes hosts' certificates and keys, each in a folder to be copied to that host: its channels.tls.
+///
+/// The authority's folder keeps a list of all hosts, access.toml; each gets a copy. With one host, the files are in
+/// --out itself; with several, each has a folder of its name there.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example: qfabric channel issue cam-1 --ca ./authority --address 192.0.2.7 --out ./cam-1")]
+#[command(after_help = "Examples: qfabric channel issue cam-1 cam-2 wall --ca ./authority --out ./hosts
+          qfabric channel issue cam-3 --ca ./authority --address 192.0.2.9 --out ./cam-3")]
 pub struct IssueArgs {
-    /// The host's name: channels.host in its configuration
-    host: Name,
+    /// The hosts' names: channels.host in their configurations
+    #[arg(required = true, value_name = "HOST")]
+    hosts: Vec<Name>,
     /// The authority's folder
     #[arg(long, value_name = "FOLDER")]
     ca: PathBuf,
-    /// Where the host is reached, once for each address
+    /// Where the host is reached, once for each address, for other programs; with one host only
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<String>,
-    /// Where to write ca.pem, HOST.pem and HOST.key
+    /// Where to write ca.pem, HOST.pem, HOST.key and access.toml
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Days for which it is good
+    /// Days for which they are good
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DAYS)))]
     days: u32,
 }
@@ -45,7 +50,7 @@ pub struct IssueArgs {
 pub fn init(args: InitArgs) -> Outcome {
     let made = security::init_ca(&args.folder, &args.realm).map_err(Failure::fault)?;
     output::print(&format!(
-        "{}: certificate, for every host\n{}: key, for nobody else\nnext: qfabric channel issue HOST --ca {} --out FOLDER\n",
+        "{}: certificate, for every host\n{}: key, for nobody else\nnext: qfabric channel issue HOST … --ca {} --out FOLDER\n",
         made.certificate.display(),
         made.key.display(),
         args.folder.display()
@@ -55,15 +60,36 @@ pub fn init(args: InitArgs) -> Outcome {
 
 /// Carries `issue` out.
 pub fn issue(args: IssueArgs) -> Outcome {
-    let IssueArgs { host, ca, addresses, out, days } = args;
-    let made = security::issue(&ca, &host, &addresses, &out, days).map_err(Failure::fault)?;
+    let several = args.hosts.len() > 1;
+    if several && !args.addresses.is_empty() {
+        return Err(Failure::usage("--address is of one host; give them certificates one by one, or leave it out"));
+    }
+    let folders: Vec<_> = args.hosts.iter().map(|host| folder(&args.out, host, several)).collect();
+    for (host, folder) in args.hosts.iter().zip(&folders) {
+        let made = security::issue(&args.ca, host, &args.addresses, folder, args.days).map_err(Failure::fault)?;
+        output::print(&format!(
+            "{}: certificate of {host}, for {} days\n{}: key, mode 0600\n",
+            made.certificate.display(),
+            args.days,
+            made.key.display()
+        ))?;
+    }
+    // After the certificates: who got none does not take part.
+    let list = security::enlist(&args.ca, &args.hosts).map_err(Failure::fault)?;
+    for folder in &folders {
+        security::hand_out(&list, folder).map_err(Failure::fault)?;
+    }
+    let (list, each) = (list.display(), folder(&args.out, &args.hosts[0], several));
     output::print(&format!(
-        "{}: certificate of {host}, for {days} days\n{}: key, mode 0600\nnext: copy {} to the host; in its \
-         daemon.toml, section [channels]: enabled = true, host = \"{host}\", tls = \"THAT FOLDER\", and write its \
-         access.toml\n",
-        made.certificate.display(),
-        made.key.display(),
-        out.display()
+        "{list}: who may do what; hosts that had theirs before need it anew, as access.toml\nnext: copy {} to {}; in its \
+         daemon.toml, section [channels]: enabled = true, host = \"{}\", tls = \"THAT FOLDER\", listen, connect\n",
+        each.display(),
+        args.hosts[0],
+        args.hosts[0]
     ))?;
     Ok(Done(0))
+}
+
+fn folder(out: &Path, host: &Name, several: bool) -> PathBuf {
+    if several { out.join(host.as_str()) } else { out.to_owned() }
 }

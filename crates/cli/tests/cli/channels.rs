@@ -234,13 +234,19 @@ fn what_is_monitored_is_said_and_seen() {
 }
 
 #[test]
-fn an_authority_and_a_host_are_made_in_two_commands() {
+fn an_authority_and_all_hosts_are_made_in_two_commands() {
     let all = tempfile::tempdir().unwrap();
     let run = |words: &[&str]| Answer::of(qfabric(all.path()).args(words).current_dir(all.path()));
     run(&["channel", "init-ca", "authority", "--realm", "studio"]).expect(0, &["ca.pem", "channel issue"]);
     let issue = ["channel", "issue", "cam-1", "--ca", "authority", "--address", "127.0.0.1", "--out", "cam-1"];
     run(&issue).expect(0, &["cam-1.pem", "0600", "access.toml"]);
     assert!(all.path().join("cam-1/cam-1.key").exists() && all.path().join("cam-1/ca.pem").exists());
+    let issue = ["channel", "issue", "cam-2", "wall", "--ca", "authority", "--out", "hosts"];
+    run(&issue).expect(0, &["hosts/wall/wall.key", "authority/access.toml"]);
+    let list = std::fs::read_to_string(all.path().join("hosts/wall/access.toml")).unwrap();
+    assert!(["cam-1", "cam-2", "wall"].iter().all(|host| list.contains(host)), "{list}");
+    let both = ["channel", "issue", "a", "b", "--ca", "authority", "--address", "127.0.0.1", "--out", "x"];
+    run(&both).expect(2, &["--address is of one host"]);
     run(&["channel", "issue", "cam-2", "--ca", "nowhere", "--out", "x"]).expect(1, &["nowhere"]);
 }
 

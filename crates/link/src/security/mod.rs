@@ -3,10 +3,12 @@
 mod access;
 mod ca;
 mod check;
+mod enlist;
 
 pub use access::{Access, Right, Rule};
 pub use ca::{Issued, MAX_DAYS, init_ca, issue};
 pub(crate) use check::check_certificate;
+pub use enlist::{enlist, hand_out};
 
 use std::path::Path;
 

@@ -1,0 +1,87 @@
+//! The access list that an authority keeps beside its key: who was given a certificate takes part.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use qfabric_types::channel::Name;
+
+use super::access::{Access, Right, Rule};
+use crate::Error;
+
+/// What the list begins with: it says what may be changed.
+const HEAD: &str = "# Who takes part, and what each may do: create, join, send, install (filters on other hosts).\n\
+                    # `qfabric channel issue` adds hosts here; rules are yours. Every host has a copy beside its certificate.\n\n";
+
+/// Adds hosts to the list `access.toml` in an authority's folder. Where there is none yet, all hosts may create all
+/// channels, join them and send on them; what the list says otherwise stays.
+///
+/// # Errors
+/// A list that cannot be read or written.
+pub fn enlist(folder: &Path, hosts: &[Name]) -> Result<PathBuf, Error> {
+    let path = folder.join("access.toml");
+    let mut access = if path.exists() { Access::read(&path)? } else { open() };
+    let before = access.clone();
+    access.hosts.extend(hosts.iter().cloned());
+    if access != before || !path.exists() {
+        let text = toml::to_string(&access).map_err(|e| Error::Access { path: path.clone(), reason: e.to_string() })?;
+        fs::write(&path, format!("{HEAD}{text}")).map_err(|source| Error::File { path: path.clone(), source })?;
+    }
+    Ok(path)
+}
+
+fn open() -> Access {
+    let rights = [Right::Create, Right::Join, Right::Send].into();
+    let rule = Rule { channels: vec!["*".into()], hosts: vec!["*".into()], rights };
+    Access { rules: vec![rule], ..Access::default() }
+}
+
+/// Gives a host a copy of its authority's list, where it has none.
+///
+/// # Errors
+/// A list that cannot be read or written.
+pub fn hand_out(list: &Path, folder: &Path) -> Result<bool, Error> {
+    let copy = folder.join("access.toml");
+    let fresh = !copy.exists();
+    if fresh {
+        fs::copy(list, &copy).map_err(|source| Error::File { path: copy, source })?;
+    }
+    Ok(fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_channel::{Action, Policy};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn who_gets_a_certificate_takes_part_and_rules_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = enlist(folder.path(), &[name("a"), name("b")]).unwrap();
+        let access = Access::read(&list).unwrap();
+        let video = "video".parse().unwrap();
+        assert!(access.allows(&name("a"), Action::Create, &video) && access.allows(&name("b"), Action::Send, &video));
+        assert!(
+            !access.allows(&name("a"), Action::Install, &video) && !access.allows(&name("c"), Action::Join, &video)
+        );
+        fs::write(&list, "hosts = ['a', 'b']\nrouters = ['b']\n").unwrap();
+        enlist(folder.path(), &[name("c")]).unwrap();
+        let access = Access::read(&list).unwrap();
+        assert_eq!(access.hosts.len(), 3);
+        assert!(access.rules.is_empty() && access.routers.contains(&name("b")));
+    }
+
+    #[test]
+    fn a_list_that_a_host_has_is_its_own() {
+        let (authority, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let list = enlist(authority.path(), &[name("a")]).unwrap();
+        assert!(hand_out(&list, host.path()).unwrap());
+        fs::write(host.path().join("access.toml"), "hosts = ['a']").unwrap();
+        assert!(!hand_out(&list, host.path()).unwrap());
+        assert_eq!(fs::read_to_string(host.path().join("access.toml")).unwrap(), "hosts = ['a']");
+    }
+}
