@@ -79,6 +79,11 @@ impl Group {
         Group { division, children: BTreeMap::new() }
     }
 
+    /// How it divides.
+    pub fn division(&self) -> Division {
+        self.division
+    }
+
     /// A child came, or wants something else.
     pub fn want(&mut self, child: u64, want: Want) {
         self.children.insert(child, want);

@@ -18,4 +18,5 @@ pub mod inter_media;
 pub mod inter_sink;
 pub mod multipoint;
 pub mod rate;
+pub mod split;
 pub mod tree;

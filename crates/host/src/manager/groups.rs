@@ -6,12 +6,20 @@
 //! ```
 //! Every member host runs the same controller; the host with the first name among the members leads, so there is no
 //! host that the group cannot lose. A leader knows its members' wants and its own grant, nothing above or below.
-//! Wants are said again every [`REFRESH`]: a new leader needs nothing from the old one. Source: Q-channels paper §3.3.
+//! Wants are said again every [`REFRESH`], each with what the member has: a new leader needs nothing from the old one.
+//! Source: Q-channels paper §3.3.
+//!
+//! A group that is cut in two has two leaders. Each divides what is in its *pot*: all there is while the group is whole;
+//! while somebody is missing, that less what the missing had, or what its own members have. When the pot becomes whole
+//! again, or empty, says [`Split`]. So all parts together never hand out more than there is, but for [`LISTEN`] after a
+//! change of members.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use qfabric_channel::Registration;
 use qfabric_control::adapt::group::{Division, Group, Want};
+use qfabric_control::adapt::split::{Split, Standing};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -23,6 +31,28 @@ const REFRESH: Nanos = Nanos::from_millis(1_000);
 
 /// After so long without a want a child is forgotten: it went and its word was lost.
 const FORGET: Nanos = Nanos::from_millis(3_500);
+
+/// So long a new leader only listens: what the old one has told members has reached them then, and they have said so.
+const LISTEN: Nanos = Nanos::from_millis(1_500);
+
+/// What a leader has to give.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pot {
+    /// It does not lead.
+    Not,
+    /// It has just begun to lead.
+    Listening { since: Instant },
+    /// This much.
+    Has(f64),
+}
+
+/// What a child has, as its leader knows.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    amount: f64,
+    /// No more than this, where the last words have not reached it: it has not said yet that it has less.
+    at_most: f64,
+}
 
 /// The controller of one group on one host.
 #[derive(Debug)]
@@ -41,6 +71,9 @@ pub struct GroupController {
     homes: BTreeMap<u64, (Name, AppId, Instant)>,
     granted: Option<f64>,
     told: BTreeMap<u64, i64>,
+    split: Split<Name>,
+    pot: Pot,
+    given: BTreeMap<u64, Given>,
     next: Instant,
 }
 
@@ -72,6 +105,9 @@ impl GroupController {
             homes: BTreeMap::new(),
             granted: None,
             told: BTreeMap::new(),
+            split: Split::new(Instant::ZERO),
+            pot: Pot::Not,
+            given: BTreeMap::new(),
             next: Instant::ZERO,
         })
     }
@@ -84,16 +120,16 @@ impl GroupController {
 
     /// An application of this host that is in the group wants so much.
     pub fn with_local(mut self, application: AppId, least: i64, most: i64, importance: u32) -> Self {
-        self.locals.insert(application, Want::range(least as f64, most as f64, importance));
+        self.local(application, least, most, importance);
         self
     }
 
-    /// An application of this host joined the group, or wants something else.
+    /// An application of this host came to the group, or wants something else.
     pub fn local(&mut self, application: AppId, least: i64, most: i64, importance: u32) {
         self.locals.insert(application, Want::range(least as f64, most as f64, importance));
     }
 
-    /// It left.
+    /// An application of this host left: what it had goes to the others when it has not been heard of for a while.
     pub fn forget_local(&mut self, application: AppId) {
         self.locals.remove(&application);
     }
@@ -116,18 +152,37 @@ impl GroupController {
         }
     }
 
-    /// Says what this host's applications want to the leader, who may be this host.
+    /// Says what this host's applications have and want to the leader, who may be this host.
     fn say_wants(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         let locals: Vec<_> = self.locals.iter().map(|(id, want)| (*id, *want)).collect();
         for (application, want) in locals {
+            let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
             if self.leads(view.host) {
+                self.has(view.host, application, has as f64);
                 self.wanted(view.host, application, want, view.now);
                 continue;
             }
             let Some((leader, _)) = self.members.first() else { return };
-            let event = self.event(QualityKind::Want, want.ceiling as i64, want.floor as i64, view.now);
+            let to = Whom::Host(leader.clone());
+            self.say(&self.channel, &to, (application, has), want, view, decisions);
+        }
+    }
+
+    /// First what somebody has, then what it wants.
+    fn say(
+        &self,
+        channel: &ChannelId,
+        to: &Whom,
+        (application, has): (AppId, i64),
+        want: Want,
+        view: &View<'_>,
+        decisions: &mut Decisions,
+    ) {
+        let wants = (want.ceiling as i64, want.floor as i64);
+        for (kind, (value, other)) in [(QualityKind::Achieved, (has, wants.0)), (QualityKind::Want, wants)] {
+            let event = self.event(kind, value, other, view.now);
             let event = QualityEvent { application, request: want.importance.into(), ..event };
-            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(leader.clone()), event });
+            decisions.push(Decision::Tell { channel: channel.clone(), to: to.clone(), event });
         }
     }
 
@@ -137,14 +192,34 @@ impl GroupController {
         self.children.want(child, want);
     }
 
+    /// A child says what it has: a new leader believes it, one that has given it something knows better.
+    fn has(&mut self, host: &Name, application: AppId, amount: f64) {
+        let child = child_number(host, application);
+        match &mut self.pot {
+            Pot::Not => {}
+            Pot::Listening { .. } => {
+                self.given.insert(child, Given { amount, at_most: amount });
+            }
+            Pot::Has(pot) => match self.given.entry(child) {
+                Entry::Occupied(mut known) => known.get_mut().at_most = amount.max(known.get().amount),
+                Entry::Vacant(unknown) => {
+                    unknown.insert(Given { amount, at_most: amount });
+                    *pot += amount;
+                }
+            },
+        }
+    }
+
     /// The leader divides what it has, and says to its own parent what all want.
     fn lead(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         if !self.leads(view.host) {
-            return;
+            return self.follow();
         }
         self.forget(view.now);
-        let amount = if self.parent.is_none() { self.capacity } else { self.granted.unwrap_or(0.0) };
+        let Some(amount) = self.fill(view.now) else { return };
         for (child, grant) in self.children.divide(amount) {
+            let before = self.given.get(&child).map_or(0.0, |given| given.at_most);
+            self.given.insert(child, Given { amount: grant, at_most: before.max(grant) });
             let grant = grant as i64;
             let Some((host, application, _)) = self.homes.get(&child).cloned() else { continue };
             if host == *view.host && !is_group(application) {
@@ -156,13 +231,48 @@ impl GroupController {
         }
     }
 
+    /// What a leader knows is of no use once another leads.
+    fn follow(&mut self) {
+        if self.pot != Pot::Not {
+            self.pot = Pot::Not;
+            self.given.clear();
+            self.homes.clear();
+            self.children = Group::new(self.children.division());
+        }
+    }
+
+    /// What there is to divide now; nothing is divided while the leader listens.
+    fn fill(&mut self, now: Instant) -> Option<f64> {
+        let standing = self.look(now);
+        let most = if self.parent.is_none() { self.capacity } else { self.granted.unwrap_or(f64::MAX) };
+        self.pot = match (self.pot, standing) {
+            (Pot::Not, _) => Pot::Listening { since: now },
+            (Pot::Listening { since }, _) if now.since(since) < LISTEN => return None,
+            (_, Standing::Whole) if self.parent.is_some() => Pot::Has(self.granted.unwrap_or(0.0)),
+            (_, Standing::Whole) => Pot::Has(self.capacity),
+            (_, Standing::Nothing) => Pot::Has(0.0),
+            (Pot::Listening { .. }, Standing::Share) => Pot::Has(self.given.values().map(|given| given.amount).sum()),
+            (pot, Standing::Share) => pot,
+        };
+        self.pot().map(|pot| pot.min(most))
+    }
+
+    /// Who is there: looked at by all, since each may have to lead.
+    fn look(&mut self, now: Instant) -> Standing {
+        let hosts = self.members.iter().map(|(host, _)| host.clone()).collect();
+        self.split.look(&hosts, now)
+    }
+
+    fn pot(&self) -> Option<f64> {
+        if let Pot::Has(amount) = self.pot { Some(amount) } else { None }
+    }
+
     fn say_total(&self, view: &View<'_>, decisions: &mut Decisions) {
         let Some(parent) = self.parent.clone().filter(|_| self.leads(view.host)) else { return };
         let total = self.children.total(Want { importance: self.importance, ..Want::NOTHING });
-        let event = self.event(QualityKind::Want, total.ceiling as i64, total.floor as i64, view.now);
+        let has = self.pot().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX));
         // A group is a child like an application; its number cannot be one of those.
-        let event = QualityEvent { application: group_number(&self.group), request: self.importance.into(), ..event };
-        decisions.push(Decision::Tell { channel: parent, to: Whom::All, event });
+        self.say(&parent, &Whom::All, (group_number(&self.group), has as i64), total, view, decisions);
     }
 
     fn apply(&mut self, application: AppId, amount: i64, child: u64, decisions: &mut Decisions) {
@@ -174,9 +284,30 @@ impl GroupController {
     fn forget(&mut self, now: Instant) {
         let old: Vec<u64> =
             self.homes.iter().filter(|(_, (_, _, said))| now.since(*said) > FORGET).map(|(child, _)| *child).collect();
-        for child in old {
-            self.homes.remove(&child);
-            self.children.leave(child);
+        old.into_iter().for_each(|child| self.lose(child));
+    }
+
+    /// What a child had that is silent or gone may still be in use: it is not in the pot until the group is whole.
+    fn lose(&mut self, child: u64) {
+        self.homes.remove(&child);
+        self.children.leave(child);
+        let had = self.given.remove(&child).map_or(0.0, |given| given.at_most);
+        if let Pot::Has(pot) = &mut self.pot {
+            *pot = (*pot - had).max(0.0);
+        }
+    }
+
+    fn vanished(&mut self, gone: &Name) {
+        self.members.retain(|(host, _)| host != gone);
+        let children: Vec<u64> =
+            self.homes.iter().filter(|(_, (host, ..))| host == gone).map(|(child, _)| *child).collect();
+        children.into_iter().for_each(|child| self.lose(child));
+    }
+
+    fn left(&mut self, host: &Name, application: &Name) {
+        self.members.remove(&(host.clone(), application.clone()));
+        if self.members.iter().all(|(other, _)| other != host) {
+            self.split.left(host);
         }
     }
 
@@ -184,6 +315,7 @@ impl GroupController {
         let here = change.channel.as_ref() == Some(&self.channel);
         let above = change.channel.is_some() && change.channel == self.parent;
         match event.kind {
+            QualityKind::Achieved if here => self.has(&change.host, event.application, event.value.max(0) as f64),
             QualityKind::Want if here => {
                 let want = Want::range(event.other as f64, event.value as f64, event.request as u32);
                 self.wanted(&change.host, event.application, want, view.now);
@@ -220,15 +352,12 @@ impl Controller for GroupController {
                 self.next = view.now;
             }
             What::Left(Registration { application, group, .. }) if *group == self.group => {
-                self.members.remove(&(change.host.clone(), application.clone()));
+                self.left(&change.host, application);
                 self.next = view.now;
             }
             What::HostGone => {
-                self.members.retain(|(host, _)| *host != change.host);
-                let gone: Vec<u64> =
-                    self.homes.iter().filter(|(_, (host, ..))| *host == change.host).map(|(child, _)| *child).collect();
-                gone.iter().for_each(|child| self.children.leave(*child));
-                self.homes.retain(|_, (host, ..)| *host != change.host);
+                self.vanished(&change.host);
+                self.look(view.now);
                 self.lead(view, decisions);
             }
             What::Control(event) => self.said(change, event, view, decisions),
@@ -238,6 +367,7 @@ impl Controller for GroupController {
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         self.next = view.now + REFRESH;
+        self.look(view.now);
         self.say_wants(view, decisions);
         self.lead(view, decisions);
         self.say_total(view, decisions);

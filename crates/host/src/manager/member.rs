@@ -202,7 +202,10 @@ impl Member {
             Notice::SourceLeft(channel, member) => self.count_sources(&channel, member.host, now, port),
             Notice::HostVanished(host) => return Some(Input::HostGone(host)),
             Notice::Registered(host, registration) => return Some(Input::Joined(host, registration)),
-            Notice::Unregistered(host, registration) => return Some(Input::Left(host, registration)),
+            // A host that vanished takes its registrations along: that it is gone is said of all of it, and nobody left.
+            Notice::Unregistered(host, registration) if self.node.directory().host(&host).is_some() => {
+                return Some(Input::Left(host, registration));
+            }
             _ => {}
         }
         None

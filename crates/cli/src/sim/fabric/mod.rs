@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
-use qfabric_sim::fabric::experiments::{Curve, balance, sync};
+use qfabric_sim::fabric::experiments::{Curve, balance, cut, sync};
 use qfabric_sim::fabric::{Chart, svg};
 
 use crate::exit::{Done, Failure, Outcome};
@@ -125,6 +125,21 @@ enum What {
         #[arg(long)]
         unlinked: bool,
     },
+    /// Five hosts share a resource; two of them are behind a cut cable for a while
+    #[command(
+        after_help = "Example: qfabric sim fabric cut --heal 13 --svg cut.svg     (too short a cut to cost anything)"
+    )]
+    Cut {
+        /// Virtual seconds
+        #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3_600))]
+        seconds: u64,
+        /// The second in which the cable is cut
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(5..=3_600))]
+        cut: u64,
+        /// The second in which it is joined again
+        #[arg(long, value_name = "N", default_value_t = 35, value_parser = clap::value_parser!(u64).range(5..=3_600))]
+        heal: u64,
+    },
     /// One source and many sinks that report, get lost and come back
     #[command(after_help = "Example: qfabric sim fabric crowd --hosts 200 --seconds 600")]
     Crowd {
@@ -194,6 +209,7 @@ impl What {
                 show::sync(&sync::Options { seconds, controlled: !off, offset_ms, drift_ppm, seed })
             }
             What::Tree { seconds, unlinked } => show::tree(seconds, !unlinked, seed),
+            What::Cut { seconds, cut, heal } => show::cut(&cut::Options { seconds, cut, heal, seed }),
             What::Crowd { hosts, seconds } => show::crowd(hosts, seconds, seed),
         }
     }

@@ -191,3 +191,22 @@ pub fn tree(seconds: u64, linked: bool, seed: u64) -> Result<Shown, Failure> {
     let title = "A film and its sound in three roles";
     Ok(Shown { text, json, title, axes: ("seconds", "events per second"), curves: outcome.curves })
 }
+
+pub fn cut(options: &experiments::cut::Options) -> Result<Shown, Failure> {
+    let outcome = experiments::cut::run(options);
+    let after = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("after {time:.1} s"));
+    let text = format!(
+        "most that all had together         {} of {}\nmore than there is                 for {:.1} s\n\
+         those behind the cut had nothing   {}\nthe others had everything          {}\n\
+         all had theirs again               {}\n",
+        outcome.most,
+        experiments::cut::CAPACITY,
+        outcome.above,
+        after(outcome.given_up_after),
+        after(outcome.taken_after),
+        after(outcome.healed_after)
+    );
+    let json = value(&outcome)?;
+    let axes = ("seconds", "parts of a hundred");
+    Ok(Shown { text, json, title: "A group that is cut in two", axes, curves: outcome.curves })
+}

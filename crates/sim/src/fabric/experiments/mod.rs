@@ -3,6 +3,7 @@
 pub mod balance;
 pub mod calls;
 pub mod crowd;
+pub mod cut;
 pub mod film;
 pub mod roles;
 pub mod spread;

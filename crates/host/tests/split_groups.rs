@@ -1,0 +1,211 @@
+//! A group that is cut into parts never hands out more than there is, whoever leads whom: random cuts, joins and deaths.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use qfabric_channel::Registration;
+use qfabric_host::manager::{Filter, GroupController, Input, Manager, ManagerPort, Outcome, Whom};
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::{AttributeId, QualityEvent};
+use qfabric_types::{AppId, Instant, Nanos};
+
+const CPU: AttributeId = AttributeId::of("cpu.share");
+const CAPACITY: i64 = 100;
+const HOSTS: usize = 5;
+/// A step of time, in ms.
+const TICK: u64 = 50;
+/// What is promised: after a change of who sees whom, more than there is may be handed out for so long at most, in ms.
+const AT_MOST: u64 = 3_000;
+
+type Sent = (usize, ChannelId, Whom, QualityEvent);
+
+struct Port {
+    host: usize,
+    wires: Rc<RefCell<VecDeque<Sent>>>,
+    has: Rc<RefCell<Vec<i64>>>,
+}
+
+impl ManagerPort for Port {
+    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
+        self.wires.borrow_mut().push_back((self.host, channel.clone(), to.clone(), *event));
+    }
+    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
+    fn apply(&mut self, _: AppId, _: AttributeId, amount: i64) {
+        self.has.borrow_mut()[self.host] = amount;
+    }
+    fn answered(&mut self, _: u64, _: &Outcome) {}
+    fn distance(&self, _: &Name) -> Option<Nanos> {
+        None
+    }
+}
+
+fn name(host: usize) -> Name {
+    format!("h{host}").parse().unwrap()
+}
+
+fn registration() -> Registration {
+    let (application, group) = ("player".parse().unwrap(), "class".parse().unwrap());
+    Registration { application, group, parent: None, level: 3, qos: Vec::new() }
+}
+
+struct Net {
+    managers: Vec<Manager>,
+    wires: Rc<RefCell<VecDeque<Sent>>>,
+    has: Rc<RefCell<Vec<i64>>>,
+    /// In which part of the network each host is, and whom it sees.
+    parts: Vec<u8>,
+    sees: Vec<Vec<bool>>,
+    /// Since when it is otherwise than each host sees it, in ms.
+    since: Vec<Vec<u64>>,
+    dead: Vec<bool>,
+    /// How late each host notices, in ms.
+    late: Vec<u64>,
+    at: u64,
+    changed: u64,
+}
+
+impl Net {
+    fn new(wants: &[(i64, i64, u32)], late: Vec<u64>) -> Net {
+        let has = Rc::new(RefCell::new(vec![0; HOSTS]));
+        let managers = (0..HOSTS).map(|host| Manager::new(name(host))).collect();
+        let (parts, dead, sees) = (vec![0; HOSTS], vec![false; HOSTS], vec![vec![false; HOSTS]; HOSTS]);
+        let since = vec![vec![0; HOSTS]; HOSTS];
+        let mut net = Net { managers, wires: Rc::default(), has, parts, sees, since, dead, late, at: 0, changed: 0 };
+        for (host, (least, more, importance)) in wants.iter().enumerate() {
+            let group = GroupController::new(&"class".parse().unwrap(), None, 3, CPU, CAPACITY).unwrap();
+            let group = group.with_local(AppId(1), *least, least + more, *importance);
+            net.managers[host].add(Box::new(group));
+        }
+        net
+    }
+
+    fn now(&self) -> Instant {
+        Instant::new(self.at * 1_000_000)
+    }
+
+    fn handle(&mut self, host: usize, input: Input) {
+        let (wires, has) = (self.wires.clone(), self.has.clone());
+        let now = self.now();
+        self.managers[host].handle(input, now, &mut Port { host, wires, has });
+    }
+
+    fn joined(&self, a: usize, b: usize) -> bool {
+        !self.dead[a] && !self.dead[b] && self.parts[a] == self.parts[b]
+    }
+
+    /// Each host notices what changed, sooner or later; that a host is there again sooner than that it is gone.
+    fn notice(&mut self) {
+        for (host, other) in (0..HOSTS).flat_map(|host| (0..HOSTS).map(move |other| (host, other))) {
+            let there = self.joined(host, other);
+            let due = if there { self.late[host] / 8 } else { self.late[host] };
+            if self.dead[host] || self.sees[host][other] == there {
+                self.since[host][other] = self.at;
+                continue;
+            }
+            if self.at < self.since[host][other] + due {
+                continue;
+            }
+            self.sees[host][other] = there;
+            let input = if there { Input::Joined(name(other), registration()) } else { Input::HostGone(name(other)) };
+            self.handle(host, input);
+        }
+    }
+
+    fn deliver(&mut self) {
+        for _ in 0..10_000 {
+            let Some((from, channel, to, event)) = self.wires.borrow_mut().pop_front() else { return };
+            for host in 0..HOSTS {
+                let meant = to == Whom::All || to == Whom::Host(name(host));
+                if meant && self.joined(from, host) {
+                    self.handle(host, Input::Control(channel.clone(), name(from), event));
+                }
+            }
+        }
+        panic!("no end of events");
+    }
+
+    fn tick(&mut self) {
+        self.at += TICK;
+        self.notice();
+        self.deliver();
+        for host in 0..HOSTS {
+            if !self.dead[host] && self.managers[host].next_wakeup().is_some_and(|at| at <= self.now()) {
+                self.handle(host, Input::Wake);
+            }
+        }
+        self.deliver();
+    }
+
+    fn used(&self) -> i64 {
+        let has = self.has.borrow();
+        (0..HOSTS).filter(|host| !self.dead[*host]).map(|host| has[host]).sum()
+    }
+
+    fn change(&mut self, parts: &[u8], dies: Option<usize>) {
+        self.parts.copy_from_slice(parts);
+        self.changed = self.at;
+        if let Some(dies) = dies {
+            self.dead[dies] = true;
+        }
+    }
+
+    fn run(&mut self, seconds: u64) -> Result<(), TestCaseError> {
+        for _ in 0..seconds * 1_000 / TICK {
+            self.tick();
+            let used = self.used();
+            let excused = self.at < self.changed + AT_MOST;
+            prop_assert!(excused || used <= CAPACITY, "{used} at {} ms: {:?} {:?}", self.at, self.has, self.parts);
+        }
+        Ok(())
+    }
+}
+
+fn step() -> impl Strategy<Value = (Vec<u8>, Option<usize>, u64)> {
+    (proptest::collection::vec(0u8..3, HOSTS), proptest::option::weighted(0.1, 0..HOSTS), 1u64..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn parts_of_a_group_together_never_have_more_than_there_is(
+        wants in proptest::collection::vec((0i64..40, 0i64..60, 0u32..3), HOSTS),
+        late in proptest::collection::vec(0u64..2_000, HOSTS),
+        steps in proptest::collection::vec(step(), 1..8),
+    ) {
+        let mut net = Net::new(&wants, late);
+        net.run(6)?;
+        for (parts, dies, seconds) in steps {
+            net.change(&parts, dies);
+            net.run(seconds)?;
+        }
+    }
+
+    #[test]
+    fn after_all_have_found_each_other_everything_is_handed_out_again(
+        late in proptest::collection::vec(0u64..2_000, HOSTS),
+        parts in proptest::collection::vec(0u8..3, HOSTS),
+        seconds in 1u64..30,
+    ) {
+        let mut net = Net::new(&[(10, 40, 1); HOSTS], late);
+        net.run(6)?;
+        prop_assert!(net.used() > CAPACITY - HOSTS as i64);
+        net.change(&parts, None);
+        net.run(seconds)?;
+        net.change(&[0; HOSTS], None);
+        net.run(8)?;
+        prop_assert!(net.used() > CAPACITY - HOSTS as i64, "{:?}", net.has);
+    }
+}
+
+#[test]
+fn the_greater_part_goes_on_with_everything_and_the_smaller_stops() {
+    let mut net = Net::new(&[(10, 40, 1); HOSTS], vec![1_000; HOSTS]);
+    net.run(6).unwrap();
+    net.change(&[0, 0, 0, 1, 1], None);
+    net.run(15).unwrap();
+    assert_eq!(net.has.borrow()[3..], [0, 0]);
+    assert!(net.used() > CAPACITY - 3, "{:?}", net.has);
+}
