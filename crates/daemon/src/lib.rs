@@ -19,6 +19,7 @@ mod config;
 mod control;
 mod ecalls;
 mod embedded;
+mod handshakes;
 mod logging;
 mod metrics;
 mod net;

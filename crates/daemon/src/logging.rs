@@ -3,8 +3,10 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::prelude::*;
 
 use crate::config::{Log, LogFormat};
+use crate::handshakes::Handshakes;
 
 /// Overrides the configured filter.
 const FILTER_VARIABLE: &str = "QFABRIC_LOG";
@@ -21,11 +23,12 @@ pub(crate) fn start(log: &Log) {
         Err(error) => (EnvFilter::new("info"), Some((filter, error))),
     };
     let colours = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    let all = tracing_subscriber::registry().with(Handshakes.with_filter(Handshakes::filter()));
     // An error says that logging was started before.
     let _ = match log.format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => all.with(lines.with_target(false).with_filter(filter)).try_init(),
+        LogFormat::Json => all.with(lines.json().with_filter(filter)).try_init(),
     };
     if let Some((filter, error)) = nonsense {
         tracing::warn!(filter, %error, "log.filter is not understood; using \"info\"");

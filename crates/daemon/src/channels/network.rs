@@ -13,6 +13,7 @@ use qfabric_types::{AppId, Instant, ThreadId};
 
 use super::mailbox::Mailbox;
 use super::{ChannelsConfig, EngineName, Mode, Scouting, node, socket};
+use crate::handshakes;
 use crate::startup::DaemonError;
 
 /// A node and its network. One lock around the node; whoever has work calls it.
@@ -136,7 +137,7 @@ impl Network {
             Network::Alone { .. } => [0; 3],
             Network::Linked(link) => {
                 let counters = link.counters();
-                [of(&counters.dropped), of(&counters.refused), of(&counters.ended)]
+                [of(&counters.dropped), of(&counters.refused) + handshakes::refused(), of(&counters.ended)]
             }
         }
     }
