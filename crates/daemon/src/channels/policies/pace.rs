@@ -134,7 +134,7 @@ impl Pace {
             self.held += 1;
             return false;
         };
-        self.credit = self.credit - interval;
+        self.credit -= interval;
         self.passed += 1;
         self.meter.hit(now);
         true
