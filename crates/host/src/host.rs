@@ -175,6 +175,11 @@ impl Host {
         }
     }
 
+    /// Σ of what applications are guaranteed.
+    pub fn guaranteed(&self) -> Share {
+        self.books.guaranteed()
+    }
+
     /// Σ of what threads may be consuming under reservations: applied, told, or lowered less than a server
     /// period ago. Never above the capacity, except while a lowered capacity takes effect.
     pub fn held(&self) -> Share {

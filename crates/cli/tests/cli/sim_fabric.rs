@@ -20,6 +20,7 @@ fn every_experiment_says_what_came_out_and_draws_it() {
         ("sync --seconds 10", "picture and sound apart"),
         ("tree --seconds 20", "left for both"),
         ("cut --heal 13 --seconds 20", "all had theirs again"),
+        ("admission --seconds 20 --rule best", "admitted elsewhere"),
         ("crowd --hosts 5 --seconds 5", "sinks known at the end 4"),
     ] {
         fabric(folder.path(), &format!("{options} --svg drawn.svg")).expect(0, &[says]);

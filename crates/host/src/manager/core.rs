@@ -7,7 +7,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::requests::{HOLD, Held, Holds, Requests, Told, reply};
+use super::requests::{HOLD, Held, Holds, Requests, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
     Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, View, What, Whom, Wish,
@@ -146,6 +146,32 @@ impl Manager {
     /// What nobody has been promised.
     pub fn free(&self, attribute: AttributeId) -> i64 {
         self.shares.free(attribute)
+    }
+
+    /// What other hosts were promised, or are being offered.
+    pub fn lent(&self, attribute: AttributeId) -> i64 {
+        self.shares.lent(attribute)
+    }
+
+    /// What was promised for a request of another host is now to be used here: it is no longer kept, but free for who
+    /// comes next. None: nothing was, or not any more.
+    pub fn redeem(&mut self, asker: &Name, request: u64, now: Instant, port: &mut dyn ManagerPort) -> Option<i64> {
+        let held = self.holds.held.get(&(asker.clone(), request)).copied()?;
+        self.release(|(of, number), _| of == asker && *number == request, now, port);
+        Some(held.amount)
+    }
+
+    /// What another host has promised for a request of this one is not wanted after all.
+    pub fn give_back(
+        &mut self,
+        (channel, giver): (&ChannelId, &Name),
+        attribute: AttributeId,
+        request: u64,
+        now: Instant,
+        port: &mut dyn ManagerPort,
+    ) {
+        let event = said(QualityKind::Cancel, request, attribute, 0, now);
+        port.tell(channel, &Whom::Host(giver.clone()), &event);
     }
 
     /// An application comes, or wants something else: admitted, and the others adjusted, or refused.

@@ -12,6 +12,7 @@
 mod controller;
 mod core;
 mod groups;
+mod lending;
 mod member;
 pub mod policies;
 mod requests;
@@ -20,6 +21,7 @@ mod shares;
 pub use self::core::{Counts, Input, Manager, ManagerPort};
 pub use controller::{Change, Controller, Decision, Decisions, Filter, Interest, Topic, View, What, Whom};
 pub use groups::GroupController;
+pub use lending::Lending;
 pub use member::{Member, MemberPort, quality_spec};
 pub use requests::{Ask, Outcome, Rule};
 pub use shares::{Overcommitted, Wish};

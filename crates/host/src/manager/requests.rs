@@ -96,13 +96,13 @@ pub(super) struct Requests {
     asked: BTreeMap<u64, Asked>,
 }
 
-fn event(kind: QualityKind, request: u64, attribute: AttributeId, value: i64, now: Instant) -> QualityEvent {
+pub(super) fn said(kind: QualityKind, request: u64, attribute: AttributeId, value: i64, now: Instant) -> QualityEvent {
     let (controller, subject) = (AttributeId::of("manager"), QualityText::NONE);
     QualityEvent { controller, kind, value, other: 0, request, at: now, application: HOST, attribute, subject }
 }
 
 pub(super) fn reply(kind: QualityKind, to: &QualityEvent, value: i64, now: Instant) -> QualityEvent {
-    event(kind, to.request, to.attribute, value, now)
+    said(kind, to.request, to.attribute, value, now)
 }
 
 impl Requests {
@@ -114,11 +114,7 @@ impl Requests {
         if self.asked.len() >= MOST || self.asked.contains_key(&ask.request) {
             return Some(Outcome::Refused { limit: MOST });
         }
-        tell.push((
-            ask.channel.clone(),
-            None,
-            event(QualityKind::Request, ask.request, ask.attribute, ask.amount, now),
-        ));
+        tell.push((ask.channel.clone(), None, said(QualityKind::Request, ask.request, ask.attribute, ask.amount, now)));
         let until = now + ask.patience;
         self.asked.insert(ask.request, Asked { ask, offers: Vec::new(), until, chosen: None, tried: 0 });
         None
@@ -207,7 +203,7 @@ impl Asked {
             Rule::Nearest => self.offers.iter().min_by_key(|offer| (offer.distance, &offer.host)),
         };
         let Some(host) = best.map(|offer| offer.host.clone()) else { return };
-        let accept = event(QualityKind::Accept, self.ask.request, self.ask.attribute, self.ask.amount, now);
+        let accept = said(QualityKind::Accept, self.ask.request, self.ask.attribute, self.ask.amount, now);
         tell.push((self.ask.channel.clone(), Some(host.clone()), accept));
         self.chosen = Some(host);
         self.tried += 1;
@@ -215,7 +211,7 @@ impl Asked {
     }
 
     fn cancel(&self, host: &Name, now: Instant) -> Told {
-        let cancel = event(QualityKind::Cancel, self.ask.request, self.ask.attribute, 0, now);
+        let cancel = said(QualityKind::Cancel, self.ask.request, self.ask.attribute, 0, now);
         (self.ask.channel.clone(), Some(host.clone()), cancel)
     }
 

@@ -98,6 +98,11 @@ impl Shares {
         Some(self.divide(attribute))
     }
 
+    /// What is kept for other hosts.
+    pub fn lent(&self, attribute: AttributeId) -> i64 {
+        self.resources.get(&attribute).map_or(0, |resource| resource.lent)
+    }
+
     /// It is no longer kept.
     pub fn take_back(&mut self, attribute: AttributeId, amount: i64) -> Vec<Granted> {
         if let Some(resource) = self.resources.get_mut(&attribute) {

@@ -125,6 +125,19 @@ enum What {
         #[arg(long)]
         unlinked: bool,
     },
+    /// What the broker of one host refuses is asked of three others; one gives it, the rest is cancelled
+    #[command(after_help = "Example: qfabric sim fabric admission --rule none --svg alone.svg     (000, Figure 28)")]
+    Admission {
+        /// Which offer wins
+        #[arg(long, value_enum, default_value_t = OfferRule::First)]
+        rule: OfferRule,
+        /// Applications per minute at the first host; each wants a quarter of a processor for 10 s
+        #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        rate: u32,
+        /// Virtual seconds
+        #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u64).range(10..=3_600))]
+        seconds: u64,
+    },
     /// Five hosts share a resource; two of them are behind a cut cable for a while
     #[command(
         after_help = "Example: qfabric sim fabric cut --heal 13 --svg cut.svg     (too short a cut to cost anything)"
@@ -160,6 +173,18 @@ enum RuleName {
     Printed,
     /// To the next slot with room
     Placed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OfferRule {
+    /// None is asked for
+    None,
+    /// The first
+    First,
+    /// Of the first two, that of the host with more room
+    Best,
+    /// That of the nearest host
+    Nearest,
 }
 
 /// What a run has to show: for people, for tools, as curves.
@@ -209,6 +234,7 @@ impl What {
                 show::sync(&sync::Options { seconds, controlled: !off, offset_ms, drift_ppm, seed })
             }
             What::Tree { seconds, unlinked } => show::tree(seconds, !unlinked, seed),
+            What::Admission { rule, rate, seconds } => show::admission(rule, rate, seconds, seed),
             What::Cut { seconds, cut, heal } => show::cut(&cut::Options { seconds, cut, heal, seed }),
             What::Crowd { hosts, seconds } => show::crowd(hosts, seconds, seed),
         }

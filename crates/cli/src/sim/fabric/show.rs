@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use qfabric_control::adapt::implosion::Rule;
+
 use qfabric_sim::fabric::experiments::{self, Curve};
 use serde::Serialize;
 
-use super::{RuleName, Shown};
+use super::{OfferRule, RuleName, Shown};
 use crate::exit::Failure;
 
 fn value(of: &impl Serialize) -> Result<serde_json::Value, Failure> {
@@ -209,4 +210,28 @@ pub fn cut(options: &experiments::cut::Options) -> Result<Shown, Failure> {
     let json = value(&outcome)?;
     let axes = ("seconds", "parts of a hundred");
     Ok(Shown { text, json, title: "A group that is cut in two", axes, curves: outcome.curves })
+}
+
+pub fn admission(rule: OfferRule, rate: u32, seconds: u64, seed: u64) -> Result<Shown, Failure> {
+    let rule = match rule {
+        OfferRule::None => None,
+        OfferRule::First => Some(experiments::admission::Offer::First),
+        OfferRule::Best => Some(experiments::admission::Offer::BestOf(2)),
+        OfferRule::Nearest => Some(experiments::admission::Offer::Nearest),
+    };
+    let rate = f64::from(rate) / 60.0;
+    let outcome = experiments::admission::run(&experiments::admission::Options { rule, rate, seconds, seed });
+    let experiments::admission::Outcome { came, here, elsewhere, withdrawn, refused, broken, .. } = outcome;
+    let text = format!(
+        "applications                              {came}\nadmitted where they came                  {here}\n\
+         refused there, admitted elsewhere         {elsewhere}\npromised elsewhere, changed their minds   {withdrawn}\n\
+         refused everywhere                        {refused}\npromises that were not kept               {broken}\n\
+         most that a host had promised             {:.1} % of what it has\n\
+         still promised when all had ended         {} ppm of a CPU\n",
+        100.0 * outcome.most,
+        outcome.left_over
+    );
+    let json = value(&outcome)?;
+    let axes = ("seconds", "CPU guaranteed");
+    Ok(Shown { text, json, title: "Admission over four hosts", axes, curves: outcome.curves })
 }

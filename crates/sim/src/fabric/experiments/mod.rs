@@ -1,5 +1,6 @@
 //! The seeds' experiments over the made-up network: what came out, as numbers and as curves.
 
+pub mod admission;
 pub mod balance;
 pub mod calls;
 pub mod crowd;
