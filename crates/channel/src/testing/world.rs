@@ -50,6 +50,14 @@ pub trait World {
     /// Does something with a host's node.
     fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R;
 
+    /// Does something with the nodes of two hosts, told which it is (0, 1), and neither hears of the other in between. A
+    /// network whose delays run by the clock of the machine has to see to that.
+    fn at_once(&mut self, hosts: [&Name; 2], mut act: impl FnMut(usize, &mut Node, Instant, &mut dyn Port)) {
+        for (number, host) in hosts.into_iter().enumerate() {
+            self.with(host, |node, now, port| act(number, node, now, port));
+        }
+    }
+
     /// Lets time pass; frames travel, nodes wake.
     fn run_for(&mut self, time: Nanos);
 

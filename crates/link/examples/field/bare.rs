@@ -10,7 +10,7 @@ use zenoh::{Session, Wait};
 use super::{Each, Peer, Publish, until};
 
 pub struct Bare {
-    session: Session,
+    pub session: Session,
     /// Sinks that said they are there.
     there: Arc<AtomicUsize>,
     kept: Mutex<Vec<zenoh::pubsub::Subscriber<()>>>,

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each example uses some of it")]
 
 pub mod bare;
+pub mod dear;
 pub mod foreign;
 pub mod nats;
 pub mod ours;

@@ -8,6 +8,7 @@ use qfabric_channel::{
     Config as NodeConfig, Delivery, Destination, Event, EventType, Incarnation, Lane, Node, Notice, Port, SinkId,
     SinkSpec, SourceId, SourceSpec, Spec, Submission,
 };
+use qfabric_jit::Jit;
 use qfabric_link::{Address, Config, EngineKind, Inside, Link, Listener};
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Plane};
@@ -71,9 +72,13 @@ pub fn config(rival: &str, net: &str, host: usize) -> Config {
     config
 }
 
-/// A node whose Q-channels carry readings.
+/// A node whose Q-channels carry readings, and whose filters are machine code, as the daemon's.
 pub fn node(config: &Config, host: usize) -> Node {
     let mut node = NodeConfig::new(config.host.clone(), Incarnation::new(1, host as u32 + std::process::id()));
+    node.engines = Box::new(|program, limits| {
+        let jit = Jit::new(program, limits).map_err(|error| error.to_string())?;
+        Ok(Box::new(jit) as Box<dyn qfabric_ecode::Engine + Send>)
+    });
     node.quality = Spec { types: vec![EventType { format: reading_format() }], ..Spec::default() };
     Node::new(node, Instant::new(now_ns()))
 }
@@ -109,8 +114,13 @@ impl Ours {
         Ours { link: Arc::new(link), told, calls: host > 0 }
     }
 
+    /// Calls the node.
+    pub fn with<R>(&self, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+        self.link.with(|echo, now, port| act(&mut echo.node, now, port))
+    }
+
     /// Knows what there is on the other side.
-    fn ready(&self) {
+    pub fn ready(&self) {
         until(|| !self.calls || self.link.with(|echo, _, _| echo.node.directory().hosts().count()) > 1);
     }
 }

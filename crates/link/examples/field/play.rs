@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use qfabric_link::one_receive_thread;
 
-use super::{Peer, cpu_us, now_ns, open, until, valve};
+use super::ours::Ours;
+use super::{Peer, cpu_us, dear, now_ns, open, until, valve};
 
 /// What came, microseconds: asked for by `tell`.
 static SEEN: Mutex<Vec<f64>> = Mutex::new(Vec::new());
@@ -30,6 +31,10 @@ pub fn play(role: &str) {
         one_receive_thread();
     }
     thread::spawn(obey);
+    thread::spawn(|| {
+        thread::sleep(Duration::from_secs(150)); // whatever happens
+        std::process::exit(1);
+    });
     let number = |at: usize| words[at].parse::<usize>().expect("a number");
     match words[..] {
         ["echo", rival, net, _] => echo(&*open(rival, net, 0)),
@@ -42,6 +47,12 @@ pub fn play(role: &str) {
         ["flooded", rival, net] => flooded(&*open(rival, net, 1)),
         ["collector", rival, net, ..] => collector(&*open(rival, net, 0), number(3)),
         ["reporters", rival, net, ..] => reporters(rival, net, number(3), number(4)),
+        ["rates", rival, net, _] => dear::rates(&*open(rival, net, 0), number(3)),
+        ["chosen", rival, net, ..] => dear::chosen(&Ours::open(rival, net, 0), number(3)),
+        ["handled", rival, net, _] => dear::handled(&Ours::open(rival, net, 1), number(3)),
+        ["maker", rival, net] => dear::maker(&*open(rival, net, 0)),
+        ["table", rival @ ("plain" | "link"), net] => dear::table(&Ours::open(rival, net, 1)),
+        ["table", _, net] => dear::table_of_zenoh(net),
         ["valve", rival, net] => valve::valve(rival, net),
         ["turner", rival, net, _] => valve::turner(rival, net, number(3)),
         _ => panic!("no such part: {role}"),
@@ -123,37 +134,41 @@ fn ping(peer: &dyn Peer, size: usize, trips: usize) {
     say(&format!("result {:.1} {:.1}", times[trips / 2], times[trips * 99 / 100]));
 }
 
-/// Submits events with pauses; says what CPU time one took beyond what the process takes anyhow, how long the call, and
-/// what it takes anyhow, percent of a processor.
+/// Submits events with pauses; says what CPU time one took beyond the same pauses without it, how long the call, and
+/// what the process takes anyhow, percent of a processor.
 fn source(peer: &dyn Peer, size: usize, sinks: usize, events: usize, pause_us: usize) {
     let mut publish = peer.publish("events");
     say("ready");
     peer.wait_for("events", sinks);
     thread::sleep(Duration::from_millis(1500));
-    let rest = rest_us_a_second();
-    let bytes = vec![0; size];
-    let mut run = |events: usize| -> Vec<f64> {
-        let one = |_| {
-            let begin = Instant::now();
-            publish(&bytes);
-            let took = begin.elapsed().as_secs_f64() * 1e6;
-            thread::sleep(Duration::from_micros(pause_us as u64));
-            took
-        };
-        (0..events).map(one).collect()
-    };
-    run(events / 10);
-    let (before, begin) = (cpu_us(), Instant::now());
-    let mut calls = run(events);
-    let spent = cpu_us() - before - rest * begin.elapsed().as_secs_f64();
-    calls.sort_by(f64::total_cmp);
-    say(&format!("result {:.2} {:.2} {:.3}", spent / events as f64, calls[events / 2], rest / 1e4));
-}
-
-fn rest_us_a_second() -> f64 {
     let (before, begin) = (cpu_us(), Instant::now());
     thread::sleep(Duration::from_secs(1));
-    (cpu_us() - before) / begin.elapsed().as_secs_f64()
+    let rest = (cpu_us() - before) / begin.elapsed().as_secs_f64() / 1e4;
+    let bytes = vec![0; size];
+    let pause = Duration::from_micros(pause_us as u64);
+    let mut calls = Vec::with_capacity(2 * events);
+    let cost = cost_of(events, pause, || {
+        let begin = Instant::now();
+        publish(&bytes);
+        calls.push(begin.elapsed().as_secs_f64() * 1e6);
+    });
+    calls.sort_by(f64::total_cmp);
+    say(&format!("result {cost:.2} {:.2} {rest:.3}", calls[calls.len() / 2]));
+}
+
+/// CPU time of this process for one event, beyond what as many pauses take without it.
+pub fn cost_of(events: usize, pause: Duration, mut each: impl FnMut()) -> f64 {
+    let run = |events: usize, each: &mut dyn FnMut()| {
+        let before = cpu_us();
+        for _ in 0..events {
+            each();
+            thread::sleep(pause);
+        }
+        (cpu_us() - before) / events as f64
+    };
+    run(events / 10 + 1, &mut each);
+    let without = run(events / 2 + 1, &mut || {});
+    run(events, &mut each) - without
 }
 
 fn sinks(rival: &str, net: &str, sinks: usize) {

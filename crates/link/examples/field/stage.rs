@@ -120,7 +120,7 @@ pub fn disturb(percent: u32) -> Vec<Process> {
         return Vec::new();
     }
     let mut stress = Command::new("stress-ng");
-    stress.args(["--quiet", "--cpu", "0", "--cpu-load", &percent.to_string()]);
+    stress.args(["--quiet", "--timeout", "600s", "--cpu", "0", "--cpu-load", &percent.to_string()]);
     let disturbers = match Process::run(&mut stress) {
         Some(stress) => vec![stress],
         None => {

@@ -25,6 +25,9 @@ pub struct Effort {
     seconds: u64,
 }
 
+/// A name, and what measures and prints it.
+type Part = (&'static str, fn(Effort));
+
 fn main() {
     if let Ok(role) = env::var(stage::ROLE) {
         return play::play(&role);
@@ -40,7 +43,7 @@ fn main() {
         effort.rounds = rounds;
     }
     let wanted = |part: &str| after("--only").is_none_or(|only| only.split(',').any(|only| only == part));
-    let parts: [(&str, fn(Effort)); 6] = [
+    let parts: [Part; 6] = [
         ("submission", tables::submission),
         ("trips", tables::trips),
         ("sinks", tables::sinks),

@@ -31,7 +31,7 @@ fn pause_us(sinks: usize) -> usize {
 pub fn submission(effort: Effort) {
     const RIVALS: [&str; 7] = ["tcp", "plain", "zenoh-1", "link", "nats", "zmq", "dds"];
     println!("CPU of the submitting process for one event, by sinks on as many hosts (NATS: without its broker's);");
-    println!("beyond what it takes at rest with a hundred hosts, percent of a processor");
+    println!("at rest: what it takes without any, with a hundred hosts, percent of a processor");
     println!("{:10} {:>24} {:>24} {:>8}", "", "100 B: 1 / 8 / 100", "1 KiB: 1 / 8 / 100", "at rest");
     let mut costs = vec![vec![Vec::new(); 6]; RIVALS.len()];
     for _ in 0..effort.rounds {
@@ -116,7 +116,8 @@ fn beside(rival: &str, pause_ms: u64, stop: bool, seconds: u64) -> Option<[f64; 
     if stop {
         other.signal("STOP");
     }
-    (feed.tell()?, healthy.tell()?);
+    feed.tell()?;
+    healthy.tell()?;
     thread::sleep(Duration::from_secs(seconds));
     let (calls, seen) = (feed.tell()?, healthy.tell()?);
     other.signal("CONT");

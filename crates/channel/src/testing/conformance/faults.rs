@@ -82,9 +82,9 @@ pub fn what_was_changed_during_a_partition_is_known_after_it<W: World>(world: &m
 pub fn of_two_creations_the_earlier_stands<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = world.hosts();
-    for host in [&hosts[1], &hosts[0]] {
-        world.with(host, |node, now, port| node.create(&video, spec(), now, port)).expect("the other is not known yet");
-    }
+    world.at_once([&hosts[1], &hosts[0]], |_, node, now, port| {
+        node.create(&video, spec(), now, port).expect("the other is not known yet");
+    });
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, called());
     agree(world, &hosts);
@@ -101,9 +101,10 @@ pub fn of_two_creations_the_earlier_stands<W: World>(world: &mut W) {
 pub fn of_two_creations_that_differ_the_later_ends<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = world.hosts();
-    world.with(&hosts[1], |node, now, port| node.create(&video, spec(), now, port)).expect("created");
-    let other = spec_with(Pressure::DropNewest);
-    world.with(&hosts[0], |node, now, port| node.create(&video, other, now, port)).expect("the first is not known yet");
+    world.at_once([&hosts[1], &hosts[0]], |number, node, now, port| {
+        let spec = if number == 0 { spec() } else { spec_with(Pressure::DropNewest) };
+        node.create(&video, spec, now, port).expect("the other is not known yet");
+    });
     world.settle();
     agree(world, &hosts);
     let view = world.with(&hosts[2], |node, _, _| node.directory().channel(&video)).expect("one stands");

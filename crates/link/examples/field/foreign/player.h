@@ -35,6 +35,7 @@ static void *obey(void *unused)
 static void begin(void)
 {
 	pthread_t thread;
+	alarm(150); /* whatever happens */
 	pthread_create(&thread, NULL, obey, NULL);
 }
 
@@ -61,24 +62,28 @@ static void report_trips(int trips, void (*trip)(void))
 	fflush(stdout);
 }
 
-/* Submits with pauses; says the CPU time of one beyond what the process takes anyhow, how long the call takes, and what
- * it takes anyhow, percent of a processor. */
+/* Submits with pauses; says the CPU time of one beyond the same pauses without it, how long the call takes, and what the
+ * process takes anyhow, percent of a processor. */
 static void report_cost(int events, int pause_us, void (*submit)(void))
 {
-	double *calls = calloc(events, sizeof *calls), before = cpu_us(), start = now_us(), rest, spent;
+	double *calls = calloc(events, sizeof *calls), before = cpu_us(), start = now_us(), rest, pauses, spent;
 	sleep(1);
 	rest = (cpu_us() - before) / (now_us() - start);
+	before = cpu_us();
+	for (int i = 0; i < events / 2; i++)
+		usleep(pause_us);
+	pauses = (cpu_us() - before) / (events / 2);
 	for (int i = -events / 10; i < events; i++) {
 		if (i == 0)
-			before = cpu_us(), start = now_us();
-		double call = now_us();
+			before = cpu_us();
+		start = now_us();
 		submit();
 		if (i >= 0)
-			calls[i] = now_us() - call;
+			calls[i] = now_us() - start;
 		usleep(pause_us);
 	}
-	spent = cpu_us() - before - rest * (now_us() - start);
+	spent = (cpu_us() - before) / events - pauses;
 	qsort(calls, events, sizeof *calls, compare);
-	printf("result %.2f %.2f %.3f\n", spent / events, calls[events / 2], rest * 100);
+	printf("result %.2f %.2f %.3f\n", spent, calls[events / 2], rest * 100);
 	fflush(stdout);
 }

@@ -27,7 +27,10 @@ static void trip(void)
 
 static void wait_for(int sinks)
 {
-	/* An XPUB hears of each subscription. */
+	/* An XPUB hears of subscriptions; verbose: of every one. */
+	int verbose = 1;
+	zmq_setsockopt(out, ZMQ_XPUB_VERBOSE, &verbose, sizeof verbose);
+	say("ready");
 	for (int i = 0; i < sinks; i++)
 		zmq_recv(out, bytes, sizeof bytes, 0);
 }
@@ -57,7 +60,6 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(argv[1], "source")) {
 		out = opened(ZMQ_XPUB, address[0], 1);
-		say("ready");
 		wait_for(atoi(argv[5]));
 		usleep(700000);
 		report_cost(atoi(argv[6]), atoi(argv[7]), submit);
