@@ -106,6 +106,9 @@ fn channels_refuse_what_does_not_fit_and_live_on() {
     std::fs::write(site[0].folder.join("frame.h"), FORMAT).unwrap();
     let create = ["channel", "pub", "audio", "--format", "frame.h", "--json", "/dev/null"];
     site[0].run(&create).expect(3, &["h0 may not Create on `audio`", "access list"]);
+    std::fs::write(site[0].folder.join("other.h"), "struct frame { long number; int size; };").unwrap();
+    let other = ["channel", "pub", "video", "--format", "other.h", "--json", "/dev/null"];
+    site[0].run(&other).expect(3, &["other events of type `frame`", "number", "channel show video"]);
     std::fs::write(site[0].folder.join("large.h"), "struct large { char data[20000]; };").unwrap();
     let large = ["channel", "pub", "large", "--format", "large.h", "--json", "/dev/null"];
     site[0].run(&large).expect(3, &["16384"]);

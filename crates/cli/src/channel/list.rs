@@ -106,7 +106,9 @@ fn one(info: &ChannelInfo) -> String {
     for filter in &info.filters {
         let (calls, blocked, faults) = (filter.calls, filter.blocked, filter.faults);
         let direction = filter.direction.name();
-        text += &format!("\n{direction}-filter {}: {calls} calls, {blocked} blocked, {faults} faults", filter.name);
+        let by = filter.author.as_ref().map_or_else(String::new, |host| format!(" of {host}"));
+        let name = &filter.name;
+        text += &format!("\n{direction}-filter {name}{by}: {calls} calls, {blocked} blocked, {faults} faults");
     }
     for pace in &info.paced {
         let rate = crate::policy::amount("app.rate_milli", pace.rate_milli);

@@ -11,6 +11,7 @@ use qfabric_client::channel::{
     Channel, ChannelId, Channels, Order, Pressure, Sent, Source, SourceOptions, Spec, Submission,
 };
 use qfabric_client::{Client, ClientError, clock};
+use qfabric_types::format::Format;
 use qfabric_types::{Nanos, event_json};
 use serde_json::{Map, Value, json};
 
@@ -110,7 +111,8 @@ pub fn run(args: Args) -> Outcome {
 
 fn open(channels: &Channels, args: &Args) -> Result<Channel, Failure> {
     match (channels.open(&args.channel.to_string()), &args.format) {
-        (Ok(opened), _) => Ok(opened),
+        (Ok(opened), Some(file)) => agree(&opened, &Text::read(file)?.text).map(|()| opened),
+        (Ok(opened), None) => Ok(opened),
         (Err(ClientError::Refused(problem)), Some(file)) if problem.code == "no_such_channel" => {
             let spec = Spec {
                 order: match args.order {
@@ -128,6 +130,23 @@ fn open(channels: &Channels, args: &Args) -> Result<Channel, Failure> {
         }
         (Err(error), _) => Err(connect::failure(error)),
     }
+}
+
+/// Whether a channel that is there has the events that its publisher thinks of.
+fn agree(opened: &Channel, text: &str) -> Result<(), Failure> {
+    let formats = qfabric_ecode::parse_formats(text).map_err(|error| Failure::usage(format!("--format: {error}")))?;
+    let (id, known) = (opened.id(), &opened.info().types);
+    let there = |format: &Format| known.iter().find(|there| there.format.name == format.name);
+    let pairs: Vec<_> = formats.iter().filter_map(|format| Some((format, &there(format)?.format))).collect();
+    if pairs.is_empty() && !formats.is_empty() {
+        let remedy = "leave --format out, or choose another name: qfabric channel ls";
+        return Err(Failure::refused(format!("{id} has none of these events; {remedy}")));
+    }
+    let differs = pairs.into_iter().find_map(|(format, there)| Some((&format.name, format.first_difference(there)?)));
+    differs.map_or(Ok(()), |(name, difference)| {
+        let remedy = format!("leave --format out, or take the channel's: qfabric channel show {id}");
+        Err(Failure::refused(format!("{id} has other events of type `{name}`: {difference}; {remedy}")))
+    })
 }
 
 fn event_type(opened: &Channel, name: Option<&str>) -> Result<u16, Failure> {

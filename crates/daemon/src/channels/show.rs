@@ -49,7 +49,7 @@ impl Fabric {
             created_unix_ns: view.origin.created_unix_ns,
             open_here: holders.iter().any(|(host, _)| **host == self.host),
             hosts: holders.into_iter().map(|(host, held)| self.holding(node, host, held)).collect(),
-            filters: node.filters(channel).into_iter().filter(is_theirs).map(filter).collect(),
+            filters: node.filters(channel).into_iter().filter(is_theirs).map(|one| filter(node, one)).collect(),
             paced: self.policies.paced(channel),
         })
     }
@@ -100,8 +100,9 @@ fn listed(attributes: &Attributes) -> BTreeMap<String, i64> {
     attributes.iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn filter((spot, counts): (Spot, FilterCounts)) -> FilterInfo {
+fn filter(node: &Node, (spot, counts): (Spot, FilterCounts)) -> FilterInfo {
     FilterInfo {
+        author: node.filter_author(&spot).cloned(),
         name: spot.name,
         direction: match spot.direction {
             Direction::In => api::Direction::In,

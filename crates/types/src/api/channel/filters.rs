@@ -15,6 +15,9 @@ pub struct FilterInfo {
     pub name: Name,
     /// Where in an event's way.
     pub direction: Direction,
+    /// The host that shipped it here; none: it was installed here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<Name>,
     /// Calls.
     pub calls: u64,
     /// Calls after which no sink was left.
