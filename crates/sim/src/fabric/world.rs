@@ -107,8 +107,8 @@ struct Host {
     woken_at: Instant,
     /// When it was woken last, and how often at that moment.
     wakes: (Instant, u32),
-    /// Real time that its node took for frames that arrived, where it is measured.
-    spent: Option<Duration>,
+    /// Real time that its node took for each frame that arrived, where it is measured.
+    spent: Option<Vec<Duration>>,
 }
 
 /// Who wants to be woken again at once for the thousandth time will never be content.
@@ -255,12 +255,12 @@ impl Fabric {
 
     /// From now on the real time is measured that a host takes for what arrives: the one thing that no seed repeats.
     pub fn measure(&mut self, id: HostId) {
-        self.hosts[id].spent = Some(Duration::ZERO);
+        self.hosts[id].spent = Some(Vec::new());
     }
 
-    /// The real time that a host took for what arrived since [`Fabric::measure`].
-    pub fn spent(&self, id: HostId) -> Duration {
-        self.hosts[id].spent.unwrap_or_default()
+    /// The real time that a host took for each frame that arrived since [`Fabric::measure`].
+    pub fn spent(&self, id: HostId) -> &[Duration] {
+        self.hosts[id].spent.as_deref().unwrap_or_default()
     }
 
     /// What was counted.
@@ -306,7 +306,7 @@ impl Fabric {
                     let begun = self.hosts[id].spent.is_some().then(std::time::Instant::now);
                     self.node(id, |node, now, port| node.arrive(&name, lane, &frame, now, port));
                     if let (Some(begun), Some(spent)) = (begun, &mut self.hosts[id].spent) {
-                        *spent += begun.elapsed();
+                        spent.push(begun.elapsed());
                     }
                 }
             }

@@ -22,8 +22,8 @@ const OVERHEAD: &str = "\
 Example: qfabric sim fabric overhead --svg overhead.svg
 
 Figure 32 of the thesis, which counts milliseconds: loads said 1 to 5 times per second, and
-requests forwarded to 1 to 5 servers. The time is this machine's, the least of three runs: the seed
-does not repeat it. What the network takes is not in it.";
+requests forwarded to 1 to 5 servers. The time is this machine's: the seed does not repeat it. What
+the network takes is not in it.";
 
 /// Many hosts on a made-up network: channels, managers and policies, without a kernel.
 #[derive(clap::Args, Debug)]
@@ -154,7 +154,7 @@ enum What {
         heal: u64,
     },
     /// One source and many sinks that report, get lost and come back
-    #[command(after_help = "Example: qfabric sim fabric crowd --hosts 200 --seconds 600")]
+    #[command(after_help = "Example: qfabric sim fabric crowd --hosts 200 --seconds 600     (takes about 40 s)")]
     Crowd {
         /// Hosts
         #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(2..=1_000))]
