@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use qfabric_client::ClientError;
 use qfabric_client::channel::{
-    Channel, ChannelId, Channels, Direction, Filter, GroupRequest, Installed, QosRange, Registration, SinkOptions,
-    Where,
+    Channel, ChannelId, Channels, Direction, Filter, GroupRequest, Installed, Notice, QosRange, Registration,
+    SinkOptions, Where,
 };
 
 use super::{Daemon, channel, events, interrupted};
@@ -87,7 +87,9 @@ pub fn run(args: Args) -> Outcome {
     let mut left = args.count.unwrap_or(u64::MAX);
     let mut shown = || -> Result<(), Failure> {
         while left > 0 && !stop.load(Ordering::Relaxed) {
-            let Some(event) = sink.next(LOOK).map_err(connect::failure)? else { continue };
+            let next = sink.next(LOOK).map_err(connect::failure)?;
+            say_what_was_decided(&channels)?;
+            let Some(event) = next else { continue };
             output::print(&events::line(&opened, &event.event(), args.json))?;
             left -= 1;
         }
@@ -112,6 +114,16 @@ fn open(channels: &Channels, args: &Args, stop: &AtomicBool) -> Result<Option<Ch
         }
     }
     Ok(None)
+}
+
+/// On the standard error: whoever reads the events is not disturbed.
+fn say_what_was_decided(channels: &Channels) -> Result<(), Failure> {
+    while let Some(notice) = channels.next_notice().map_err(connect::failure)? {
+        if let Notice::Decided { attribute, subject, amount: Some(amount), .. } = notice {
+            eprintln!("{attribute} for {subject}: {}", crate::policy::amount(&attribute, amount));
+        }
+    }
+    Ok(())
 }
 
 /// The group of the channel's name is where its policies look for roles.

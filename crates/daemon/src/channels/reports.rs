@@ -118,3 +118,30 @@ fn filter(meter: Arc<Mutex<RateMeter>>) -> Choose {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Nanos = Nanos::from_millis(500);
+
+    fn ms(ms: u64) -> Instant {
+        Instant::ZERO + Nanos::from_millis(ms)
+    }
+
+    #[test]
+    fn reports_come_in_their_period_and_a_request_puts_one_off() {
+        let (reports, video) = (Reports::default(), "video".parse().unwrap());
+        let meter = Arc::new(Mutex::new(RateMeter::new(ms(0))));
+        lock(&reports.0).insert(video, Reported { meter, due: ms(500) });
+        let video = "video".parse().unwrap();
+        assert!(reports.take(ms(499), PERIOD).is_empty());
+        assert_eq!(reports.take(ms(500), PERIOD), [("video".parse().unwrap(), 0, PERIOD)]);
+        reports.delay(&video, Nanos::from_millis(130), PERIOD);
+        assert_eq!(reports.next(), Some(ms(1_130)));
+        reports.delay(&video, Nanos::from_millis(3_600_000), PERIOD);
+        assert_eq!(reports.next(), Some(ms(2_130)), "nobody is silenced by a request");
+        assert_eq!(reports.take(ms(9_000), PERIOD).len(), 1, "a late thread reports once");
+        assert_eq!(reports.next(), Some(ms(9_250)));
+    }
+}

@@ -228,7 +228,7 @@ fn read(output: &[u8], at: At) -> i64 {
 }
 
 /// `out/NAME` or `in/NAME`, on the data channel.
-fn spot(channel: &Name, text: &str) -> Result<qfabric_channel::Spot, Problem> {
+pub(super) fn spot(channel: &Name, text: &str) -> Result<qfabric_channel::Spot, Problem> {
     use qfabric_channel::{Direction, Spot};
     let parsed = text.split_once('/').and_then(|(direction, name)| {
         let direction = match direction {

@@ -33,7 +33,7 @@ use qfabric_channel::Notice;
 use qfabric_linux::clock;
 use qfabric_types::Owner;
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{Decided, GroupPolicy, HoldPolicy, PaceInfo, Policy, PolicyInfo};
+use qfabric_types::api::channel::{CodePolicy, Decided, GroupPolicy, HoldPolicy, PaceInfo, Policy, PolicyInfo};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 
@@ -48,8 +48,9 @@ pub(super) use rate::RateMeter;
 use supervised::{Hands, Shared, Streams, Supervised};
 use told::attribute_name;
 
-/// Most policies of a host.
+/// Most policies of a host, and of one user (root excepted).
 const MOST: usize = 64;
+const MOST_OF_A_USER: usize = 16;
 
 /// Who answers for policies of the configuration.
 const OF_THE_HOST: Peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
@@ -99,6 +100,7 @@ impl Fabric {
         let policy = build::read(policy, peer.is_none())?;
         let mut running = lock(&self.policies.running);
         self.check_place(&running, &name, &policy)?;
+        check_share(&running, peer)?;
         let record = Shared::default();
         let inner = self.build(&policy, &record, clock::now())?;
         let supervised = Supervised {
@@ -157,8 +159,12 @@ impl Fabric {
                 Err(refused::not_your_group(group))
             }
             Policy::Group(_) => Ok(()),
-            _ if self.registry().holds(peer, channel) => Ok(()),
-            _ => Err(problems::not_your_channel(channel)),
+            _ if !self.registry().holds(peer, channel) => Err(problems::not_your_channel(channel)),
+            // Its parameters are its owner's affair.
+            Policy::Code(CodePolicy { channel, filter: Some(filter), .. }) => {
+                self.check_owner(peer, &code::spot(channel, filter)?)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -228,6 +234,15 @@ impl Fabric {
             let (channel, subject) = (ChannelId::data(channel.clone()), host.to_string());
             self.mailbox.tell(Told { channel, attribute, subject, amount: None, audience: Audience::Sources });
         }
+    }
+}
+
+/// One user leaves room for others.
+fn check_share(running: &BTreeMap<Name, Running>, peer: Option<Peer>) -> Result<(), Problem> {
+    let Some(uid) = peer.map(|peer| peer.owner.uid).filter(|uid| *uid != 0) else { return Ok(()) };
+    match running.values().filter(|policy| policy.uid == Some(uid)).count() < MOST_OF_A_USER {
+        true => Ok(()),
+        false => Err(refused::too_many(MOST_OF_A_USER)),
     }
 }
 
