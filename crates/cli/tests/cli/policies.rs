@@ -279,6 +279,7 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
     channels.on_decided(move |decided| kept.lock().unwrap().push((decided.subject.to_owned(), decided.amount)));
     let start = ["policy", "start", "hold", "--channel", "video", "--rate", "20", "--json"];
     assert_eq!(alpha.run(&start).json()["policy"]["rate"], 20.0);
+    alpha.run(&["policy", "start", "spread", "--channel", "video"]).expect(0, &["spread.video runs"]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| film(&source, &stop));
@@ -293,6 +294,9 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
     let (passed, held) = (shown["paced"][0]["passed"].as_u64().unwrap(), shown["paced"][0]["held"].as_u64().unwrap());
     // 40 per second come, 20 are wanted; what was sent before the first report was not paced.
     assert!(held > 10 && passed > 10, "{passed} let through, {held} held back");
+    let list = alpha.run(&["policy", "ls", "--json"]).json();
+    let called = |name: &str| list.as_array().unwrap().iter().any(|one| one["name"] == name && one["calls"] != 0);
+    assert!(called("hold.video") && called("spread.video"), "the other host's reports come: {list}");
     assert_eq!(told.lock().unwrap().first(), Some(&("beta".to_owned(), Some(20_000))));
 }
 
