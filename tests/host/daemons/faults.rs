@@ -2,19 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use crate::host::{OPEN, Site, eventually};
+use crate::host::{OPEN, Site, eventually, time_of_day};
 use crate::talk::Talk;
 
-/// The promise, for a crash and for silence alike.
-const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+/// The promise, for a crash and for silence alike: in seconds.
+const KNOWN_WITHIN: f64 = 2.0;
 
-/// How long it took since then until the hosts did not see another one any more.
+/// Until the hosts do not see another one any more. How long it took is what their logs say, which real-time threads
+/// write: a busy machine may keep the answer to a question waiting.
 #[track_caller]
-fn known(what: &str, site: &Site, since: Instant, hosts: &[usize], gone: &str) {
+fn known(what: &str, site: &Site, since: f64, hosts: &[usize], gone: &str) {
     eventually("it is known", || hosts.iter().all(|host| !site[*host].sees().iter().any(|seen| seen == gone)));
-    let took = since.elapsed();
-    println!("{what}: known to the others after {} ms", took.as_millis());
-    assert!(took <= KNOWN_WITHIN, "{what}: {took:?}");
+    let said = format!("a host is gone host={gone}");
+    let took = |host: &usize| (site[*host].logged(&said).expect("it was logged") - since).rem_euclid(86_400.0);
+    let worst = hosts.iter().map(took).fold(0.0, f64::max);
+    println!("{what}: known to the others after {:.0} ms", worst * 1e3);
+    assert!(worst <= KNOWN_WITHIN, "{what}: {worst} s");
 }
 
 #[test]
@@ -24,7 +27,7 @@ fn a_crash_silence_a_cut_cable_and_a_partition_are_known_within_two_seconds_and_
     let all = ["h0", "h1", "h2", "h3"];
     talk.flows(&all);
 
-    let since = Instant::now();
+    let since = time_of_day();
     site.kill(0);
     known("kill -9 of the channel's creator", &site, since, &[1, 2, 3], "h0");
     talk.flows(&all[1..]);
@@ -34,27 +37,27 @@ fn a_crash_silence_a_cut_cable_and_a_partition_are_known_within_two_seconds_and_
     talk.join(&site[0]);
     println!("and back: events between all after {} ms", talk.flows(&all).as_millis());
 
-    let since = Instant::now();
+    let since = time_of_day();
     site[1].signal("STOP");
     known("SIGSTOP", &site, since, &[0, 2, 3], "h1");
     talk.flows(&["h0", "h2", "h3"]);
     site[1].signal("CONT");
     println!("and on: events between all after {} ms", talk.flows(&all).as_millis());
 
-    let since = Instant::now();
+    let since = time_of_day();
     site.lan.cable(2, false);
     known("cable cut", &site, since, &[0, 1, 3], "h2");
     talk.flows(&["h0", "h1", "h3"]);
     site.lan.cable(2, true);
     println!("and joined: events between all after {} ms", talk.flows(&all).as_millis());
 
-    let since = Instant::now();
+    let (since, cut) = (time_of_day(), Instant::now());
     site.lan.trunk(false);
     known("partition", &site, since, &[0, 1], "h2");
     known("partition", &site, since, &[2, 3], "h0");
     talk.flows(&["h0", "h1"]);
     talk.flows(&["h2", "h3"]);
-    std::thread::sleep(Duration::from_secs(10).saturating_sub(since.elapsed()));
+    std::thread::sleep(Duration::from_secs(10).saturating_sub(cut.elapsed()));
     site.lan.trunk(true);
     println!("partition of 10 s healed: events between all after {} ms", talk.flows(&all).as_millis());
 
@@ -85,7 +88,7 @@ fn a_site_goes_on_without_its_router_and_meets_the_others_again_when_it_is_back(
     let all = ["h0", "h1", "h2", "h3", "h4"];
     println!("two sites: events between all after {} ms", talk.flows(&all).as_millis());
 
-    let since = Instant::now();
+    let since = time_of_day();
     site.kill(0);
     known("kill -9 of a router: the router", &site, since, &[1, 2, 3, 4], "h0");
     known("kill -9 of a router: who is behind it", &site, since, &[3, 4], "h1");
@@ -101,7 +104,7 @@ fn a_site_goes_on_without_its_router_and_meets_the_others_again_when_it_is_back(
     talk.flows(&all);
     println!("and back: events between all {} ms after its start", since.elapsed().as_millis());
 
-    let since = Instant::now();
+    let since = time_of_day();
     site[3].signal("STOP");
     known("SIGSTOP of a router: who is beyond it", &site, since, &[0, 1, 2], "h4");
     site[3].signal("CONT");

@@ -6,7 +6,7 @@ use std::ops::Index;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qfabric_client::Client;
 use qfabric_client::channel::{ChannelInfo, Channels};
@@ -192,6 +192,14 @@ impl Host {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
+    /// When it last logged that, in seconds since midnight.
+    pub fn logged(&self, said: &str) -> Option<f64> {
+        let log = self.log();
+        let line = log.lines().rev().find(|line| line.contains(said))?;
+        let parts = line.split(['T', 'Z']).nth(1)?.split(':').map(str::parse::<f64>);
+        Some(parts.map_while(Result::ok).fold(0.0, |sum, part| sum * 60.0 + part))
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.folder.join("qfabric.sock")
     }
@@ -292,6 +300,11 @@ impl From<Output> for Answer {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Answer { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
     }
+}
+
+/// Seconds since midnight, as [`Host::logged`] counts them.
+pub fn time_of_day() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() % 86_400.0
 }
 
 /// Looks every 10 ms; how long it took.
