@@ -118,8 +118,8 @@ impl Node {
         }
         let mut ctx = Ctx { now, port };
         self.peers.insert(host.clone(), Peer::new(host, now));
+        // It asks again where this gets lost: no digest to all others for each that comes, which would be N² frames.
         self.tell_all(host, &mut ctx);
-        self.telling.again(now);
         self.wake_by(now + peer::PATIENCE);
     }
 
