@@ -19,6 +19,7 @@ use std::thread;
 use qfabric_channel::{Destination, Incarnation, Lane};
 use qfabric_types::channel::{ChannelId, Name};
 use zenoh::handlers::Callback;
+use zenoh::key_expr::KeyExpr;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
 use zenoh::qos::Priority;
@@ -31,6 +32,9 @@ use crate::{Config, Error, MAX_FRAME, security, threads};
 use keys::Keys;
 use publishers::Publishers;
 
+/// Keys by which frames come that are kept in mind.
+const MAX_WAYS: usize = 4096;
+
 /// The engine.
 pub(crate) struct Zenoh {
     /// Callbacks hold no more: an engine that nobody else holds is dropped.
@@ -42,6 +46,9 @@ pub(crate) struct Zenoh {
     publishers: Publishers,
     presence: Mutex<Presence>,
     wanted: Mutex<HashMap<ChannelId, Subscriber<()>>>,
+    /// Keys by which frames came, declared here, so that Zenoh keeps the way to the subscriber that wants them instead
+    /// of looking for it each time: subscriptions end in `*`.
+    ways: Mutex<HashMap<String, KeyExpr<'static>>>,
     standing: OnceLock<Standing>,
     counters: Counters,
 }
@@ -94,6 +101,7 @@ impl Zenoh {
             publishers: Publishers::default(),
             presence: Mutex::default(),
             wanted: Mutex::default(),
+            ways: Mutex::default(),
             standing: OnceLock::new(),
             counters: Counters::default(),
         }
@@ -134,10 +142,27 @@ impl Zenoh {
         match keys::sender(sample.key_expr().as_str()) {
             Some(from) if frame.len() <= MAX_FRAME && from != self.host => {
                 self.counters.count_received(lane);
+                self.keep_way(sample.key_expr().as_str());
                 self.handler.handle(self, EngineEvent::Arrived { from: &from, lane, frame: &frame });
             }
             _ => self.counters.count_refused(),
         }
+    }
+
+    fn keep_way(&self, key: &str) {
+        let mut ways = self.ways.lock().expect("no panic while declaring");
+        if ways.contains_key(key) || ways.len() >= MAX_WAYS {
+            return;
+        }
+        if let Ok(way) = self.session.declare_keyexpr(key.to_owned()).wait() {
+            ways.insert(key.to_owned(), way);
+        }
+    }
+
+    /// Of a host that is gone.
+    fn forget_ways(&self, host: &Name) {
+        let of_host = |key: &str| key.rsplit('/').next() == Some(host.as_str());
+        self.ways.lock().expect("no panic while declaring").retain(|key, _| !of_host(key));
     }
 
     fn life_changed(&self, sample: &Sample) {
@@ -159,6 +184,7 @@ impl Zenoh {
     fn tell(&self, host: &Name, change: Change) {
         if let Some(incarnation) = change.vanished {
             self.publishers.forget(host);
+            self.forget_ways(host);
             self.handler.handle(self, EngineEvent::Vanished { host, incarnation });
         }
         if let Some(incarnation) = change.appeared {
