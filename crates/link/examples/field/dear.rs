@@ -35,7 +35,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Events of 100 B and of 2 KiB, at none to ten a second: percent of a processor, for as many sinks as there are.
-pub fn rates(peer: &dyn Peer, sinks: usize) {
+pub fn rates(peer: &dyn Peer, sinks: usize, seconds: usize) {
     let mut publish = peer.publish("events");
     say("ready");
     peer.wait_for("events", sinks);
@@ -43,7 +43,7 @@ pub fn rates(peer: &dyn Peer, sinks: usize) {
     for size in [100, 2048] {
         let bytes = vec![0; size];
         for rate in [0, 2, 4, 6, 8, 10] {
-            let share = share_of(Duration::from_secs(3), rate, || publish(&bytes));
+            let share = share_of(Duration::from_secs(seconds as u64), rate, || publish(&bytes));
             say(&format!("result {size} {rate} {share:.3}"));
         }
     }

@@ -47,7 +47,7 @@ pub fn play(role: &str) {
         ["flooded", rival, net] => flooded(&*open(rival, net, 1)),
         ["collector", rival, net, ..] => collector(&*open(rival, net, 0), number(3)),
         ["reporters", rival, net, ..] => reporters(rival, net, number(3), number(4)),
-        ["rates", rival, net, _] => dear::rates(&*open(rival, net, 0), number(3)),
+        ["rates", rival, net, ..] => dear::rates(&*open(rival, net, 0), number(3), number(4)),
         ["chosen", rival, net, ..] => dear::chosen(&Ours::open(rival, net, 0), number(3)),
         ["handled", rival, net, _] => dear::handled(&Ours::open(rival, net, 1), number(3)),
         ["maker", rival, net] => dear::maker(&*open(rival, net, 0)),

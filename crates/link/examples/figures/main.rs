@@ -124,7 +124,7 @@ fn handled(most: usize) -> Option<f64> {
 fn figure_33(short: bool) -> Vec<Panel> {
     let mut shares = Vec::new();
     for rival in ["link", "plain", "zenoh-1"] {
-        shares.extend(rates(rival, if short { 8 } else { 100 }).unwrap_or_default());
+        shares.extend(rates(rival, if short { ("8", "1") } else { ("100", "3") }).unwrap_or_default());
     }
     let loads: &[u32] = if short { &[0, 100] } else { &[0, 20, 40, 60, 80, 100] };
     let subjects = [
@@ -147,12 +147,12 @@ fn figure_33(short: bool) -> Vec<Panel> {
     ]
 }
 
-fn rates(rival: &str, sinks: usize) -> Option<Vec<Curve>> {
+/// With so many sinks, for so many seconds at each rate.
+fn rates(rival: &str, (sinks, seconds): (&str, &str)) -> Option<Vec<Curve>> {
     let net = fresh_net();
-    let sinks = sinks.to_string();
-    let mut source = Process::start(Policy::Normal, &["rates", rival, &net, &sinks])?;
+    let mut source = Process::start(Policy::Normal, &["rates", rival, &net, sinks, seconds])?;
     source.line("ready")?;
-    let _sinks = Process::start(Policy::Normal, &["sinks", rival, &net, "100", &sinks])?;
+    let _sinks = Process::start(Policy::Normal, &["sinks", rival, &net, "100", sinks])?;
     let mut curve = |size: usize| {
         let points = (0..6).map_while(|_| {
             let numbers = source.numbers()?;
