@@ -142,7 +142,12 @@ fn figure_33(short: bool) -> Vec<Panel> {
         }
     }
     vec![
-        Panel::lines("Submission to 100 sinks".into(), "events a second", "of a processor, %", shares),
+        Panel::lines(
+            format!("Submission to {} sinks", if short { 8 } else { 100 }),
+            "events a second",
+            "of a processor, %",
+            shares,
+        ),
         Panel::lines("Round trip of 100 B".into(), "load on every processor, %", "99 % within, ms", trips.into()),
     ]
 }
