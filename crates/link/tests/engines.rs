@@ -133,6 +133,14 @@ fn hosts_of_another_realm_are_not_seen(kind: EngineKind) {
     assert_eq!(two.log.all(), []);
 }
 
+/// Whoever holds an engine last may be a task of a server.
+fn it_may_end_in_an_asynchronous_runtime_of_one_thread(kind: EngineKind) {
+    let [one, two, _three] = three(kind);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async move { drop(one) });
+    two.log.until_seen(&Seen::Vanished(name(1), 1));
+}
+
 fn the_receive_thread_can_be_given_a_policy(kind: EngineKind) {
     let [one, ..] = three(kind);
     let threads = one.engine.threads();
@@ -161,5 +169,6 @@ suite!(
     the_longest_frame_arrives_and_a_longer_one_is_counted,
     a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order,
     hosts_of_another_realm_are_not_seen,
+    it_may_end_in_an_asynchronous_runtime_of_one_thread,
     the_receive_thread_can_be_given_a_policy,
 );

@@ -10,6 +10,7 @@ mod keys;
 mod look;
 mod publishers;
 mod rules;
+mod session;
 mod settings;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use crate::presence::{Change, Presence};
 use crate::{Config, Error, MAX_FRAME, security, threads};
 use keys::Keys;
 use publishers::Publishers;
+use session::{OwnSession, in_a_plain_thread};
 
 /// Keys by which frames come that are kept in mind.
 const MAX_WAYS: usize = 4096;
@@ -42,7 +44,7 @@ pub(crate) struct Zenoh {
     keys: Keys,
     host: Name,
     handler: Arc<dyn Handler>,
-    session: Session,
+    session: OwnSession,
     publishers: Publishers,
     presence: Mutex<Presence>,
     wanted: Mutex<HashMap<ChannelId, Subscriber<()>>>,
@@ -97,7 +99,7 @@ impl Zenoh {
             keys: Keys { realm: config.realm.clone() },
             host: config.host.clone(),
             handler,
-            session,
+            session: OwnSession::new(session),
             publishers: Publishers::default(),
             presence: Mutex::default(),
             wanted: Mutex::default(),
@@ -228,9 +230,11 @@ impl Engine for Zenoh {
     }
 
     fn close(&self) {
-        if let Some(token) = self.standing.get().and_then(|standing| standing.token.lock().ok()?.take()) {
-            let _ = token.undeclare().wait();
-        }
-        let _ = self.session.close().wait();
+        in_a_plain_thread(|| {
+            if let Some(token) = self.standing.get().and_then(|standing| standing.token.lock().ok()?.take()) {
+                let _ = token.undeclare().wait();
+            }
+            let _ = self.session.close().wait();
+        });
     }
 }
