@@ -1,6 +1,6 @@
 //! Finding the daemon, or being it: `run` works on a host where nobody set up a service.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use qfabric_client::{Client, ClientError};
 use qfabric_daemon::{Config, Embedded, MechanismName};
@@ -43,6 +43,22 @@ impl Service {
             Some(_) => "this process (no daemon found)".to_owned(),
             None => format!("the daemon at {}", self.client.socket().display()),
         }
+    }
+}
+
+/// Where the daemon is, for commands that need a running one: what is opened or attached inside this process would end
+/// with it.
+#[derive(clap::Args, Debug)]
+pub struct Daemon {
+    /// The daemon's socket [default: searched for]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Daemon {
+    /// The way to it.
+    pub fn client(&self) -> Result<Client, Failure> {
+        daemon(self.socket.as_deref())
     }
 }
 

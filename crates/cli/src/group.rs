@@ -3,8 +3,7 @@
 use clap::Subcommand;
 use qfabric_client::channel::{GroupInfo, GroupMember, HostInfo};
 
-use crate::channel::{Daemon, new_table};
-use crate::connect;
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
@@ -62,7 +61,7 @@ fn groups(list: &[GroupInfo]) -> String {
     if list.is_empty() {
         return "no application is in a group; see register() of the client library\n".to_owned();
     }
-    let mut table = new_table(["group", "level", "part of", "application", "host", "wants"]);
+    let mut table = output::new_table(["group", "level", "part of", "application", "host", "wants"]);
     for group in list {
         for member in &group.members {
             table.add_row([
@@ -96,7 +95,7 @@ fn wants(member: &GroupMember) -> String {
 }
 
 fn hosts(list: &[HostInfo]) -> String {
-    let mut table = new_table(["host", "start", "channels", "applications", "clock ahead"]);
+    let mut table = output::new_table(["host", "start", "channels", "applications", "clock ahead"]);
     for host in list {
         let clock = host.clock_offset_ns.zip(host.clock_error_ns);
         table.add_row([

@@ -16,6 +16,7 @@ mod ecode;
 mod exit;
 mod group;
 mod guard;
+mod interrupt;
 mod monitor;
 mod net;
 mod output;

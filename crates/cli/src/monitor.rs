@@ -8,9 +8,9 @@ use qfabric_client::channel::{MonitorInfo, MonitorRequest};
 use qfabric_types::Nanos;
 use qfabric_types::monitor::{Threshold, Unit};
 
-use crate::channel::{Daemon, interrupted};
-use crate::connect;
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
+use crate::interrupt::interrupted;
 use crate::output;
 
 /// Resource monitoring: attributes, how often they are polled, and when they report at once.
@@ -153,7 +153,7 @@ fn line_of_json(list: &[MonitorInfo]) -> String {
 }
 
 fn table(list: &[MonitorInfo]) -> String {
-    let mut table = crate::channel::new_table(["attribute", "application", "poll", "threshold", "value", "unit"]);
+    let mut table = output::new_table(["attribute", "application", "poll", "threshold", "value", "unit"]);
     for info in list {
         table.add_row([
             info.attribute.clone(),

@@ -4,9 +4,17 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use comfy_table::{ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 
 use crate::exit::Failure;
+
+/// A table without lines, as wide as what is in it.
+pub fn new_table(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+    table
+}
 
 /// Prints `text` to stdout.
 pub fn print(text: &str) -> Result<(), Failure> {

@@ -8,8 +8,7 @@ use qfabric_client::channel::{
 };
 use qfabric_types::Nanos;
 
-use crate::channel::{Daemon, new_table};
-use crate::connect;
+use crate::connect::{self, Daemon};
 use crate::ecode::source::Source;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
@@ -255,7 +254,8 @@ fn table(list: &[PolicyInfo]) -> String {
     if list.is_empty() {
         return "no policy runs here; begin with qfabric policy start roles --channel NAME\n".to_owned();
     }
-    let mut table = new_table(["policy", "kind", "channel", "user", "calls", "decisions", "faults", "asked for"]);
+    let mut table =
+        output::new_table(["policy", "kind", "channel", "user", "calls", "decisions", "faults", "asked for"]);
     for info in list {
         table.add_row([
             info.name.to_string(),

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use comfy_table::{ContentArrangement, Table, presets};
 use qfabric_client::ecalls::{Origin, ServiceInfo};
 
 use crate::connect::{self, Service};
@@ -50,9 +49,7 @@ pub fn find<'a>(list: &'a [ServiceInfo], name: &str) -> Result<&'a ServiceInfo, 
 }
 
 fn table(list: &[ServiceInfo]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["service", "from", "subscribers", "raised", "dropped", "tells"]);
+    let mut table = output::new_table(["service", "from", "subscribers", "raised", "dropped", "tells"]);
     for service in list {
         table.add_row([
             service.name.clone(),

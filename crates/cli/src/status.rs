@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::CellAlignment;
 use qfabric_types::api::{Application, CpuStatus, HostStatus};
 use qfabric_types::{JobSource, ServerCounts, Share};
 
@@ -45,9 +45,7 @@ fn text(status: &HostStatus) -> String {
     if status.applications.is_empty() {
         return headline(status) + "\nnobody holds a reservation; start one with qfabric run -- PROGRAM\n";
     }
-    let mut table = Table::new();
-    let (style, width) = (presets::NOTHING, ContentArrangement::Disabled);
-    table.load_style(style).set_content_arrangement(width).set_header(columns(status));
+    let mut table = output::new_table(columns(status));
     for app in &status.applications {
         table.add_row(row(app, has_servers(status)));
     }

@@ -7,8 +7,8 @@ use qfabric_client::channel::{Channels, SinkOptions, SourceOptions, Spec, Submis
 use qfabric_client::clock;
 use serde_json::json;
 
-use super::Daemon;
-use crate::connect;
+use super::connected;
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
@@ -40,7 +40,7 @@ pub fn run(args: Args) -> Outcome {
     if !(args.rate.is_finite() && args.rate > 0.0 && args.seconds.is_finite() && args.seconds > 0.0) {
         return Err(Failure::usage("rate and seconds are above 0"));
     }
-    let (sending, receiving) = (args.daemon.channels()?, args.daemon.channels()?);
+    let (sending, receiving) = (connected(&args.daemon)?, connected(&args.daemon)?);
     let events = (args.rate * args.seconds).ceil() as u32;
     let (submitted, delays) = measure(&sending, &receiving, &args, events).map_err(connect::failure)?;
     let expected = u64::from(events) * u64::from(args.sinks);

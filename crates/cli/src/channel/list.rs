@@ -1,10 +1,10 @@
 //! `qfabric channel ls` and `show`.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use qfabric_client::channel::{ChannelId, ChannelInfo, Holding, Order, Plane, Pressure};
 
-use super::{Daemon, channel};
-use crate::connect;
+use super::channel;
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
@@ -59,18 +59,11 @@ pub fn show(args: ShowArgs) -> Outcome {
     Ok(Done(0))
 }
 
-pub fn new_table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table
-}
-
 fn table(list: &[ChannelInfo]) -> String {
     if list.is_empty() {
         return "no host holds a channel; create one with qfabric channel pub NAME --format FILE\n".to_owned();
     }
-    let mut table = new_table(["channel", "types", "hosts", "sources", "sinks", "here", "created by"]);
+    let mut table = output::new_table(["channel", "types", "hosts", "sources", "sinks", "here", "created by"]);
     for info in list {
         let count = |of: fn(&Holding) -> usize| info.hosts.iter().map(of).sum::<usize>().to_string();
         table.add_row([
@@ -118,7 +111,8 @@ fn one(info: &ChannelInfo) -> String {
 }
 
 fn members(info: &ChannelInfo) -> Table {
-    let mut table = new_table(["host", "member", "application", "attributes", "in", "out", "dropped", "late", "lost"]);
+    let mut table =
+        output::new_table(["host", "member", "application", "attributes", "in", "out", "dropped", "late", "lost"]);
     let said = |attributes: &std::collections::BTreeMap<String, i64>| {
         attributes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     };

@@ -8,18 +8,11 @@ mod publish;
 mod subscribe;
 mod watch;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use clap::Subcommand;
-use qfabric_client::Client;
 use qfabric_client::channel::{ChannelId, Channels};
 
-use crate::connect;
+use crate::connect::{self, Daemon};
 use crate::exit::{Failure, Outcome};
-
-pub use list::new_table;
 
 /// Channels between hosts: what there is, events in and out, certificates.
 #[derive(clap::Args, Debug)]
@@ -41,26 +34,6 @@ enum Command {
     Issue(authority::IssueArgs),
 }
 
-/// Where the daemon is.
-#[derive(clap::Args, Debug)]
-pub struct Daemon {
-    /// The daemon's socket [default: searched for]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-}
-
-impl Daemon {
-    /// A running daemon: what is opened inside this process would end with it.
-    pub fn client(&self) -> Result<Client, Failure> {
-        connect::daemon(self.socket.as_deref())
-    }
-
-    /// A connection for events.
-    fn channels(&self) -> Result<Channels, Failure> {
-        Channels::connect(&self.client()?).map_err(connect::failure)
-    }
-}
-
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
@@ -75,16 +48,12 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
+/// A connection for events.
+fn connected(daemon: &Daemon) -> Result<Channels, Failure> {
+    Channels::connect(&daemon.client()?).map_err(connect::failure)
+}
+
 /// `NAME`, or `quality:NAME`.
 fn channel(text: &str) -> Result<ChannelId, String> {
     text.parse().map_err(|error| format!("{error}"))
-}
-
-/// Set at Ctrl-C and SIGTERM.
-pub fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    Ok(stop)
 }

@@ -15,10 +15,11 @@ use qfabric_types::format::Format;
 use qfabric_types::{Nanos, event_json};
 use serde_json::{Map, Value, json};
 
-use super::{Daemon, channel, interrupted};
-use crate::connect;
+use super::{channel, connected};
+use crate::connect::{self, Daemon};
 use crate::ecode::source::{Source as Text, attribute};
 use crate::exit::{Done, Failure, Outcome};
+use crate::interrupt::interrupted;
 use crate::output;
 
 /// Longest line of the summary's wait for sinks between two looks.
@@ -82,7 +83,7 @@ enum PressureName {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let (channels, stop) = (args.daemon.channels()?, interrupted()?);
+    let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let opened = open(&channels, &args)?;
     let number = event_type(&opened, args.event_type.as_deref())?;
     let source = opened.source_subscribe(&SourceOptions::default()).map_err(connect::failure)?;

@@ -10,10 +10,11 @@ use qfabric_client::channel::{
     SinkOptions, Where,
 };
 
-use super::{Daemon, channel, events, interrupted};
-use crate::connect;
+use super::{channel, connected, events};
+use crate::connect::{self, Daemon};
 use crate::ecode::source::{Source, attribute, pair};
 use crate::exit::{Done, Failure, Outcome};
+use crate::interrupt::interrupted;
 use crate::output;
 
 /// How long a Ctrl-C may take.
@@ -65,7 +66,7 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let (channels, stop) = (args.daemon.channels()?, interrupted()?);
+    let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let Some(opened) = open(&channels, &args, &stop)? else { return Ok(Done(0)) };
     let options = SinkOptions {
         application: None,

@@ -7,9 +7,10 @@ use qfabric_client::channel::{ChannelId, ChannelInfo, SinkOptions};
 use qfabric_types::Nanos;
 use serde_json::json;
 
-use super::{Daemon, channel, events, interrupted};
-use crate::connect;
+use super::{channel, connected, events};
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
+use crate::interrupt::interrupted;
 use crate::output;
 
 /// How long a Ctrl-C may take.
@@ -55,7 +56,7 @@ struct Totals {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let (channels, stop) = (args.daemon.channels()?, interrupted()?);
+    let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let client = args.daemon.client()?;
     let opened =
         if args.events { Some(channels.open(&args.channel.to_string()).map_err(connect::failure)?) } else { None };

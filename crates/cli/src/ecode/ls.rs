@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use comfy_table::{ContentArrangement, Table, presets};
 use qfabric_client::ecalls::{State, SubscriptionCounters, SubscriptionInfo};
 
 use crate::exit::{Done, Failure, Outcome};
@@ -54,9 +53,7 @@ fn text(list: &[SubscriptionInfo]) -> String {
     if list.is_empty() {
         return "nothing is installed; install E-code with qfabric ecode install\n".to_owned();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
+    let mut table = output::new_table([
         "id", "service", "uid", "pid", "where", "events", "passed", "blocked", "faults", "dropped", "state",
     ]);
     for subscription in list {

@@ -1,7 +1,6 @@
 //! `qfabric ecode trace`: the events of a service as they come, filtered and shaped where they happen.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use super::install::Place;
 use super::source::Source;
 use crate::connect::{self, Service};
 use crate::exit::{Done, Failure, Outcome};
+use crate::interrupt::interrupted;
 use crate::output;
 
 /// How long a Ctrl-C may take.
@@ -66,14 +66,6 @@ pub fn run(args: Args) -> Outcome {
         eprintln!("qfabric: {shown} events shown, {dropped} dropped since they came faster than they were printed");
     }
     Ok(Done(0))
-}
-
-fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    Ok(stop)
 }
 
 fn show(events: &mut Subscription, args: &Args, stop: &AtomicBool) -> Result<u64, Failure> {

@@ -9,7 +9,6 @@ mod host;
 mod rates;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::connect::{Service, failure};
 use crate::exit::{Done, Failure, Outcome};
+use crate::interrupt::interrupted_by;
 use crate::output;
 use host::Listen;
 use rates::{Rates, Reading};
@@ -66,10 +66,7 @@ pub struct Args {
 
 /// Carries it out, until Ctrl-C or SIGTERM.
 pub fn run(args: Args) -> Outcome {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
+    let stop = interrupted_by(&[SIGINT, SIGTERM, SIGHUP])?;
     let interfaces = host::interfaces(&args.listen, args.interface.as_deref())?;
     if !host::is_listening(&args.listen) {
         eprintln!("note: nothing listens at {} yet", args.listen);

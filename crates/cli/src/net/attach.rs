@@ -4,8 +4,8 @@ use qfabric_types::api::net::{AttachRequest, NetMechanism};
 use qfabric_types::{Nanos, Share};
 
 use super::rate::Rate;
-use super::{Daemon, show};
-use crate::connect;
+use super::show;
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 

@@ -1,12 +1,11 @@
 //! `qfabric net show` and `qfabric net stream ls`.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use qfabric_types::Nanos;
 use qfabric_types::api::net::{InterfaceInfo, StreamCounters, StreamInfo};
 
-use super::Daemon;
 use super::rate::Rate;
-use crate::connect;
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
@@ -77,9 +76,7 @@ pub fn interface(info: &InterfaceInfo) -> String {
 }
 
 fn table(streams: &[StreamInfo]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
+    let mut table = output::new_table([
         "stream",
         "packets of",
         "T",

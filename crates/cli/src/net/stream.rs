@@ -4,8 +4,8 @@ use clap::Subcommand;
 use qfabric_types::api::net::{Flow, Selector, StreamChange, StreamId, StreamSpec};
 use qfabric_types::{Instant, Nanos, Window};
 
-use super::{Daemon, show};
-use crate::connect;
+use super::show;
+use crate::connect::{self, Daemon};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use qfabric_sim::dwcs::{
     self, Guarantee, MAX_DRAWN, MAX_TICKS, Network, Options, Output, Policy, RaisedEvent, TaskSet, Tick, Utilization,
 };
@@ -269,9 +269,7 @@ fn report(args: &Args, set: &TaskSet, events: &[RaisedEvent], output: &Output, p
 }
 
 fn table(set: &TaskSet, output: &Output) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
+    let mut table = output::new_table([
         "TASK",
         "PERIOD",
         "SERVICE",
