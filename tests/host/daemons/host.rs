@@ -5,15 +5,15 @@ use std::io::{Read, Write};
 use std::ops::Index;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qfabric_client::Client;
 use qfabric_client::channel::{ChannelInfo, Channels};
 use qfabric_linux::testing::{live_lock, may_reserve};
-use serde_json::Value;
 use tempfile::TempDir;
 
+pub use crate::answer::Answer;
 use crate::lan::Lan;
 
 /// Nothing takes longer here, on a loaded machine.
@@ -36,14 +36,6 @@ pub struct Host {
     pub folder: PathBuf,
     namespace: String,
     daemon: Option<Child>,
-}
-
-/// What a command said.
-#[derive(Debug)]
-pub struct Answer {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
 }
 
 impl Site {
@@ -271,34 +263,6 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-impl Answer {
-    /// Of a command, run to its end.
-    pub fn of(command: &mut Command) -> Answer {
-        command.output().unwrap().into()
-    }
-
-    /// Its output as JSON.
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// Fails unless it ended with `code` and said all of `parts` on either stream.
-    #[track_caller]
-    pub fn expect(&self, code: i32, parts: &[&str]) {
-        assert_eq!(self.code, code, "{self:?}");
-        for part in parts {
-            assert!(self.out.contains(part) || self.err.contains(part), "{self:?} lacks {part:?}");
-        }
-    }
-}
-
-impl From<Output> for Answer {
-    fn from(output: Output) -> Answer {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Answer { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
     }
 }
 

@@ -2,6 +2,8 @@
 //! What crashes, silence, cut cables, slow links and bad input do to the others. Needs root, `ip`, `tc` and `nsenter`;
 //! elsewhere it says so and passes.
 
+#[path = "../../../crates/cli/tests/cli/answer.rs"]
+mod answer;
 mod churn;
 mod faults;
 mod filters;

@@ -1,5 +1,6 @@
 //! What a user meets at the terminal, asserted on the real binary: exit codes, JSON shapes, error texts.
 
+mod answer;
 mod channels;
 mod ecode;
 mod guard;
