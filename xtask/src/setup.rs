@@ -13,7 +13,7 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 18] = [
+const NEEDS: [Need; 19] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
@@ -35,6 +35,7 @@ const NEEDS: [Need; 18] = [
     Need { package: "zstd", why: "unpacks a kernel", is_met: |sh| works(sh, "zstd --version") },
     Need { package: "kmod", why: "lists a kernel's modules", is_met: |sh| works(sh, "/usr/sbin/depmod --version") },
     Need { package: "util-linux", why: "ends QEMU with its harness", is_met: |sh| works(sh, "setpriv --version") },
+    Need { package: "iproute2", why: "tests make hosts of network namespaces", is_met: |sh| works(sh, "ip -V") },
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
