@@ -58,6 +58,9 @@ int main(void)
 		return failed("qf_channel_sink_subscribe");
 	if (qf_channels_on_decided(channels, adapt, NULL) != QF_OK)
 		return failed("qf_channels_on_decided");
+	/* For policies, such as one that keeps it in step with its sound. */
+	if (qf_registration_report(registration, "app.position", 0) != QF_OK)
+		return failed("qf_registration_report");
 	/* Every second frame is of no use to anybody. */
 	if (qf_channel_install_filter(video, true, "odd", "return input.number % 2;", false) != QF_OK)
 		return failed("qf_channel_install_filter");

@@ -123,6 +123,12 @@ pub(crate) struct NativeRegistration(Mutex<Option<Registration>>);
 
 #[pymethods]
 impl NativeRegistration {
+    /// Tells policies how the application is doing: `app.show_need`, `app.position` and so on.
+    fn report(&self, py: Python<'_>, attribute: &str, value: i64) -> PyResult<()> {
+        let gone = || Err(value_error("the registration has ended"));
+        py.detach(|| locked(&self.0).as_ref().map_or_else(gone, |held| held.report(attribute, value).map_err(python)))
+    }
+
     /// Leaves it. Leaving twice is fine.
     fn leave(&self, py: Python<'_>) {
         let taken = locked(&self.0).take();

@@ -53,6 +53,22 @@ def test_what_a_policy_decides_is_told_to_those_who_can_adapt(channels):
         channels.stop_policy("code.video")
 
 
+def test_what_an_application_reports_comes_back_as_what_it_is_to_do(channels):
+    sound, picture = (channels.register(player, "lips") for player in ("sound", "picture"))
+    told = []
+    channels.on_decided = told.append
+    started = channels.start_policy("media", group="lips", leader="sound", follower="picture")
+    assert started["name"] == "media.lips" and started["policy"]["tolerance_ns"] == 80_000_000
+    while not told:
+        sound.report("app.position", 10_000_000_000)
+        picture.report("app.position", 9_000_000_000)
+        channels.poll(0.1)
+    assert (told[0]["attribute"], told[0]["subject"]) == ("app.skip", "picture")
+    assert told[0]["amount"] >= 1_000_000_000
+    with pytest.raises(ValueError, match="begins with app"):
+        sound.report("cpu.run_queue", 1)
+
+
 def test_a_sink_without_a_handler_is_read_and_a_refusal_says_what_to_do(channels):
     video = channels.create("video", FRAME)
     sink = video.sink_subscribe(attributes={"load": 3})

@@ -1,5 +1,7 @@
 //! `qfabric policy`: what this host's resource manager does for a channel.
 
+mod together;
+
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -7,11 +9,13 @@ use qfabric_client::channel::{
     CodePolicy, GroupPolicy, HoldPolicy, Name, Policy, PolicyInfo, RolesPolicy, SpreadPolicy,
 };
 use qfabric_types::Nanos;
+use qfabric_types::monitor::Unit;
 
 use crate::connect::{self, Daemon};
 use crate::ecode::source::Source;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
+use together::{BalanceArgs, MediaArgs, SyncArgs, TreeArgs};
 
 /// Policies: what this host's resource manager decides for a channel, while all runs.
 #[derive(clap::Args, Debug)]
@@ -38,6 +42,10 @@ enum Kind {
     Spread(SpreadArgs),
     Group(GroupArgs),
     Code(CodeArgs),
+    Sync(SyncArgs),
+    Media(MediaArgs),
+    Balance(BalanceArgs),
+    Tree(TreeArgs),
 }
 
 /// What every kind is told.
@@ -236,6 +244,10 @@ impl Kind {
                     Policy::Code(CodePolicy { name, channel, code, file: None, attributes, control, filter }),
                 )
             }
+            Kind::Sync(args) => args.asked(),
+            Kind::Media(args) => args.asked(),
+            Kind::Balance(args) => args.asked(),
+            Kind::Tree(args) => args.asked(),
         })
     }
 }
@@ -285,6 +297,8 @@ pub fn amount(attribute: &str, amount: i64) -> String {
     match attribute {
         "app.rate_milli" if amount == 0 => "stopped".to_owned(),
         "app.rate_milli" => format!("{:.1}/s", amount as f64 / 1e3),
+        "app.show_delay" | "app.skip" => Unit::Nanoseconds.show(amount),
+        "app.speed_ppm" => format!("{:+.2} %", amount as f64 / 1e4),
         _ => amount.to_string(),
     }
 }
@@ -296,6 +310,11 @@ mod tests {
     #[test]
     fn what_was_decided_is_shown_with_its_unit() {
         assert_eq!(amount("app.rate_milli", 12_540), "12.5/s");
+        assert_eq!(amount("app.show_delay", 55_000_000), "55 ms");
+        assert_eq!(
+            (amount("app.skip", -900_000_000), amount("app.speed_ppm", 20_000)),
+            ("-900 ms".into(), "+2.00 %".into())
+        );
         assert_eq!((amount("app.rate_milli", 0), amount("cpu.share", 7)), ("stopped".to_owned(), "7".to_owned()));
         assert!(table(&[]).contains("policy start roles"));
     }

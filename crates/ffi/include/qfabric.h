@@ -808,6 +808,14 @@ enum qf_status qf_channels_register(struct qf_channels *channels,
                                     struct qf_registration **registration);
 
 /**
+ * Tells policies how the application is doing, here and at the hosts that feed the channel of the group's name:
+ * "app.show_need", "app.position", or any other `attribute` that begins with "app.".
+ */
+enum qf_status qf_registration_report(struct qf_registration *registration,
+                                      const char *attribute,
+                                      int64_t value);
+
+/**
  * Leaves the group. Null is fine.
  */
 void qf_registration_free(struct qf_registration *registration);

@@ -26,10 +26,7 @@ pub struct qf_source(Source);
 pub struct qf_sink(Sink);
 
 /// An application's membership of a group.
-pub struct qf_registration {
-    /// Left when freed.
-    _held: Registration,
-}
+pub struct qf_registration(Registration);
 
 /// What an application wants of one metric: an entry of the paper's `struct qos_node`.
 #[repr(C)]
@@ -158,9 +155,28 @@ pub unsafe extern "C" fn qf_channels_register(
         let range = |range: &qf_qos| Ok((text("a metric", range.metric)?, range.min, range.max));
         let ranges = entries.iter().map(range).collect::<Result<Vec<_>, Failure>>()?;
         let (application, group) = (text("application_id", application_id)?, text("group_id", group_id)?);
-        give(registration, qf_registration { _held: borrow(channels)?.0.register(application, group, &ranges)? })
+        give(registration, qf_registration(borrow(channels)?.0.register(application, group, &ranges)?))
     };
     settle(register())
+}
+
+/// Tells policies how the application is doing, here and at the hosts that feed the channel of the group's name:
+/// "app.show_need", "app.position", or any other `attribute` that begins with "app.".
+///
+/// # Safety
+/// `registration` is a live handle, `attribute` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_registration_report(
+    registration: *mut qf_registration,
+    attribute: *const c_char,
+    value: i64,
+) -> qf_status {
+    // SAFETY: null or live, by the caller's promise; passed on.
+    let report = || unsafe {
+        borrow(registration)?.0.report(text("attribute", attribute)?, value)?;
+        Ok(())
+    };
+    settle(report())
 }
 
 /// Leaves the group. Null is fine.

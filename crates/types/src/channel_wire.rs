@@ -8,6 +8,7 @@
 //!        <───────────────────── Refused            always, where the event was not taken
 //!        <───────────────────── Writable           after `would block`: try again
 //!   More(sink, n) ────────────────────────>        n more events of this sink may be sent
+//!   Report(registration) ─────────────────>        for resource managers, here and at those who feed the channel
 //!        <───────────────────── Event              at most as many as there is credit for: the others stay in
 //!        <───────────────────── Ended              the node's queue, which is bounded
 //!        <───────────────────── Decided            to those with a source or a sink on the channel
@@ -24,7 +25,7 @@ use crate::format::Format;
 use read::{Reader, text, word};
 
 /// Of the messages below; a daemon that speaks another one refuses `Hello`.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Longest payload of an event.
 pub const MAX_PAYLOAD: usize = Format::MAX_SIZE as usize;
 /// Most attributes of an event.
@@ -55,6 +56,19 @@ pub enum FromClient<'a> {
         /// How many.
         events: u32,
     },
+    /// How an application is doing, for resource managers: see [`Report`].
+    Report(Report<'a>),
+}
+
+/// How an application is doing, in its own words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report<'a> {
+    /// The application, by its membership of a group: one of the connection's own.
+    pub registration: u32,
+    /// Of what: a name that begins with `app.`.
+    pub attribute: &'a str,
+    /// How much.
+    pub value: i64,
 }
 
 /// What the daemon says.
@@ -153,6 +167,12 @@ impl<'a> FromClient<'a> {
                 word(out, *sink);
                 word(out, *events);
             }
+            FromClient::Report(Report { registration, attribute, value }) => {
+                out.push(4);
+                word(out, *registration);
+                out.extend(value.to_le_bytes());
+                text(out, attribute);
+            }
         }
     }
 
@@ -163,6 +183,10 @@ impl<'a> FromClient<'a> {
             1 => FromClient::Hello { version: reader.byte()? },
             2 => return Submit::decode(reader).map(FromClient::Submit),
             3 => FromClient::More { sink: reader.word()?, events: reader.word()? },
+            4 => {
+                let (registration, value) = (reader.word()?, reader.long()?.cast_signed());
+                FromClient::Report(Report { registration, attribute: reader.text()?, value })
+            }
             _ => return None,
         };
         reader.0.is_empty().then_some(message)

@@ -53,10 +53,10 @@ impl Node {
         self.put(&spot, None, sink, types, Body::Closure(Closure::new(choose)))
     }
 
-    /// Installs a closure of the host itself, for events of all types: to count, or to pace. What it sends and takes is
-    /// its own affair, so that no access list is asked.
-    pub fn install_own(&mut self, spot: Spot, choose: Choose) -> Result<(), FilterError> {
-        let (_, types) = self.filter_types(&spot, &[])?;
+    /// Installs a closure of the host itself, for events of these types (none: of all): to count, to pace, to balance.
+    /// What it sends and takes is its own affair, so that no access list is asked.
+    pub fn install_own(&mut self, spot: Spot, types: &[String], choose: Choose) -> Result<(), FilterError> {
+        let (_, types) = self.filter_types(&spot, types)?;
         self.put(&spot, None, None, types, Body::Closure(Closure::new(choose)))
     }
 

@@ -6,6 +6,7 @@ mod events;
 mod list;
 mod publish;
 mod subscribe;
+mod together;
 mod watch;
 
 use clap::Subcommand;

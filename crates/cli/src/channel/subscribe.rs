@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use qfabric_client::ClientError;
 use qfabric_client::channel::{
-    Channel, ChannelId, Channels, Direction, Filter, GroupRequest, Installed, Notice, QosRange, Registration,
+    Channel, ChannelId, Channels, Direction, Filter, GroupRequest, Installed, Notice, QosRange, Registration, Sink,
     SinkOptions, Where,
 };
+use qfabric_client::{ClientError, clock};
 
+use super::together::Together;
 use super::{channel, connected, events};
 use crate::connect::{self, Daemon};
 use crate::ecode::source::{Source, attribute, pair};
@@ -28,7 +29,8 @@ const ROLE: u8 = 2;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel sub video
           qfabric channel sub video --out-filter large.ec --count 10 --json
-          qfabric channel sub video --wants frame_rate=10:15 --wants importance=0")]
+          qfabric channel sub video --wants frame_rate=10:15 --wants importance=0
+          qfabric channel sub video --together")]
 pub struct Args {
     /// The channel, or quality:NAME
     #[arg(value_name = "NAME", value_parser = channel)]
@@ -48,6 +50,9 @@ pub struct Args {
     /// What this sink is content with, for policies: a metric's range or value, such as frame_rate=10:15 or importance=2
     #[arg(long = "wants", value_name = "METRIC=MIN:MAX", value_parser = wanted)]
     wants: Vec<QosRange>,
+    /// Print each event when all sinks can, as the policy sync of the source's host decides; until then as it comes
+    #[arg(long)]
+    together: bool,
     /// Events that wait here at most
     #[arg(long, default_value_t = 256)]
     capacity: u32,
@@ -77,7 +82,8 @@ pub fn run(args: Args) -> Outcome {
     };
     let mut sink = opened.sink(&options).map_err(connect::failure)?;
     let name = format!("sub-{}-{}", channels.host(), sink.number());
-    let _role = register(&channels, &args)?;
+    let mut role = register(&channels, &args)?;
+    let mut together = role.take_if(|_| args.together).map(|role| Together::new(role, args.capacity));
     let me = format!("{}/{}", channels.host(), sink.number());
     if let Some(file) = &args.in_filter {
         install(&opened, Direction::In, &name, file, &me, Where::Here)?;
@@ -85,23 +91,45 @@ pub fn run(args: Args) -> Outcome {
     if let Some(file) = &args.out_filter {
         install(&opened, Direction::Out, &name, file, &me, Where::All)?;
     }
-    let mut left = args.count.unwrap_or(u64::MAX);
-    let mut shown = || -> Result<(), Failure> {
-        while left > 0 && !stop.load(Ordering::Relaxed) {
-            let next = sink.next(LOOK).map_err(connect::failure)?;
-            say_what_was_decided(&channels)?;
-            let Some(event) = next else { continue };
-            output::print(&events::line(&opened, &event.event(), args.json))?;
-            left -= 1;
-        }
-        Ok(())
-    };
-    let shown = shown();
+    let shown = show(&channels, &opened, &mut sink, together.as_mut(), &args, &stop);
     if args.out_filter.is_some() {
         // Hosts that have gone have taken it with them.
         let _ = opened.remove_filter(Direction::Out, &name, Where::All);
     }
     shown.map(|()| Done(0))
+}
+
+/// Prints events until there were enough, or a signal came.
+fn show(
+    channels: &Channels,
+    opened: &Channel,
+    sink: &mut Sink,
+    mut together: Option<&mut Together>,
+    args: &Args,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let now = || clock::now().get();
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 && !stop.load(Ordering::Relaxed) {
+        let patience = together.as_ref().map_or(LOOK, |together| together.patience(LOOK, now()));
+        let next = sink.next(patience).map_err(connect::failure)?;
+        say_what_was_decided(channels, together.as_deref_mut())?;
+        let line = next.map(|event| (event.event().sent_ns, events::line(opened, &event.event(), args.json)));
+        let Some(together) = &mut together else {
+            if let Some((_, line)) = line {
+                output::print(&line)?;
+                left -= 1;
+            }
+            continue;
+        };
+        line.into_iter().for_each(|(sent, line)| together.take_in(sent, line, now()));
+        together.report().map_err(connect::failure)?;
+        while let Some(line) = if left > 0 { together.due(now()) } else { None } {
+            output::print(&line)?;
+            left -= 1;
+        }
+    }
+    Ok(())
 }
 
 fn open(channels: &Channels, args: &Args, stop: &AtomicBool) -> Result<Option<Channel>, Failure> {
@@ -118,8 +146,11 @@ fn open(channels: &Channels, args: &Args, stop: &AtomicBool) -> Result<Option<Ch
 }
 
 /// On the standard error: whoever reads the events is not disturbed.
-fn say_what_was_decided(channels: &Channels) -> Result<(), Failure> {
+fn say_what_was_decided(channels: &Channels, mut together: Option<&mut Together>) -> Result<(), Failure> {
     while let Some(notice) = channels.next_notice().map_err(connect::failure)? {
+        if let Some(together) = together.as_deref_mut() {
+            together.hear(&notice);
+        }
         if let Notice::Decided { attribute, subject, amount: Some(amount), .. } = notice {
             eprintln!("{attribute} for {subject}: {}", crate::policy::amount(&attribute, amount));
         }
@@ -129,7 +160,7 @@ fn say_what_was_decided(channels: &Channels) -> Result<(), Failure> {
 
 /// The group of the channel's name is where its policies look for roles.
 fn register(channels: &Channels, args: &Args) -> Result<Option<Registration>, Failure> {
-    if args.wants.is_empty() {
+    if args.wants.is_empty() && !args.together {
         return Ok(None);
     }
     let request = GroupRequest {

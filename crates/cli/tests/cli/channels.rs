@@ -112,7 +112,7 @@ pub struct Running {
 }
 
 impl Running {
-    fn line(&mut self) -> Value {
+    pub fn line(&mut self) -> Value {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))

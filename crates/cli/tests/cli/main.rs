@@ -9,6 +9,7 @@ mod harness;
 mod live;
 mod pages;
 mod policies;
+mod policies_together;
 mod sim_control;
 mod sim_dwcs;
 mod sim_fabric;

@@ -41,6 +41,10 @@ fn every_command_explains_itself_with_an_example() {
     for command in COMMANDS {
         answer(&format!("{command} --help")).expect(0, &["Usage:", "Example", &format!("qfabric {command}")]);
     }
+    for kind in ["roles", "hold", "spread", "group", "code", "sync", "media", "balance", "tree"] {
+        let command = format!("policy start {kind}");
+        answer(&format!("{command} --help")).expect(0, &["Usage:", "Example", &format!("qfabric {command}")]);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::channels::{FORMAT, Host, live, two_hosts};
 use crate::harness::{Answer, qfabric};
 
 /// Long enough for every change here, on a loaded machine; a change for the better is tried every 2 to 16 s.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The source sends so many frames per second; what its sinks want is less.
 const FRAMES: u64 = 40;
@@ -40,7 +40,7 @@ for (int i = 0; i < input.sinks; i++) {
 return 1;
 ";
 
-fn connect(host: &Host) -> Channels {
+pub fn connect(host: &Host) -> Channels {
     Channels::connect(&Client::connect_to(host.folder.join("qfabric.sock")).unwrap()).unwrap()
 }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use qfabric_shm::fds;
 use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{Decided, Event, FromClient, FromDaemon, MAX_MESSAGE, VERSION};
+use qfabric_types::channel_wire::{Decided, Event, FromClient, FromDaemon, MAX_MESSAGE, Report, VERSION};
+use qfabric_types::monitor::MAX_NAME;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -77,6 +78,18 @@ impl Registration {
     /// The group's Q-channel, for [`Channels::open`].
     pub fn channel(&self) -> &str {
         &self.channel
+    }
+
+    /// Tells this host's policies how the application is doing, and those of the hosts that feed the channel of the
+    /// group's name: `app.show_need`, `app.position`, or any other number of its own. `attribute` begins with `app.`.
+    pub fn report(&self, attribute: &str, value: i64) -> Result<(), ClientError> {
+        let fits = attribute.starts_with("app.") && attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
+        if !fits || attribute == "app.rate_milli" {
+            let shown: String = attribute.chars().take(80).collect();
+            let why = "a name of at most 48 characters that begins with app.; app.rate_milli is counted by the service";
+            return Err(ClientError::Value(format!("{shown:?} is nothing that an application reports: {why}")));
+        }
+        self.inner.send(&FromClient::Report(Report { registration: self.number, attribute, value }))
     }
 }
 

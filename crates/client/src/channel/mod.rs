@@ -33,6 +33,7 @@
 //! | Q-filters | [`Channel::install`], [`Channel::set_parameter`], [`Channel::bind`] |
 //! | the hidden Q-channel | [`Channel::quality`] |
 //! | what resource managers decide | [`Channels::on_decided`], or [`Notice::Decided`] |
+//! | what an application tells them | [`Registration::report`] |
 //!
 //! The connection is a lease: what was opened with it ends with it, and with the process. A sink's events wait in the
 //! daemon until this process has room for them: a slow reader costs only its own events.
@@ -49,10 +50,10 @@ pub use inbox::Notice;
 pub use members::{Received, Sink, Source, Submission};
 
 pub use qfabric_types::api::channel::{
-    BindingRequest, ChannelInfo, CodePolicy, Decided, Direction, FilterInfo, GroupInfo, GroupMember, GroupPolicy,
-    GroupRequest, HoldPolicy, Holding, HostAnswer, HostInfo, Installed, LeaseId, MonitorInfo, MonitorRequest, Order,
-    PaceInfo, Policy, PolicyInfo, Pressure, QosRange, RolesPolicy, SinkCounts, SinkInfo, SourceCounts, SourceInfo,
-    SpreadPolicy, TypeInfo, Where,
+    BalancePolicy, BindingRequest, ChannelInfo, CodePolicy, Decided, Direction, FilterInfo, GroupInfo, GroupMember,
+    GroupPolicy, GroupRequest, HoldPolicy, Holding, HostAnswer, HostInfo, Installed, LeaseId, MediaPolicy, MonitorInfo,
+    MonitorRequest, Order, PaceInfo, Policy, PolicyInfo, Pressure, QosRange, RolesPolicy, SinkCounts, SinkInfo,
+    SourceCounts, SourceInfo, SpreadPolicy, SyncPolicy, TreeLink, TreePolicy, TreeStream, TypeInfo, Where,
 };
 pub use qfabric_types::channel::{ChannelId, Name, Plane};
 pub use qfabric_types::channel_wire::{Attributes, Decided as Decision, Event, Sent, To};

@@ -5,15 +5,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use qfabric_channel::{Candidates, Choose, Direction, Event, Spot};
+use qfabric_channel::{Candidates, Choose, Direction, Event, RegistrationId, Spot};
 use qfabric_host::manager::policies::RATE;
 use qfabric_linux::clock;
+use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::{ChannelId, Name, Plane};
-use qfabric_types::monitor::{AttributeId, Cause, HOST, Reading, Unit};
+use qfabric_types::channel_wire::Report;
+use qfabric_types::monitor::{AttributeId, Cause, HOST, MAX_NAME, Reading, Unit};
 use qfabric_types::{Instant, Nanos};
 
-use super::policies::RateMeter;
-use super::{Fabric, lock};
+use super::policies::{RateMeter, number_of};
+use super::registry::Registry;
+use super::{Fabric, count, lock};
 
 /// Filters are called in the order of their names.
 const SPOT: &str = "zz.meter";
@@ -79,7 +82,7 @@ impl Fabric {
         all.insert(channel.name.clone(), Reported { meter: meter.clone(), due: now + period });
         drop(all);
         // Closed meanwhile, or full of filters: then there is nothing to report.
-        if self.network.look(|node| node.install_own(spot, filter(meter))).is_err() {
+        if self.network.look(|node| node.install_own(spot, &[], filter(meter))).is_err() {
             self.reports.forget(&channel.name);
         }
     }
@@ -105,6 +108,46 @@ impl Fabric {
     }
 }
 
+impl Fabric {
+    /// An application says how it is doing: for this host's policies, and for those of the hosts that feed the channel
+    /// of its group's name, where its user holds that.
+    pub(super) fn report_of(&self, registry: &Registry, id: LeaseId, report: &Report<'_>) {
+        let Report { registration, attribute, value } = *report;
+        let number = RegistrationId(registration);
+        let lease = registry.leases.get(&id).filter(|lease| lease.registrations.contains(&number));
+        let found = self.network.look(|node| {
+            let own = node.directory().host(node.host());
+            own.and_then(|record| record.registrations.get(&number)).cloned()
+        });
+        let (Some(lease), Some(found)) = (lease, found) else { return count(&self.totals.nonsense) };
+        if !is_applications(attribute) {
+            return count(&self.totals.nonsense);
+        }
+        let reading = Reading {
+            attribute: AttributeId::of(attribute),
+            application: number_of(&found.group, &found.application),
+            value,
+            at: clock::now(),
+            over: Nanos::ZERO,
+            cause: Cause::Poll,
+            unit: Unit::Count,
+        };
+        let holds = registry.holds(lease.peer, &ChannelId::data(found.group.clone()));
+        let shared = ChannelId { plane: Plane::Quality, name: found.group.clone() };
+        // Nobody feeds a group's own Q-channel: there it stays on this host.
+        let channel = if holds { Some(shared) } else { found.channel() };
+        if let Some(channel) = channel {
+            self.network.report(&reading, attribute, &channel);
+        }
+    }
+}
+
+/// Whether applications may say so: what arrives is counted by the service itself.
+fn is_applications(attribute: &str) -> bool {
+    let is_name = attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
+    is_name && attribute.starts_with("app.") && attribute != RATE
+}
+
 fn has_sinks(node: &qfabric_channel::Node, channel: &ChannelId) -> bool {
     let own = node.directory().host(node.host()).and_then(|record| record.channels.get(channel));
     own.is_some_and(|held| !held.sinks.is_empty())
@@ -124,6 +167,15 @@ mod tests {
     use super::*;
 
     const PERIOD: Nanos = Nanos::from_millis(500);
+
+    #[test]
+    fn applications_speak_for_themselves_and_of_nothing_else() {
+        assert!(is_applications("app.position") && is_applications("app.show_need"));
+        let longest = format!("app.{}", "x".repeat(MAX_NAME));
+        for refused in ["app.rate_milli", "cpu.run_queue", "position", "app. position", longest.as_str()] {
+            assert!(!is_applications(refused), "{refused}");
+        }
+    }
 
     fn ms(ms: u64) -> Instant {
         Instant::ZERO + Nanos::from_millis(ms)

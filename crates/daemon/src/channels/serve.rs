@@ -102,6 +102,7 @@ impl Fabric {
             }
             FromClient::Submit(submit) => self.submit(registry, id, submit),
             FromClient::More { sink, events } => self.more(registry, id, SinkId(*sink), *events),
+            FromClient::Report(report) => self.report_of(registry, id, report),
         }
     }
 

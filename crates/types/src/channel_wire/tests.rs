@@ -20,6 +20,7 @@ fn daemon(message: &FromDaemon<'_>) {
 fn every_message_is_read_as_it_was_written() {
     client(&FromClient::Hello { version: 7 });
     client(&FromClient::More { sink: 3, events: 99 });
+    client(&FromClient::Report(Report { registration: 3, attribute: "app.position", value: -7 }));
     for to in [To::All, To::Host("cam-1"), To::Sink("cam-1", 9)] {
         let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);
         let (source, tag, payload) = (1, 2, &b"data"[..]);
@@ -79,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_written_the_same(kind in 1..4u8, rest in proptest::collection::vec(0..4u8, 0..60)) {
+    fn what_is_read_is_written_the_same(kind in 1..5u8, rest in proptest::collection::vec(0..4u8, 0..60)) {
         for kind in [kind, kind + 128, kind + 131] {
             let bytes: Vec<u8> = std::iter::once(kind).chain(rest.iter().copied()).collect();
             let mut again = Vec::new();

@@ -56,9 +56,9 @@ impl GroupHere {
                 let range = |metric: &str| joined.qos.iter().find(|range| range.metric.as_str() == metric);
                 let Some(wanted) = range(&self.metric) else { return };
                 let importance = range(IMPORTANCE).map_or(0, |range| range.max.clamp(0, 1_000) as u32);
-                self.inner.local(number_of(&joined.application), wanted.min, wanted.max, importance);
+                self.inner.local(number_of(&self.group, &joined.application), wanted.min, wanted.max, importance);
             }
-            What::Left(left) if here(left) => self.inner.forget_local(number_of(&left.application)),
+            What::Left(left) if here(left) => self.inner.forget_local(number_of(&self.group, &left.application)),
             _ => {}
         }
     }
@@ -103,7 +103,7 @@ impl Members {
         if let What::Joined(Registration { application, group, .. }) = &change.what
             && (group, &change.host) == (&self.group, host)
         {
-            self.names.insert(number_of(application), application.clone());
+            self.names.insert(number_of(group, application), application.clone());
         }
     }
 
@@ -128,7 +128,7 @@ fn metric_of(attribute: &str) -> String {
     attribute.strip_prefix("app.").unwrap_or(attribute).replace('.', "_")
 }
 
-/// An application's number in its group on this host: below those of groups.
-fn number_of(application: &Name) -> AppId {
-    AppId(u64::from(AttributeId::of(application.as_str()).0 & 0x7fff_ffff))
+/// An application's number in its group, the same wherever it is asked for: below those of groups.
+pub(in crate::channels) fn number_of(group: &Name, application: &Name) -> AppId {
+    AppId(u64::from(AttributeId::of(&format!("{group}/{application}")).0 & 0x7fff_ffff))
 }

@@ -11,6 +11,7 @@
 //! | `build.rs`, `code.rs`, `group.rs` | what was asked for becomes a controller |
 //! | `supervised.rs`, `ear.rs` | what a controller decides here, and what others' controllers tell this host |
 //! | `pace.rs`, `rate.rs` | events at a rate, and the rate of events |
+//! | `least.rs` | requests to those that have least to do |
 //! | `told.rs`, `cpu.rs` | what applications hear of it, and what becomes of their reservations |
 //!
 //! Locks: [`Policies::running`] before the node's, those of records and tables after it.
@@ -20,6 +21,7 @@ mod code;
 mod cpu;
 mod ear;
 mod group;
+mod least;
 mod pace;
 mod rate;
 mod refused;
@@ -30,18 +32,23 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use qfabric_channel::Notice;
+use qfabric_host::manager::policies::{connection_of, stream_of};
 use qfabric_linux::clock;
-use qfabric_types::Owner;
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{CodePolicy, Decided, GroupPolicy, HoldPolicy, PaceInfo, Policy, PolicyInfo};
+use qfabric_types::api::channel::{
+    CodePolicy, Decided, GroupPolicy, HoldPolicy, MediaPolicy, PaceInfo, Policy, PolicyInfo,
+};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
+use qfabric_types::{AppId, Owner};
 
 use super::mailbox::{Audience, Told};
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 pub(super) use ear::Ear;
 use group::Members;
+pub(super) use group::number_of;
+use least::Least;
 use pace::Paces;
 pub(super) use pace::is_reserved;
 pub(super) use rate::RateMeter;
@@ -61,6 +68,8 @@ pub(super) struct Policies {
     running: Mutex<BTreeMap<Name, Running>>,
     /// By data channel, where a policy decides on rates.
     paces: Mutex<BTreeMap<Name, Paces>>,
+    /// By data channel, where requests go to the least loaded.
+    least: Mutex<BTreeMap<Name, Least>>,
 }
 
 struct Running {
@@ -95,14 +104,16 @@ impl Fabric {
     /// Starts a policy, for a user or for the configuration.
     pub fn start_policy(&self, peer: Option<Peer>, policy: Policy) -> Result<PolicyInfo, Problem> {
         let name = policy.name().ok_or_else(|| refused::nameless(policy.kind()))?;
-        let channel = ChannelId::data(policy.channel().clone());
-        self.check_concern(peer, &policy, &channel)?;
+        self.check_concern(peer, &policy)?;
         let policy = build::read(policy, peer.is_none())?;
         let mut running = lock(&self.policies.running);
         self.check_place(&running, &name, &policy)?;
         check_share(&running, peer)?;
         let record = Shared::default();
         let inner = self.build(&policy, &record, clock::now())?;
+        if let Policy::Balance(balance) = &policy {
+            self.balance(balance)?;
+        }
         let supervised = Supervised {
             inner,
             record: record.clone(),
@@ -112,7 +123,7 @@ impl Fabric {
         };
         let number = self.network.add_policy(Box::new(supervised));
         let uid = peer.map(|peer| peer.owner.uid);
-        tracing::info!(%name, kind = policy.kind(), %channel, "a policy was started");
+        tracing::info!(%name, kind = policy.kind(), channel = %policy.channel(), "a policy was started");
         let started = Running { policy, uid, number, record };
         let info = started.info(&name);
         running.insert(name, started);
@@ -126,10 +137,8 @@ impl Fabric {
         if running.len() >= MOST {
             return Err(refused::too_many(MOST));
         }
-        let rival =
-            |other: &Running| policy.paces() && other.policy.paces() && other.policy.channel() == policy.channel();
-        match running.iter().find(|(_, other)| rival(other)) {
-            Some((other, _)) => Err(refused::rival(other, policy.channel())),
+        match running.iter().find_map(|(other, running)| Some((other, running.policy.rivals(policy)?))) {
+            Some((other, what)) => Err(refused::rival(other, &what)),
             None => Ok(()),
         }
     }
@@ -144,27 +153,40 @@ impl Fabric {
         }
         let Some(stopped) = running.remove(name) else { return Ok(()) };
         self.network.remove_policy(stopped.number);
-        if stopped.policy.paces() {
-            self.let_all_through(stopped.policy.channel());
+        stopped.policy.paced().into_iter().for_each(|channel| self.let_all_through(channel));
+        if let Policy::Balance(balance) = &stopped.policy {
+            self.unbalance(&balance.channel);
         }
         tracing::info!(%name, "a policy was stopped");
         Ok(())
     }
 
     /// Policies are for those whom they concern.
-    fn check_concern(&self, peer: Option<Peer>, policy: &Policy, channel: &ChannelId) -> Result<(), Problem> {
+    fn check_concern(&self, peer: Option<Peer>, policy: &Policy) -> Result<(), Problem> {
         let Some(peer) = peer.filter(|peer| peer.owner.uid != 0) else { return Ok(()) };
         match policy {
-            Policy::Group(GroupPolicy { group, .. }) if !self.has_in_group(peer, group) => {
-                Err(refused::not_your_group(group))
+            Policy::Group(GroupPolicy { group, .. }) | Policy::Media(MediaPolicy { group, .. }) => {
+                if self.has_in_group(peer, group) { Ok(()) } else { Err(refused::not_your_group(group)) }
             }
-            Policy::Group(_) => Ok(()),
-            _ if !self.registry().holds(peer, channel) => Err(problems::not_your_channel(channel)),
-            // Its parameters are its owner's affair.
-            Policy::Code(CodePolicy { channel, filter: Some(filter), .. }) => {
-                self.check_owner(peer, &code::spot(channel, filter)?)
+            _ => {
+                self.check_channels(peer, policy)?;
+                match policy {
+                    // Its parameters are its owner's affair.
+                    Policy::Code(CodePolicy { channel, filter: Some(filter), .. }) => {
+                        self.check_owner(peer, &code::spot(channel, filter)?)
+                    }
+                    _ => Ok(()),
+                }
             }
-            _ => Ok(()),
+        }
+    }
+
+    fn check_channels(&self, peer: Peer, policy: &Policy) -> Result<(), Problem> {
+        let registry = self.registry();
+        let mut channels = policy.channels().into_iter().map(|channel| ChannelId::data(channel.clone()));
+        match channels.find(|channel| !registry.holds(peer, channel)) {
+            Some(channel) => Err(problems::not_your_channel(&channel)),
+            None => Ok(()),
         }
     }
 
@@ -180,15 +202,19 @@ impl Fabric {
 
     fn hands(&self, policy: &Policy) -> Hands {
         match policy {
-            Policy::Group(GroupPolicy { group, .. }) => Hands::Members(Members::new(group, &self.mailbox)),
-            _ if policy.paces() => Hands::Streams(self.streams(policy)),
+            // Of a group, or of the group of the channel's name.
+            Policy::Group(_) | Policy::Media(_) | Policy::Balance(_) => {
+                Hands::Members(Members::new(policy.channel(), &self.mailbox))
+            }
+            _ if policy.paces() => {
+                Hands::Streams(policy.paced().into_iter().map(|channel| self.streams(policy, channel)).collect())
+            }
             _ => Hands::None,
         }
     }
 
     /// A channel's table of rates, with its filter where the channel is open.
-    fn streams(&self, policy: &Policy) -> Streams {
-        let channel = policy.channel();
+    fn streams(&self, policy: &Policy, channel: &Name) -> Streams {
         let paces = Paces::default();
         lock(&self.policies.paces).insert(channel.clone(), paces.clone());
         self.install_pace(channel);
@@ -196,12 +222,16 @@ impl Fabric {
             Policy::Hold(HoldPolicy { rate, .. }) => Some((rate * 1e3).round() as i64),
             _ => None,
         };
-        // A text is to see what was reported.
-        let corrects = !matches!(policy, Policy::Code(_));
+        // A text is to see what was reported; a tree does not listen to reports.
+        let corrects = !matches!(policy, Policy::Code(_) | Policy::Tree(_));
+        // A tree's streams to one host are several.
+        let number: fn(&Name, &Name) -> AppId =
+            if matches!(policy, Policy::Tree(_)) { connection_of } else { |_, host| stream_of(host) };
         Streams {
             channel: channel.clone(),
             paces,
             mailbox: self.mailbox.clone(),
+            number,
             hosts: BTreeMap::new(),
             first_milli,
             corrects,
@@ -212,13 +242,16 @@ impl Fabric {
     pub(super) fn install_pace(&self, channel: &Name) {
         let Some(paces) = lock(&self.policies.paces).get(channel).cloned() else { return };
         // Not open yet, or no more: then there is nothing to pace.
-        let _ = self.network.look(|node| node.install_own(pace::spot(channel), pace::filter(&paces)));
+        let _ = self.network.look(|node| node.install_own(pace::spot(channel), &[], pace::filter(&paces)));
     }
 
     /// What channels that come and go mean for policies and reports.
     pub(super) fn manage(&self, notice: &Notice) {
         match notice {
-            Notice::Opened(channel) if channel.plane == Plane::Data => self.install_pace(&channel.name),
+            Notice::Opened(channel) if channel.plane == Plane::Data => {
+                self.install_pace(&channel.name);
+                self.install_least(&channel.name);
+            }
             Notice::Closed(channel) if channel.plane == Plane::Data => self.reports.forget(&channel.name),
             Notice::SinkJoined(channel, member, _) if member.host == self.host => self.count_arrivals(channel),
             _ => {}

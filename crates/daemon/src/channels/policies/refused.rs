@@ -11,8 +11,8 @@ pub(super) fn exists(name: &Name) -> Problem {
     new("policy_exists", format!("there is a policy `{name}` here"), "stop it first, or give this one another name")
 }
 
-pub(super) fn rival(other: &Name, channel: &Name) -> Problem {
-    let message = format!("the policy `{other}` decides already at what rates `{channel}` goes to its sinks");
+pub(super) fn rival(other: &Name, what: &str) -> Problem {
+    let message = format!("the policy `{other}` decides already {what}");
     new("policy_exists", message, "stop it first: two would undo what the other does")
 }
 
@@ -41,6 +41,21 @@ pub(super) fn group_name(group: &Name) -> Problem {
 pub(super) fn not_your_group(group: &Name) -> Problem {
     let message = format!("no connection of this user has an application in the group `{group}` here");
     new("channel_forbidden", message, "register one first, or ask as root")
+}
+
+pub(super) fn no_streams() -> Problem {
+    let message = "a tree of no stream, or one with the same stream twice".to_owned();
+    new("channel_invalid", message, "name each channel that is fed here, once")
+}
+
+pub(super) fn loose_link(channel: &Name) -> Problem {
+    let message = format!("`{channel}` is linked, and no stream of this tree");
+    new("channel_invalid", message, "name it among the streams, too")
+}
+
+pub(super) fn alone(application: &Name) -> Problem {
+    let message = format!("`{application}` cannot keep in step with itself");
+    new("channel_invalid", message, "name two applications of the group: leader and follower")
 }
 
 pub(super) fn code(what: String) -> Problem {

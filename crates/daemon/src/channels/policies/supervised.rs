@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use qfabric_host::manager::policies::{RATE, stream_of};
-use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, View, What};
+use qfabric_host::manager::policies::RATE;
+use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::monitor::{AttributeId, Reading};
+use qfabric_types::monitor::{AttributeId, HOST, QualityKind, Reading};
 use qfabric_types::{AppId, Instant};
 
 use super::super::lock;
@@ -35,6 +35,8 @@ pub(super) struct Streams {
     pub channel: Name,
     pub paces: Paces,
     pub mailbox: Arc<Mailbox>,
+    /// The number of the stream that goes to a host, by the channel and the host.
+    pub number: fn(&Name, &Name) -> AppId,
     /// Hosts by their streams' numbers: those that something was heard of.
     pub hosts: BTreeMap<AppId, Name>,
     /// The rate of a host that nothing was decided for yet, when it reports first.
@@ -46,7 +48,8 @@ pub(super) struct Streams {
 /// What a policy decides with, beside channels and filters.
 pub(super) enum Hands {
     None,
-    Streams(Streams),
+    /// Of each channel one.
+    Streams(Vec<Streams>),
     Members(Members),
 }
 
@@ -66,15 +69,23 @@ impl Controller for Supervised {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        self.inner.interests()
+        let (mut interests, members) = (self.inner.interests(), Interest::anywhere(Topic::Members));
+        if matches!(self.hands, Hands::Members(_)) && !interests.contains(&members) {
+            interests.push(members);
+        }
+        interests
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let before = decisions.len();
         let corrected = match &mut self.hands {
-            Hands::Streams(streams) => streams.hear(change, view.now),
+            // Only those that decide for one channel put reports in relation.
+            Hands::Streams(all) => all.iter_mut().fold(None, |before, one| one.hear(change, view.now).or(before)),
             Hands::Members(members) => {
                 members.hear(change, view.host);
+                if is_of_others(change, members) {
+                    return;
+                }
                 None
             }
             Hands::None => None,
@@ -105,6 +116,10 @@ impl Supervised {
             if let Decision::Apply { application, attribute, amount } = decision {
                 let subject = hands.subject(application);
                 record.decided.insert((subject, attribute), (amount, view.now));
+            } else if let Decision::Tell { to, event, .. } = &decision
+                && event.kind == QualityKind::Level
+            {
+                record.decided.insert((subject_of(to), event.attribute), (event.value, view.now));
             }
             if !hands.carry_out(&decision, view.now) && !adjust(&decision, *peer, mailbox) {
                 decisions.push(decision);
@@ -113,19 +128,38 @@ impl Supervised {
     }
 }
 
+/// Who was told, for people.
+fn subject_of(to: &Whom) -> String {
+    match to {
+        Whom::All => "all".to_owned(),
+        Whom::Sources => "all sources".to_owned(),
+        Whom::Host(host) => host.to_string(),
+    }
+}
+
+/// Whether an application of this host spoke that is none of the group's.
+fn is_of_others(change: &Change, members: &Members) -> bool {
+    let What::Reading(reading) = &change.what else { return false };
+    change.channel.is_none() && reading.application != HOST && members.name(reading.application).is_none()
+}
+
 impl Hands {
     fn subject(&self, application: AppId) -> String {
         let name = match self {
-            Hands::Streams(streams) => streams.hosts.get(&application),
-            Hands::Members(members) => members.name(application),
+            Hands::Streams(all) => match all.as_slice() {
+                [one] => one.hosts.get(&application).map(ToString::to_string),
+                // Several streams go to the same host.
+                _ => all.iter().find_map(|one| Some(format!("{}/{}", one.channel, one.hosts.get(&application)?))),
+            },
+            Hands::Members(members) => members.name(application).map(ToString::to_string),
             Hands::None => None,
         };
-        name.map_or_else(|| application.to_string(), ToString::to_string)
+        name.unwrap_or_else(|| application.to_string())
     }
 
     fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
         match self {
-            Hands::Streams(streams) => streams.carry_out(decision, now),
+            Hands::Streams(all) => all.iter().any(|streams| streams.carry_out(decision, now)),
             Hands::Members(members) => members.carry_out(decision),
             Hands::None => false,
         }
@@ -171,7 +205,7 @@ impl Streams {
     /// Learns whose stream it is. A report is put in relation to what was sent: where a source has less to send than
     /// was decided, what does not arrive was not lost. Gives the report as it is to be heard.
     fn hear(&mut self, change: &Change, now: Instant) -> Option<Change> {
-        let stream = stream_of(&change.host);
+        let stream = (self.number)(&self.channel, &change.host);
         match &change.what {
             What::HostGone => {
                 self.hosts.remove(&stream);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
-use qfabric_host::manager::policies::{DELAY, RATE};
+use qfabric_host::manager::policies::{BEGUN, DELAY, DROP, FORWARD, NEED, POSITION, RATE, SHOW, SKIP, SPEED};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel_wire::{Decided, FromDaemon};
 use qfabric_types::monitor::{AttributeId, METRICS};
@@ -17,9 +17,13 @@ use crate::control::Managed;
 /// Words that may wait for a reader that does not read: the next one is dropped and counted.
 const WAITING: usize = 64;
 
+/// What applications are told, or tell.
+const OF_APPLICATIONS: [&str; 13] =
+    [RATE, DELAY, CPU_MOST, CPU_WEIGHT, "app.level", NEED, SHOW, POSITION, SPEED, SKIP, FORWARD, DROP, BEGUN];
+
 /// An attribute's name; its number, where nobody here knows it.
 pub(super) fn attribute_name(attribute: AttributeId) -> String {
-    let known = METRICS.iter().map(|metric| metric.name).chain([RATE, DELAY, CPU_MOST, CPU_WEIGHT, "app.level"]);
+    let known = METRICS.iter().map(|metric| metric.name).chain(OF_APPLICATIONS);
     let name = known.into_iter().find(|name| AttributeId::of(name) == attribute);
     name.map_or_else(|| attribute.to_string(), str::to_owned)
 }

@@ -4,7 +4,7 @@
 
 use qfabric_control::adapt::inter_media::{Correction, InterMedia, Terms};
 use qfabric_types::monitor::{AttributeId, Reading};
-use qfabric_types::{AppId, Nanos};
+use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What};
 
@@ -20,6 +20,9 @@ pub const SKIP: &str = "app.skip";
 /// A position that is older says nothing: its player stands still or is gone.
 const FRESH: Nanos = Nanos::from_millis(1_000);
 
+/// Positions that may have been said before a jump was heard of, and would ask for another one.
+const ON_THE_WAY: Nanos = Nanos::from_millis(200);
+
 /// The controller.
 #[derive(Debug)]
 pub struct MediaSync {
@@ -27,12 +30,14 @@ pub struct MediaSync {
     follower: AppId,
     policy: InterMedia,
     speed: i32,
+    /// Until then the follower jumps, or stands still: what it says is not where it is going to be.
+    jumps_until: Instant,
 }
 
 impl MediaSync {
     /// For two applications of this host: sound leads, the picture follows.
     pub fn new(leader: AppId, follower: AppId, terms: Terms) -> Self {
-        MediaSync { leader, follower, policy: InterMedia::new(terms), speed: 0 }
+        MediaSync { leader, follower, policy: InterMedia::new(terms), speed: 0, jumps_until: Instant::ZERO }
     }
 
     /// The follower has reported; where the leader was at that moment: it plays at the normal speed.
@@ -48,6 +53,13 @@ impl MediaSync {
     fn apply(&self, attribute: &str, amount: i64, decisions: &mut Decisions) {
         let (application, attribute) = (self.follower, AttributeId::of(attribute));
         decisions.push(Decision::Apply { application, attribute, amount });
+    }
+
+    /// Once; `standing`: for so long the follower stands still.
+    fn jump(&mut self, by: i64, standing: Nanos, now: Instant, decisions: &mut Decisions) {
+        self.play_at(0, decisions);
+        self.apply(SKIP, by, decisions);
+        self.jumps_until = now + standing + ON_THE_WAY;
     }
 
     fn play_at(&mut self, ppm: i32, decisions: &mut Decisions) {
@@ -68,21 +80,17 @@ impl Controller for MediaSync {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let What::Reading(reading) = &change.what else { return };
-        if change.host != *view.host || reading.application != self.follower {
+        // What it says to others comes back on channels that this host feeds: once is enough.
+        let here = change.channel.is_none() && change.host == *view.host;
+        if !here || reading.application != self.follower || view.now < self.jumps_until {
             return;
         }
         let Some(leader) = self.leader_at(reading, view) else { return };
         match self.policy.on_positions(leader, Nanos::new(reading.value.max(0) as u64)) {
             Correction::Keep => self.play_at(0, decisions),
             Correction::Speed(ppm) => self.play_at(ppm, decisions),
-            Correction::Skip(by) => {
-                self.play_at(0, decisions);
-                self.apply(SKIP, by.get() as i64, decisions);
-            }
-            Correction::Wait(by) => {
-                self.play_at(0, decisions);
-                self.apply(SKIP, -(by.get() as i64), decisions);
-            }
+            Correction::Skip(by) => self.jump(by.get() as i64, Nanos::ZERO, view.now, decisions),
+            Correction::Wait(by) => self.jump(-(by.get() as i64), by, view.now, decisions),
         }
     }
 }

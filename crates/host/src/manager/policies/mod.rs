@@ -1,5 +1,6 @@
 //! The seeds' policies as controllers: how `qfabric_control::adapt` meets events. Each is small enough to be copied.
 
+mod balance;
 mod hold;
 mod media;
 mod relay;
@@ -14,8 +15,11 @@ use qfabric_types::{AppId, Instant};
 
 pub use qfabric_control::adapt::capacity::Terms as CapacityTerms;
 pub use qfabric_control::adapt::implosion::Rule as SpreadRule;
+pub use qfabric_control::adapt::inter_media::Terms as MediaTerms;
+pub use qfabric_control::adapt::inter_sink::Terms as SyncTerms;
 pub use qfabric_control::adapt::rate::Terms as RateTerms;
 
+pub use balance::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST};
 pub use hold::HoldRate;
 pub use media::{MediaSync, POSITION, SKIP, SPEED};
 pub use relay::Relay;

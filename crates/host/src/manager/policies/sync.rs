@@ -2,7 +2,8 @@
 //!
 //! Sinks report [`NEED`] on the Q-channel: how long after its sending they could show an event at the earliest. All are
 //! told [`SHOW`]: how long after its sending they are to show it. When an event was sent each knows by its own clock
-//! (`qfabric_channel` measures how clocks differ), so that nobody's clock has to be right.
+//! (`qfabric_channel` measures how clocks differ), so that nobody's clock has to be right. A host whose application left
+//! the group of the channel's name is waited for no more.
 
 use std::collections::BTreeMap;
 
@@ -50,6 +51,16 @@ impl SinkSync {
             None => {}
         }
     }
+
+    /// Nobody waits for a host that shows nothing.
+    fn gone(&mut self, host: &Name, view: &View<'_>, decisions: &mut Decisions) {
+        let AppId(sink) = stream_of(host);
+        if self.sinks.remove(&sink).is_some()
+            && let Some(common) = self.policy.leave(sink, view.now)
+        {
+            self.tell(Whom::All, common, view, decisions);
+        }
+    }
 }
 
 impl Controller for SinkSync {
@@ -65,14 +76,8 @@ impl Controller for SinkSync {
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         match &change.what {
             What::Reading(reading) => self.reported(&change.host, reading.value, view, decisions),
-            What::HostGone => {
-                let AppId(sink) = stream_of(&change.host);
-                if self.sinks.remove(&sink).is_some()
-                    && let Some(common) = self.policy.leave(sink, view.now)
-                {
-                    self.tell(Whom::All, common, view, decisions);
-                }
-            }
+            What::HostGone => self.gone(&change.host, view, decisions),
+            What::Left(left) if left.group == self.channel.name => self.gone(&change.host, view, decisions),
             _ => {}
         }
     }

@@ -68,6 +68,12 @@ impl TreeShare {
         TreeShare { application, resource, streams, links, wants, tree: Tree::default(), leaves, granted: 0.0, told }
     }
 
+    /// There is so much, where no broker grants anything.
+    pub fn with_grant(mut self, amount: f64) -> Self {
+        self.granted = amount.max(0.0);
+        self
+    }
+
     fn joined(&mut self, host: &Name, registration: &Registration) {
         let of = |stream: &Stream| stream.channel.name == registration.group;
         let Some(at) = self.streams.iter().position(of) else { return };

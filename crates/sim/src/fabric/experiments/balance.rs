@@ -9,15 +9,18 @@ use std::time::Duration;
 use qfabric_channel::{
     Delivery, Direction, EventType, FilterSpec, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Target,
 };
-use qfabric_control::adapt::balance::{Answers, Waiting};
+use qfabric_control::adapt::balance::Answers;
+use qfabric_host::manager::Whom;
+use qfabric_host::manager::policies::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST as WAITS};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::monitor::{AttributeId, Cause, Reading, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::{App, Arrived, Fabric, Here, Settings};
-use super::data;
+use super::{data, quality};
 
 /// Servers.
 const SERVERS: usize = 8;
@@ -30,10 +33,12 @@ const PATIENCE: Nanos = Nanos::from_millis(2_500);
 /// Requests that wait at one server.
 const MOST: usize = 10_000;
 
+/// The server, as its host's manager knows it.
+const SERVER: AppId = AppId(1);
+
 /// Types of events.
 const REQUEST: u16 = 0;
 const ANSWER: u16 = 1;
-const CANCEL: u16 = 2;
 
 /// The OUT-filter: a request goes to the `copies` least loaded, all else to whom it is for.
 const LEAST_LOADED: &str = r"
@@ -123,7 +128,7 @@ struct Server {
     rng: ChaCha8Rng,
     channel: ChannelId,
     ends: Option<(SourceId, SinkId)>,
-    waiting: Waiting,
+    waiting: VecDeque<u64>,
     /// Requests of others: whose, and which.
     copies: VecDeque<(Name, u64)>,
     serving: Option<Work>,
@@ -159,7 +164,7 @@ fn spec() -> Spec {
     let id = Field { name: "id".into(), offset: 0, kind: Kind::Scalar(Scalar::U64), dims: Vec::new() };
     let event =
         |name: &str| EventType { format: Format { name: name.into(), size: 8, align: 8, fields: vec![id.clone()] } };
-    Spec { types: vec![event("request"), event("answer"), event("cancel")], ..Spec::default() }
+    Spec { types: vec![event("request"), event("answer")], ..Spec::default() }
 }
 
 impl Server {
@@ -185,6 +190,30 @@ impl Server {
             here.after(Nanos::from_millis(1_000), ARRIVAL);
             here.after(Nanos::from_millis(10), LOOK);
         }
+    }
+
+    /// The same controller as `qfabric policy start balance` starts.
+    fn manage(&self, here: &mut Here<'_>) {
+        let balance = Balance::new(&quality(&self.channel), PATIENCE, MOST);
+        let balance = if self.options.cancel { balance.cancelling() } else { balance };
+        if self.options.copies > 0 {
+            here.manager(|manager, _, _| manager.add(Box::new(balance)));
+        }
+    }
+
+    /// Tells the manager what became of a request.
+    fn report(&self, attribute: &str, id: u64, here: &mut Here<'_>) {
+        let reading = Reading {
+            attribute: AttributeId::of(attribute),
+            application: SERVER,
+            value: id.cast_signed(),
+            at: here.now,
+            over: Nanos::ZERO,
+            cause: Cause::Poll,
+            unit: Unit::Count,
+        };
+        // For this host's own controllers; nobody has opened a channel of that name.
+        here.report(&reading, attribute, Some(&data("none")), &Whom::All);
     }
 
     fn install(&self, here: &mut Here<'_>) {
@@ -234,22 +263,31 @@ impl Server {
     fn arrive(&mut self, here: &mut Here<'_>) {
         self.next_id += 1;
         self.arrived.insert(self.next_id, here.now);
-        self.waiting.push(self.next_id, here.now);
+        if self.waiting.len() < MOST {
+            self.waiting.push_back(self.next_id);
+            self.report(WAITS, self.next_id, here);
+        }
         let gap = -(1.0 - self.rng.random::<f64>()).ln() / self.options.rate;
         here.after(Nanos::from_f64(gap * 1e9), ARRIVAL);
         self.work(here);
     }
 
-    /// What waited too long goes to others; what nobody answered in time is given up.
+    /// What waited too long goes to others.
+    fn forward(&mut self, id: u64, here: &mut Here<'_>) {
+        self.waiting.retain(|waiting| *waiting != id);
+        self.send(REQUEST, id, Target::All, here);
+    }
+
+    /// What nobody answered in time is given up.
     fn look(&mut self, here: &mut Here<'_>) {
-        while let Some(id) = if self.options.copies > 0 { self.waiting.overdue(here.now) } else { None } {
-            self.send(REQUEST, id, Target::All, here);
-        }
         let late: Vec<u64> =
             self.arrived.iter().filter(|(_, at)| here.now.since(**at) >= TIMEOUT).map(|(id, _)| *id).collect();
         for id in late {
             self.arrived.remove(&id);
-            self.waiting.cancel(id);
+            if let Some(at) = self.waiting.iter().position(|waiting| *waiting == id) {
+                self.waiting.remove(at);
+                self.report(BEGUN, id, here);
+            }
             self.result.borrow_mut().timed_out += 1;
         }
         here.after(Nanos::from_millis(10), LOOK);
@@ -260,11 +298,16 @@ impl Server {
             return;
         }
         let copy = self.copies.pop_front().map(|(host, id)| Work::Copy(host, id));
-        self.serving = copy.or_else(|| self.waiting.pop().map(Work::Own));
-        match &self.serving {
-            Some(Work::Copy(_, id)) if self.options.cancel => self.send(CANCEL, *id, Target::All, here),
-            Some(_) => {}
+        self.serving = copy.or_else(|| self.waiting.pop_front().map(Work::Own));
+        let (is_copy, id) = match &self.serving {
+            Some(Work::Copy(_, id)) => (true, *id),
+            Some(Work::Own(id)) => (false, *id),
             None => return,
+        };
+        self.report(BEGUN, id, here);
+        if is_copy && self.options.cancel {
+            // All others are told.
+            self.result.borrow_mut().events += (SERVERS - 1) as u64;
         }
         here.after(SERVICE, DONE);
     }
@@ -300,6 +343,7 @@ impl Server {
 
 impl App for Server {
     fn start(&mut self, here: &mut Here<'_>) {
+        self.manage(here);
         here.after(Nanos::from_millis(if self.first { 1 } else { 200 }), OPEN);
     }
 
@@ -308,16 +352,23 @@ impl App for Server {
         match event.event_type {
             REQUEST if !self.first => {
                 self.copies.push_back((event.host.clone(), id));
+                self.report(COPY, id, here);
                 self.work(here);
             }
             ANSWER if self.answers.first(id) => self.served(id, false, here.now),
             ANSWER => self.result.borrow_mut().duplicates += 1,
-            CANCEL => {
-                let before = self.copies.len();
-                self.copies.retain(|(_, waiting)| *waiting != id);
-                self.result.borrow_mut().cancelled += (before - self.copies.len()) as u64;
-            }
             _ => {}
+        }
+    }
+
+    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, here: &mut Here<'_>) {
+        let id = amount.cast_unsigned();
+        if attribute == AttributeId::of(FORWARD) {
+            self.forward(id, here);
+        } else if attribute == AttributeId::of(DROP) {
+            let before = self.copies.len();
+            self.copies.retain(|(_, waiting)| *waiting != id);
+            self.result.borrow_mut().cancelled += (before - self.copies.len()) as u64;
         }
     }
 
@@ -343,7 +394,7 @@ pub fn run(options: &Options) -> Outcome {
             rng: ChaCha8Rng::seed_from_u64(options.seed ^ 0xba1a),
             channel: data("requests"),
             ends: None,
-            waiting: Waiting::new(PATIENCE, MOST),
+            waiting: VecDeque::new(),
             copies: VecDeque::new(),
             serving: None,
             arrived: BTreeMap::new(),

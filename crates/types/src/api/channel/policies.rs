@@ -1,6 +1,10 @@
 //! Policies that run on a host: what its resource manager does for a channel, as an engineer asked for it.
 
+mod together;
+
 use std::fmt;
+
+pub use together::*;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +26,14 @@ pub enum Policy {
     Group(GroupPolicy),
     /// A text in E-code that is called for what is said on the channel's Q-channel.
     Code(CodePolicy),
+    /// All sinks show an event at the same time.
+    Sync(SyncPolicy),
+    /// One player of this host keeps in step with another.
+    Media(MediaPolicy),
+    /// Requests that wait too long go to the least loaded of the other servers.
+    Balance(BalancePolicy),
+    /// Divides what there is for several channels over the tree of streams, roles and connections.
+    Tree(TreePolicy),
 }
 
 /// At the source of a channel: divides what the way to its sinks carries by their roles.
@@ -159,17 +171,32 @@ impl Policy {
             Policy::Spread(_) => "spread",
             Policy::Group(_) => "group",
             Policy::Code(_) => "code",
+            Policy::Sync(_) => "sync",
+            Policy::Media(_) => "media",
+            Policy::Balance(_) => "balance",
+            Policy::Tree(_) => "tree",
         }
     }
 
-    /// The data channel, or the group, that it is for.
+    /// The data channel, or the group, that it is for; of several the first.
     pub fn channel(&self) -> &Name {
         match self {
             Policy::Roles(RolesPolicy { channel, .. })
             | Policy::Hold(HoldPolicy { channel, .. })
             | Policy::Spread(SpreadPolicy { channel, .. })
-            | Policy::Code(CodePolicy { channel, .. }) => channel,
-            Policy::Group(GroupPolicy { group, .. }) => group,
+            | Policy::Code(CodePolicy { channel, .. })
+            | Policy::Sync(SyncPolicy { channel, .. })
+            | Policy::Balance(BalancePolicy { channel, .. }) => channel,
+            Policy::Group(GroupPolicy { group, .. }) | Policy::Media(MediaPolicy { group, .. }) => group,
+            Policy::Tree(TreePolicy { name, streams, .. }) => streams.first().map_or(name, |stream| &stream.channel),
+        }
+    }
+
+    /// All of them.
+    pub fn channels(&self) -> Vec<&Name> {
+        match self {
+            Policy::Tree(TreePolicy { streams, .. }) => streams.iter().map(|stream| &stream.channel).collect(),
+            _ => vec![self.channel()],
         }
     }
 
@@ -180,17 +207,45 @@ impl Policy {
             | Policy::Hold(HoldPolicy { name, .. })
             | Policy::Spread(SpreadPolicy { name, .. })
             | Policy::Group(GroupPolicy { name, .. })
-            | Policy::Code(CodePolicy { name, .. }) => name,
+            | Policy::Code(CodePolicy { name, .. })
+            | Policy::Sync(SyncPolicy { name, .. })
+            | Policy::Media(MediaPolicy { name, .. })
+            | Policy::Balance(BalancePolicy { name, .. }) => name,
+            Policy::Tree(TreePolicy { name, .. }) => return Some(name.clone()),
         };
         given.clone().or_else(|| format!("{}.{}", self.kind(), self.channel()).parse().ok())
     }
 
+    /// The channels of which it decides at what rate events go to each host.
+    pub fn paced(&self) -> Vec<&Name> {
+        match self {
+            Policy::Roles(_) | Policy::Hold(_) | Policy::Tree(_) => self.channels(),
+            Policy::Code(CodePolicy { code, .. }) if code.contains("rate_milli") => self.channels(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether it decides at what rate events go to each host.
     pub fn paces(&self) -> bool {
-        match self {
-            Policy::Roles(_) | Policy::Hold(_) => true,
-            Policy::Code(CodePolicy { code, .. }) => code.contains("rate_milli"),
-            Policy::Spread(_) | Policy::Group(_) => false,
+        !self.paced().is_empty()
+    }
+
+    /// What both would decide, each undoing what the other does; none: they go together.
+    pub fn rivals(&self, other: &Policy) -> Option<String> {
+        if let Some(both) = self.paced().into_iter().find(|channel| other.paced().contains(channel)) {
+            return Some(format!("at what rates `{both}` goes to its sinks"));
+        }
+        match (self, other) {
+            (Policy::Sync(one), Policy::Sync(two)) if one.channel == two.channel => {
+                Some(format!("when events of `{}` are shown", one.channel))
+            }
+            (Policy::Balance(one), Policy::Balance(two)) if one.channel == two.channel => {
+                Some(format!("where requests of `{}` go", one.channel))
+            }
+            (Policy::Media(one), Policy::Media(two)) if (&one.group, &one.follower) == (&two.group, &two.follower) => {
+                Some(format!("with whom `{}` keeps in step", one.follower))
+            }
+            _ => None,
         }
     }
 }
@@ -217,8 +272,30 @@ impl fmt::Display for Policy {
                 write!(f, "{} lines of E-code", code.trim().lines().count())?;
                 filter.as_ref().map_or(Ok(()), |filter| write!(f, " for filter {filter}"))
             }
+            Policy::Sync(SyncPolicy { margin_ns, bound_ns, .. }) => {
+                write!(f, "shown together, {margin_ns} after the latest could, at most {bound_ns} late")
+            }
+            Policy::Media(MediaPolicy { leader, follower, tolerance_ns, .. }) => {
+                write!(f, "{follower} keeps within {tolerance_ns} of {leader}")
+            }
+            Policy::Balance(BalancePolicy { patience_ns, copies, cancel, .. }) => {
+                let cancelled = if *cancel { ", the others cancelled" } else { "" };
+                write!(f, "after {patience_ns} to the {copies} least loaded{cancelled}")
+            }
+            Policy::Tree(TreePolicy { capacity, streams, links, .. }) => {
+                let channels = streams.iter().map(|stream| &stream.channel);
+                write!(f, "{capacity} bit/s for {}", listed(channels))?;
+                links.iter().try_for_each(|link| {
+                    let place = if link.at_each_sink { " at each sink" } else { "" };
+                    write!(f, "; linked{place}: {}", listed(&link.channels))
+                })
+            }
         }
     }
+}
+
+fn listed<'a>(names: impl IntoIterator<Item = &'a Name>) -> String {
+    names.into_iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// A policy that runs on this host.

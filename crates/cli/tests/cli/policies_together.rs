@@ -1,0 +1,190 @@
+//! Policies by which several do one thing, on real daemons: what applications report, and what they are told.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use qfabric_client::channel::{Channels, Notice, SinkOptions, SourceOptions, Spec, Submission};
+
+use crate::channels::{FORMAT, live, two_hosts};
+use crate::policies::{PATIENCE, connect};
+
+/// What was told last about an attribute to whom it is for, `again` being said until then.
+fn told(channels: &Channels, (about, attribute, subject): (&str, &str, &str), mut again: impl FnMut()) -> i64 {
+    let (end, mut seen) = (Instant::now() + PATIENCE, Vec::new());
+    let wanted = |notice: &Notice| match notice {
+        Notice::Decided { channel, attribute: of, subject: whom, amount } => {
+            ((channel.as_str(), of.as_str(), whom.as_str()) == (about, attribute, subject)).then_some(*amount).flatten()
+        }
+        _ => None,
+    };
+    loop {
+        again();
+        std::thread::sleep(Duration::from_millis(50));
+        seen.extend(std::iter::from_fn(|| channels.next_notice().unwrap()));
+        if let Some(amount) = seen.iter().rev().find_map(wanted) {
+            return amount;
+        }
+        assert!(Instant::now() < end, "{attribute} for {subject} of {about} is not among {seen:?}");
+    }
+}
+
+fn sink(load: i64) -> SinkOptions {
+    SinkOptions { attributes: [("load".to_owned(), load)].into(), ..SinkOptions::default() }
+}
+
+#[test]
+fn sinks_are_told_when_to_show_and_players_how_to_keep_in_step() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let (ours, theirs) = (connect(&alpha), connect(&beta));
+    let video = ours.create("video", &Spec::of(FORMAT)).unwrap();
+    let _source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let _near = video.sink(&SinkOptions::default()).unwrap();
+    let opened = theirs.open("video").unwrap();
+    let _far = opened.sink(&SinkOptions::default()).unwrap();
+    let near = ours.register("viewer", "video", &[]).unwrap();
+    let far = theirs.register("viewer", "video", &[]).unwrap();
+    let start = ["policy", "start", "sync", "--channel", "video"];
+    alpha.run(&[&start[..], &["--margin", "2s"][..]].concat()).expect(3, &["margin_ns is 2 s", "0 ns to 1 s"]);
+    alpha.run(&start).expect(0, &["sync.video runs: shown together"]);
+    alpha
+        .run(&[&start[..], &["--name", "other"][..]].concat())
+        .expect(3, &["sync.video", "when events of `video` are shown"]);
+    let both = || {
+        near.report("app.show_need", 5_000_000).unwrap();
+        far.report("app.show_need", 40_000_000).unwrap();
+    };
+    // Who is there alone is told something earlier.
+    let late = |channels: &Channels, host: &str| {
+        let end = Instant::now() + PATIENCE;
+        while told(channels, ("video", "app.show_delay", host), both) != 50_000_000 {
+            assert!(Instant::now() < end, "{host} waits for nobody");
+        }
+    };
+    late(&theirs, "beta");
+    late(&ours, "alpha");
+    alpha.run(&["policy", "ls"]).expect(0, &["sync.video: app.show_delay for all: 50 ms"]);
+    assert!(near.report("cpu.run_queue", 1).is_err() && near.report("app.rate_milli", 1).is_err());
+
+    let sound = theirs.register("sound", "lips", &[]).unwrap();
+    let picture = theirs.register("picture", "lips", &[]).unwrap();
+    let start = ["policy", "start", "media", "--group", "lips", "--leader", "sound", "--follower"];
+    beta.run(&[&start[..], &["sound"][..]].concat()).expect(3, &["keep in step with itself"]);
+    beta.run(&[&start[..], &["picture"][..]].concat())
+        .expect(0, &["media.lips runs: picture keeps within 80 ms of sound"]);
+    let lips = "quality:group.lips";
+    let at = |picture_ms: i64| {
+        sound.report("app.position", 10_000_000_000).unwrap();
+        picture.report("app.position", picture_ms * 1_000_000).unwrap();
+    };
+    let skip = told(&theirs, (lips, "app.skip", "picture"), || at(9_000));
+    // The sound has played on until the picture's position came.
+    assert!((1_000_000_000..1_500_000_000).contains(&skip), "{skip}");
+    let speed = told(&theirs, (lips, "app.speed_ppm", "picture"), || at(9_800));
+    assert!((1..=50_000).contains(&speed), "{speed}");
+}
+
+#[test]
+fn a_request_that_waits_too_long_goes_to_whoever_has_least_to_do() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let (ours, theirs) = (connect(&alpha), connect(&beta));
+    let requests = ours.create("requests", &Spec::of("struct request { long number; };")).unwrap();
+    let source = requests.source_subscribe(&SourceOptions::default()).unwrap();
+    let _own = requests.sink(&sink(0)).unwrap();
+    let opened = theirs.open("requests").unwrap();
+    let (mut busy, mut calm) = (opened.sink(&sink(9)).unwrap(), opened.sink(&sink(1)).unwrap());
+    let end = Instant::now() + PATIENCE;
+    while requests.look().unwrap().hosts.iter().map(|held| held.sinks.len()).sum::<usize>() < 3 {
+        assert!(Instant::now() < end, "three sinks");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (here, there) =
+        (ours.register("server", "requests", &[]).unwrap(), theirs.register("server", "requests", &[]).unwrap());
+    let start = ["policy", "start", "balance", "--channel", "requests", "--patience", "200ms", "--cancel"];
+    alpha.run(&[&start[..], &["--type", "call"][..]].concat()).expect(3, &["call"]);
+    alpha.run(&[&start[..], &["--copies", "0"][..]].concat()).expect(3, &["copies is 0", "1 to 16"]);
+    alpha.run(&start).expect(0, &["balance.requests runs: after 200 ms to the 1 least loaded, the others cancelled"]);
+    beta.run(&start).expect(0, &[]);
+    let group = "quality:group.requests";
+    here.report("app.request", 6).unwrap();
+    here.report("app.begun", 6).unwrap();
+    here.report("app.request", 7).unwrap();
+    assert_eq!(told(&ours, (group, "app.forward", "server"), || {}), 7, "what is served is not forwarded");
+    let event = Submission { payload: &7i64.to_le_bytes(), ..Submission::default() };
+    let sent = source.submit_and_wait(&event).unwrap();
+    assert_eq!((sent.remote, sent.local, sent.filtered), (1, 0, 2), "not to the one that forwards it, either");
+    assert!(calm.next(PATIENCE).unwrap().is_some() && busy.next(Duration::from_millis(200)).unwrap().is_none());
+    here.report("app.copy", 5).unwrap();
+    let begin = || {
+        there.report("app.copy", 5).unwrap();
+        there.report("app.begun", 5).unwrap();
+    };
+    assert_eq!(told(&ours, (group, "app.drop", "server"), begin), 5, "somebody else has begun it");
+    alpha.run(&["policy", "stop", "balance.requests"]).expect(0, &[]);
+    assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 0, "to all again");
+}
+
+#[test]
+fn picture_and_sound_of_a_sink_are_degraded_alike() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let (ours, theirs) = (connect(&alpha), connect(&beta));
+    let channels = ["film", "sound"].map(|name| ours.create(name, &Spec::of(FORMAT)).unwrap());
+    let _sources = channels.each_ref().map(|channel| channel.source_subscribe(&SourceOptions::default()).unwrap());
+    let opened = ["film", "sound"].map(|name| theirs.open(name).unwrap());
+    let _sinks = opened.each_ref().map(|channel| channel.sink(&SinkOptions::default()).unwrap());
+    let _film = theirs.register("player", "film", &[("frame_rate", 10, 20)]).unwrap();
+    let _sound = theirs.register("player", "sound", &[("frame_rate", 25, 50)]).unwrap();
+    let start = ["policy", "start", "tree", "--name", "class", "--capacity", "200000", "--stream", "film:10000"];
+    alpha.run(&[&start[..], &["--link", "film,sound"][..]].concat()).expect(3, &["`sound` is linked"]);
+    let whole = [&start[..], &["--stream", "sound:2000", "--link-sinks", "film,sound"][..]].concat();
+    alpha.run(&whole).expect(0, &["class runs: 200000 bit/s for film, sound; linked at each sink: film, sound"]);
+    alpha.run(&["policy", "start", "roles", "--channel", "sound"]).expect(3, &["class", "at what rates `sound`"]);
+    // 150000 bit/s are the minima; half of the rest lifts the film by a quarter of its range, and the sound no higher.
+    let quarters = [("film".to_owned(), 12_500), ("sound".to_owned(), 31_250)];
+    for (client, who) in [(&ours, "the source"), (&theirs, "the sink")] {
+        let (end, mut rates) = (Instant::now() + PATIENCE, BTreeMap::new());
+        while !quarters
+            .iter()
+            .all(|(channel, quarter)| rates.get(channel).is_some_and(|rate: &i64| (rate - quarter).abs() < 10))
+        {
+            assert!(Instant::now() < end, "{who}: {rates:?}");
+            std::thread::sleep(Duration::from_millis(20));
+            let notices = std::iter::from_fn(|| client.next_notice().unwrap());
+            rates.extend(notices.filter_map(|notice| match notice {
+                Notice::Decided { channel, amount: Some(amount), .. } => Some((channel, amount)),
+                _ => None,
+            }));
+        }
+    }
+    alpha.run(&["channel", "show", "sound"]).expect(0, &["to beta: 31."]);
+    alpha.run(&["policy", "ls"]).expect(0, &["class: app.rate_milli for film/beta: 12.5/s"]);
+    alpha.run(&["policy", "stop", "class"]).expect(0, &[]);
+    assert!(!alpha.run(&["channel", "show", "film"]).out.contains("12.5/s"), "nobody paces any more");
+}
+
+#[test]
+fn a_subscriber_shows_together_without_a_line_of_code() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let ours = connect(&alpha);
+    let video = ours.create("video", &Spec::of(FORMAT)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let mut reading = beta.subscribe(&["--together"]);
+    alpha.run(&["policy", "start", "sync", "--channel", "video", "--margin", "30ms"]).expect(0, &[]);
+    let event = Submission { payload: &[0; 8], ..Submission::default() };
+    let end = Instant::now() + PATIENCE;
+    let decided = loop {
+        source.submit(&event).unwrap();
+        std::thread::sleep(Duration::from_millis(40));
+        let decided = alpha.run(&["policy", "ls", "--json"]).json()[0]["decided"].clone();
+        if decided[0]["attribute"] == "app.show_delay" {
+            break decided[0]["amount"].as_i64().unwrap();
+        }
+        assert!(Instant::now() < end, "{decided}");
+    };
+    // What it took to get there, and the margin.
+    assert!((30_000_001..=1_000_000_000).contains(&decided), "{decided}");
+    assert_eq!(reading.line()["type"], "frame");
+}

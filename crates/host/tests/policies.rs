@@ -1,0 +1,209 @@
+//! Policies by which several do one thing: what applications report, and what they are told.
+
+use qfabric_channel::{QosRange, Registration};
+use qfabric_host::manager::policies::{
+    BEGUN, Balance, COPY, DROP, FORWARD, Link, MediaSync, MediaTerms, NEED, POSITION, REQUEST, SHOW, SKIP, SPEED,
+    SinkSync, Stream, SyncTerms, TreeShare, connection_of,
+};
+use qfabric_host::manager::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, Reading, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+const MS: fn(u64) -> Nanos = Nanos::from_millis;
+const SERVER: AppId = AppId(7);
+const VOICE: AppId = AppId(1);
+const PICTURE: AppId = AppId(2);
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn film() -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: name("film") }
+}
+
+/// What a manager did.
+#[derive(Default)]
+struct Done {
+    applied: Vec<(AppId, AttributeId, i64)>,
+    told: Vec<(Whom, QualityEvent)>,
+}
+
+impl ManagerPort for Done {
+    fn tell(&mut self, _: &ChannelId, to: &Whom, event: &QualityEvent) {
+        self.told.push((to.clone(), *event));
+    }
+    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
+    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64) {
+        self.applied.push((application, attribute, amount));
+    }
+    fn answered(&mut self, _: u64, _: &Outcome) {}
+    fn distance(&self, _: &Name) -> Option<Nanos> {
+        None
+    }
+}
+
+/// The host `here` with one policy.
+struct Host {
+    manager: Manager,
+    done: Done,
+    now: Instant,
+}
+
+impl Host {
+    fn with(policy: impl Controller + 'static) -> Host {
+        let mut manager = Manager::new(name("here"));
+        manager.add(Box::new(policy));
+        Host { manager, done: Done::default(), now: Instant::ZERO }
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.manager.handle(input, self.now, &mut self.done);
+    }
+
+    /// An application of this host reports.
+    fn reports(&mut self, application: AppId, attribute: &str, value: i64) {
+        self.handle(Input::Reading(None, name("here"), reading(application, attribute, value, self.now)));
+    }
+
+    /// Another host reports.
+    fn hears(&mut self, host: &str, attribute: &str, value: i64) {
+        self.handle(Input::Reading(Some(film()), name(host), reading(HOST, attribute, value, self.now)));
+    }
+
+    fn wait(&mut self, time: Nanos) {
+        self.now = self.now + time;
+        self.handle(Input::Wake);
+    }
+
+    fn applied(&mut self) -> Vec<(AppId, AttributeId, i64)> {
+        std::mem::take(&mut self.done.applied)
+    }
+}
+
+fn reading(application: AppId, attribute: &str, value: i64, at: Instant) -> Reading {
+    let attribute = AttributeId::of(attribute);
+    Reading { attribute, application, value, at, over: Nanos::ZERO, cause: Cause::Poll, unit: Unit::Count }
+}
+
+fn told(application: AppId, attribute: &str, amount: i64) -> (AppId, AttributeId, i64) {
+    (application, AttributeId::of(attribute), amount)
+}
+
+fn balanced(cancelling: bool) -> Host {
+    let balance = Balance::new(&film(), MS(2_500), 100);
+    Host::with(if cancelling { balance.cancelling() } else { balance })
+}
+
+#[test]
+fn a_request_that_waits_too_long_is_forwarded_and_one_that_is_served_is_not() {
+    let mut host = balanced(false);
+    host.reports(SERVER, REQUEST, 1);
+    host.wait(MS(1_000));
+    host.reports(SERVER, REQUEST, 2);
+    host.reports(SERVER, REQUEST, 3);
+    host.reports(SERVER, BEGUN, 2);
+    assert_eq!(host.manager.next_wakeup(), Some(Instant::ZERO + MS(2_500)), "nobody polls");
+    host.wait(MS(1_499));
+    assert!(host.applied().is_empty());
+    host.wait(MS(1));
+    assert_eq!(host.applied(), [told(SERVER, FORWARD, 1)]);
+    host.wait(MS(1_000));
+    assert_eq!(host.applied(), [told(SERVER, FORWARD, 3)]);
+    host.reports(SERVER, BEGUN, 3);
+    assert_eq!((host.manager.next_wakeup(), host.done.told.len()), (None, 0));
+}
+
+#[test]
+fn who_begins_a_copy_cancels_it_at_the_others() {
+    let [mut one, mut two] = [balanced(true), balanced(true)];
+    one.reports(SERVER, COPY, 9);
+    two.reports(SERVER, COPY, 9);
+    one.reports(SERVER, BEGUN, 9);
+    let (to, event) = one.done.told.pop().expect("said");
+    assert_eq!((to, event.value), (Whom::All, 9));
+    one.handle(Input::Control(film(), name("here"), event));
+    two.handle(Input::Control(film(), name("one"), event));
+    assert_eq!((one.applied(), two.applied()), (vec![], vec![told(SERVER, DROP, 9)]));
+    two.handle(Input::Control(film(), name("one"), event));
+    two.reports(SERVER, BEGUN, 9);
+    assert!(two.applied().is_empty() && two.done.told.is_empty(), "it is forgotten");
+}
+
+#[test]
+fn nobody_waits_for_a_sink_that_has_left() {
+    let mut host = Host::with(SinkSync::new(&film(), SyncTerms::default(), Instant::ZERO));
+    host.hears("quick", NEED, 20_000_000);
+    host.hears("slow", NEED, 400_000_000);
+    let last = |host: &Host| host.done.told.last().map(|(_, event)| (event.attribute, event.value));
+    assert_eq!(last(&host), Some((AttributeId::of(SHOW), 410_000_000)));
+    let (application, group) = (name("player"), name("film"));
+    let registration = Registration { application, group, parent: None, level: 1, qos: Vec::new() };
+    host.handle(Input::Left(name("slow"), registration));
+    for _ in 0..40 {
+        host.wait(MS(1_000));
+        host.hears("quick", NEED, 20_000_000);
+    }
+    assert_eq!(last(&host), Some((AttributeId::of(SHOW), 30_000_000)), "slowly, but all of it");
+}
+
+fn positions(host: &mut Host, voice: u64, picture: u64) {
+    host.reports(VOICE, POSITION, MS(voice).get() as i64);
+    host.reports(PICTURE, POSITION, MS(picture).get() as i64);
+}
+
+#[test]
+fn a_jump_is_told_once_however_often_the_follower_speaks_before_it_jumps() {
+    let mut host = Host::with(MediaSync::new(VOICE, PICTURE, MediaTerms::default()));
+    positions(&mut host, 2_000, 1_000);
+    assert_eq!(host.applied(), [told(PICTURE, SKIP, 1_000_000_000)]);
+    positions(&mut host, 2_100, 1_100);
+    host.handle(Input::Reading(Some(film()), name("here"), reading(PICTURE, POSITION, 0, host.now)));
+    assert!(host.applied().is_empty());
+    host.wait(MS(300));
+    positions(&mut host, 2_300, 2_200);
+    assert_eq!(host.applied(), [told(PICTURE, SPEED, 20_000)]);
+}
+
+#[test]
+fn who_stands_still_is_not_asked_to_stand_still_again() {
+    let mut host = Host::with(MediaSync::new(VOICE, PICTURE, MediaTerms::default()));
+    positions(&mut host, 1_000, 2_000);
+    assert_eq!(host.applied(), [told(PICTURE, SKIP, -1_000_000_000)]);
+    for tenth in 1..=11 {
+        host.wait(MS(100));
+        positions(&mut host, 1_000 + tenth * 100, 2_000);
+    }
+    assert!(host.applied().is_empty(), "it does as it was told");
+    host.wait(MS(100));
+    positions(&mut host, 2_200, 2_200);
+    assert!(host.applied().is_empty(), "in step");
+}
+
+fn wants(channel: &str, min: i64, max: i64) -> Registration {
+    let qos = vec![QosRange { metric: "frame_rate".parse().unwrap(), min, max }];
+    Registration { application: name("player"), group: name(channel), parent: None, level: 1, qos }
+}
+
+#[test]
+fn a_tree_without_a_broker_divides_what_it_was_said_to_have() {
+    let stream = |channel: &str, bits: f64| {
+        let channel = ChannelId { plane: Plane::Quality, name: name(channel) };
+        Stream { channel, bits, weight: 1.0 }
+    };
+    let streams = vec![stream("film", 10_000.0), stream("sound", 2_000.0)];
+    let links = vec![Link::AtEachSink(vec![name("film"), name("sound")])];
+    let mut host = Host::with(TreeShare::new(HOST, AttributeId::of("net.bandwidth"), streams, links).with_grant(2e5));
+    host.handle(Input::Joined(name("wall"), wants("film", 10, 20)));
+    let rate = |host: &Host, channel: &str| {
+        let connection = connection_of(&name(channel), &name("wall"));
+        host.done.applied.iter().rev().find(|(of, ..)| *of == connection).map(|(.., rate)| *rate)
+    };
+    assert_eq!(rate(&host, "film"), Some(20_000), "alone it has all that it wants");
+    host.handle(Input::Joined(name("wall"), wants("sound", 25, 50)));
+    let both = [rate(&host, "film").unwrap(), rate(&host, "sound").unwrap()];
+    assert!((both[0] - 12_500).abs() < 3 && (both[1] - 31_250).abs() < 3, "{both:?}: a quarter of both ranges");
+    host.handle(Input::Left(name("wall"), wants("sound", 25, 50)));
+    assert_eq!(rate(&host, "film"), Some(20_000));
+}
