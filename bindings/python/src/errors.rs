@@ -11,7 +11,7 @@ create_exception!(
     qfabric,
     Refused,
     Error,
-    "The daemon said no; nothing was changed. Has code, next_step, asked, free."
+    "The daemon said no; nothing was changed. Has code, next_step, asked, free, offer."
 );
 
 /// The exception that goes with an error; what cannot be meant is a `ValueError`.
@@ -30,11 +30,15 @@ fn refused(text: String, problem: &Problem) -> PyErr {
         let error = Refused::new_err(text);
         let value = error.value(py);
         let share = |share: Option<qfabric_client::Share>| share.map(qfabric_client::Share::as_f64);
+        // Another host keeps it: its name, for how many seconds, and the claim to show there.
+        let offer = problem.offer.as_ref();
+        let offer = offer.map(|offer| (offer.host.as_str(), offer.held_ns.get() as f64 / 1e9, offer.claim.to_string()));
         let attributes = value
             .setattr("code", &problem.code)
             .and_then(|()| value.setattr("next_step", &problem.next_step))
             .and_then(|()| value.setattr("asked", share(problem.asked)))
-            .and_then(|()| value.setattr("free", share(problem.free)));
+            .and_then(|()| value.setattr("free", share(problem.free)))
+            .and_then(|()| value.setattr("offer", offer));
         attributes.err().unwrap_or(error)
     })
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use qfabric_client::{Connection, Contract, Foresight, Late, Nanos, Session, Share, clock};
+use qfabric_client::{Claim, Connection, Contract, Foresight, Late, Nanos, Session, Share, clock};
 
 use crate::connect;
 use crate::errors::python;
@@ -64,7 +64,7 @@ impl NativeSession {
     #[pyo3(signature = (period_ms, *, name="python", server_period_ms=None, max_bandwidth=0.95, predictor="ma:12",
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
         skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
-        favour_events=false, control_place="user"))]
+        favour_events=false, control_place="user", claim=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -89,6 +89,7 @@ impl NativeSession {
         work_conserving: bool,
         favour_events: bool,
         control_place: &str,
+        claim: Option<&str>,
     ) -> PyResult<NativeSession> {
         let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6));
         let server_period = server_period_ms.map_or(fresh.server_period, |ms| Nanos::from_f64(ms * 1e6));
@@ -113,9 +114,11 @@ impl NativeSession {
             ..fresh
         }
         .settled();
-        let mut session = match alone {
-            true => Session::alone(contract).map_err(value_error)?,
-            false => Session::start(&connect(socket)?, contract).map_err(python)?,
+        let claim: Option<Claim> = claim.map(str::parse).transpose().map_err(value_error)?;
+        let mut session = match (alone, claim) {
+            (true, _) => Session::alone(contract).map_err(value_error)?,
+            (false, None) => Session::start(&connect(socket)?, contract).map_err(python)?,
+            (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python)?,
         };
         session.on_late(if skip_late { Late::Skip } else { Late::CatchUp });
         let key = NEXT.replace(NEXT.get() + 1);

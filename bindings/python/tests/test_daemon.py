@@ -92,4 +92,12 @@ def test_a_refusal_says_how_much_is_asked_and_free(socket):
         qfabric.Session(period_ms=20, cls="B", guaranteed=0.9, max_bandwidth=0.9, socket=socket)
     refusal = refused.value
     assert refusal.code == "over_committed" and refusal.next_step in str(refusal)
-    assert (refusal.asked, refusal.free) == (0.9, 0.8)
+    assert (refusal.asked, refusal.free, refusal.offer) == (0.9, 0.8, None)
+
+
+def test_a_claim_is_of_what_is_kept(socket):
+    with pytest.raises(ValueError, match="HOST:NUMBER"):
+        qfabric.Session(period_ms=20, socket=socket, claim="alpha")
+    with pytest.raises(qfabric.Refused, match="nothing is kept") as refused:
+        qfabric.Session(period_ms=20, socket=socket, claim="alpha:1")
+    assert refused.value.code == "no_such_claim"

@@ -236,6 +236,7 @@ impl From<PartitionRefusal> for Problem {
             asked: Some(refusal.asked),
             free: Some(refusal.free),
             holders: refusal.holders,
+            ..Problem::default()
         }
     }
 }

@@ -93,6 +93,7 @@ impl From<Refusal> for Problem {
             asked: Some(refusal.asked),
             free: Some(refusal.free),
             holders: refusal.holders,
+            ..Problem::default()
         }
     }
 }

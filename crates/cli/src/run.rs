@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use qfabric_client::{Client, ClientError};
 use qfabric_daemon::MechanismName;
-use qfabric_types::api::{Application, ApplicationRequest, Covers};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers};
 use qfabric_types::{AppId, Contract, JobSource, Quality, ServerCounts};
 
 use crate::connect::{self, Service};
@@ -49,6 +49,9 @@ pub struct Args {
     /// Write what was achieved as JSON; - for stdout
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Take what this host keeps for it, as another host's refusal said it
+    #[arg(long, value_name = "HOST:NUMBER")]
+    claim: Option<Claim>,
     /// Say nothing at the end
     #[arg(short, long)]
     quiet: bool,
@@ -73,7 +76,11 @@ pub fn run(args: Args) -> Outcome {
     let service = Service::find(args.socket.as_deref(), mechanism(&args.mechanism, &contract))?;
     check_mechanism(&service.client, &args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: Covers::Program, contract };
-    let admitted = service.client.admit(&request).map_err(connect::failure)?;
+    let admitted = match &args.claim {
+        Some(claim) => service.client.claim(claim, &request),
+        None => service.client.admit(&request),
+    };
+    let admitted = admitted.map_err(connect::failure)?;
     let (code, last) = follow(program.go()?, &service.client, admitted)?;
     if let Some(path) = &args.report {
         output::write_json(path, &[Row::of(&last)])?;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
-use qfabric_types::api::{Application, CpuStatus, HostStatus};
-use qfabric_types::{JobSource, ServerCounts, Share};
+use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
+use qfabric_types::{JobSource, Nanos, ServerCounts, Share};
 
 use crate::exit::{Done, Outcome};
 use crate::{connect, output};
@@ -43,7 +43,10 @@ pub fn headline(status: &HostStatus) -> String {
 
 fn text(status: &HostStatus) -> String {
     if status.applications.is_empty() {
-        return headline(status) + "\nnobody holds a reservation; start one with qfabric run -- PROGRAM\n";
+        return headline(status)
+            + "\n"
+            + &of_loans(status)
+            + "nobody holds a reservation; start one with qfabric run -- PROGRAM\n";
     }
     let mut table = output::new_table(columns(status));
     for app in &status.applications {
@@ -52,7 +55,20 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n{}\n{table}\n", headline(status), of_cpus(status))
+    format!("{}\n{}{}\n{table}\n", headline(status), of_loans(status), of_cpus(status))
+}
+
+/// Times left are shown in steps of so many nanoseconds.
+const TENTH: u64 = 100_000_000;
+
+/// One line for each application of another host that something is kept for.
+fn of_loans(status: &HostStatus) -> String {
+    let line = |loan: &Loan| {
+        let Loan { host, share, left_ns } = loan;
+        let left = Nanos::new(left_ns.get() / TENTH * TENTH);
+        format!("kept for an application of host {host}: {share}, for {left} more\n")
+    };
+    status.loans.iter().map(line).collect()
 }
 
 /// One line for each CPU on which servers are admitted.
@@ -122,7 +138,7 @@ fn percent(share: Share) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use qfabric_types::{AppId, Contract, Nanos, Owner, Quality};
+    use qfabric_types::{AppId, Contract, Owner, Quality};
 
     use super::*;
 
@@ -156,6 +172,7 @@ pub mod tests {
             applications,
             cpus: Vec::new(),
             fallback: None,
+            loans: Vec::new(),
         }
     }
 
@@ -195,6 +212,16 @@ pub mod tests {
     fn a_mechanism_that_the_kernel_ended_is_named_with_its_reason() {
         let fallback = Some("ext was ended by the kernel: runnable task stall".to_owned());
         assert!(text(&HostStatus { fallback, ..host(vec![]) }).contains("runnable task stall"));
+    }
+
+    #[test]
+    fn what_is_kept_for_other_hosts_is_named_with_its_time() {
+        let (share, left_ns) = (Share::from_f64(0.5), Nanos::from_millis(27_456));
+        let loan = Loan { host: "alpha".parse().unwrap(), share, left_ns };
+        for applications in [vec![], vec![application(1, "mpv", 0.25)]] {
+            let text = text(&HostStatus { loans: vec![loan.clone()], ..host(applications) });
+            assert!(text.contains("kept for an application of host alpha: 0.5 CPU, for 27.4 s more"), "{text}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostStatus, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,18 @@ impl Client {
     pub fn admit(&self, request: &ApplicationRequest) -> Result<Application, ClientError> {
         request.contract.check()?;
         self.call("POST", "/v1/applications", Some(request))
+    }
+
+    /// Asks for a contract, with what this host keeps for it: [`Problem::offer`] of the refusal at another host named it.
+    pub fn claim(&self, claim: &Claim, request: &ApplicationRequest) -> Result<Application, ClientError> {
+        request.contract.check()?;
+        self.call("POST", &format!("/v1/claims/{claim}"), Some(request))
+    }
+
+    /// What another host keeps for an application that this one refused is not wanted. Without this call it ends when its
+    /// time is over.
+    pub fn give_back(&self, claim: &Claim) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("/v1/claims/{claim}"), None).map(drop)
     }
 
     /// Changes the contract of an application. Consistent: the old one holds until the new one does.

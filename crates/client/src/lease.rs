@@ -26,7 +26,11 @@ pub(crate) struct Lease {
 
 /// Asks for the contract and fetches the ring. If the ring cannot be had, the contract is given back.
 pub(crate) fn join(client: &Client, request: &ApplicationRequest) -> Result<(Lease, Application), ClientError> {
-    let application = client.admit(request)?;
+    leased(client, client.admit(request)?)
+}
+
+/// Fetches the ring of an application that was admitted.
+pub(crate) fn leased(client: &Client, application: Application) -> Result<(Lease, Application), ClientError> {
     match fetch(client, application.id) {
         Ok(lease) => Ok((lease, application)),
         Err(why) => {

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 use qfabric_shm::SharedRing;
-use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{
     AppId, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Quality, QualityMeter,
@@ -21,7 +21,7 @@ use crate::clock;
 use crate::error::ClientError;
 use crate::grid::{Grid, Job, Late};
 use crate::jobs::Jobs;
-use crate::lease::{Lease, join};
+use crate::lease::{Lease, leased};
 use crate::link::{Connection, Counters, Link};
 use crate::plugin::{Controller, Predictor, sensible};
 
@@ -53,6 +53,19 @@ impl Session {
     /// Puts the calling thread under `contract`, whose jobs are then taken as marked. May block for twice
     /// [`Client::PATIENCE`].
     pub fn start(client: &Client, contract: Contract) -> Result<Session, ClientError> {
+        Session::admitted(client, contract, |request| client.admit(request))
+    }
+
+    /// As [`Session::start`], with what this host keeps for it since another one refused it: [`Client::claim`].
+    pub fn claim(client: &Client, contract: Contract, claim: &Claim) -> Result<Session, ClientError> {
+        Session::admitted(client, contract, |request| client.claim(claim, request))
+    }
+
+    fn admitted(
+        client: &Client,
+        contract: Contract,
+        admit: impl FnOnce(&ApplicationRequest) -> Result<Application, ClientError>,
+    ) -> Result<Session, ClientError> {
         let contract = Contract { jobs: JobSource::Marked, ..contract };
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let request = ApplicationRequest {
@@ -60,7 +73,7 @@ impl Session {
             covers: Covers::Thread(ThreadId(thread)),
             contract: contract.clone(),
         };
-        let (lease, _) = join(client, &request)?;
+        let (lease, _) = leased(client, admit(&request)?)?;
         Ok(Session::with(contract, Link::new(Some(lease), Some((client.clone(), request)))))
     }
 

@@ -29,7 +29,7 @@ mod problem;
 mod service;
 mod startup;
 
-pub use channels::{ChannelsConfig, EngineName, Mode, Scouting};
+pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
 pub use config::{
     Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, LimitsConfig, Log, LogFormat,
     MechanismConfig, MechanismName, Reclaim,

@@ -46,10 +46,13 @@ const fn of<T>(name: &'static str, help: &'static str, value: fn(&T) -> Value) -
 
 use Value::{Counter, Gauge};
 
-const STATUS: [Metric<HostStatus>; 4] = [
+const STATUS: [Metric<HostStatus>; 5] = [
     of("capacity_cpus", "CPUs that may be promised", |s| Gauge(s.capacity.as_f64())),
     of("guaranteed_cpus", "CPUs guaranteed to classes A and B", |s| Gauge(s.guaranteed.as_f64())),
     of("granted_cpus", "CPUs granted now", |s| Gauge(s.granted.as_f64())),
+    of("lent_cpus", "CPUs kept for applications that other hosts refused", |s| {
+        Gauge(s.loans.iter().map(|loan| loan.share.as_f64()).sum())
+    }),
     of("applications", "applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
 
@@ -244,6 +247,7 @@ mod tests {
             applications: vec![application(1), application(2)],
             cpus: Vec::new(),
             fallback: None,
+            loans: Vec::new(),
         };
         let ring = RingCounters { rejected: 5, ..RingCounters::default() };
         Report { status, rings: vec![(AppId(2), ring), (AppId(3), ring)], counters, notes_dropped: 4 }

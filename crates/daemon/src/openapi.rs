@@ -24,6 +24,8 @@ pub(crate) fn document() -> String {
         routes::show,
         routes::change,
         routes::leave,
+        routes::claim,
+        routes::give_back,
         routes::status,
         routes::measure,
         ecalls::services,
@@ -93,6 +95,7 @@ mod tests {
         for (path, methods) in [
             ("/v1/applications", &["get", "post"][..]),
             ("/v1/applications/{id}", &["get", "patch", "delete"]),
+            ("/v1/claims/{claim}", &["post", "delete"]),
             ("/v1/status", &["get"]),
             ("/metrics", &["get"]),
             ("/v1/services", &["get", "post"]),

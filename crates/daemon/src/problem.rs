@@ -4,14 +4,15 @@ use std::io;
 
 use axum::http::StatusCode;
 use qfabric_linux::ApplyError;
-use qfabric_types::api::Problem;
+use qfabric_types::api::{Claim, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 52] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 53] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
+    ("no_such_claim", StatusCode::NOT_FOUND, "nothing is kept for that claim"),
     ("no_such_path", StatusCode::NOT_FOUND, "no such path in this API"),
     ("no_such_method", StatusCode::METHOD_NOT_ALLOWED, "the path exists, but not with this method"),
     ("gone", StatusCode::GONE, "the process has ended"),
@@ -125,6 +126,12 @@ pub(crate) fn already_covered(thread: ThreadId, app: AppId) -> Problem {
 
 pub(crate) fn not_found(app: AppId) -> Problem {
     new("not_found", format!("there is no application {app}"), "list them with GET /v1/applications")
+}
+
+pub(crate) fn no_such_claim(claim: &Claim) -> Problem {
+    let message = format!("nothing is kept here for {claim}");
+    let next = "ask again at the host that refused it: the time was over, it was claimed, or another host keeps it";
+    new("no_such_claim", message, next)
 }
 
 pub(crate) fn no_such_path(path: &str) -> Problem {

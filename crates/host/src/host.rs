@@ -9,6 +9,7 @@
 //! budget moved by more than [`HYSTERESIS`]. Nothing is allocated per job.
 
 mod hotplug;
+mod keeping;
 mod mechanism;
 mod placing;
 mod settings;
@@ -50,6 +51,8 @@ pub struct Host {
     in_flight: VecDeque<(AppId, ThreadId)>,
     /// Some thread waits for room in the ledger.
     starved: bool,
+    /// What is kept for applications that are still to come.
+    kept: Vec<AppId>,
     /// No timer of any application is due before.
     due: Instant,
     ignored: u64,
@@ -75,6 +78,7 @@ impl Host {
             grows: VecDeque::with_capacity(64),
             in_flight: VecDeque::with_capacity(64),
             starved: false,
+            kept: Vec::new(),
             due: Instant::NEVER,
             ignored: 0,
         }
@@ -100,6 +104,13 @@ impl Host {
                 self.answer(answer);
             }
             Input::Leave { app } => self.leave(app),
+            Input::Keep { request, name, share } => {
+                let answer = match self.keep(&name, share) {
+                    Ok(app) => Output::Admitted { request, app },
+                    Err(problem) => Output::Refused { request, problem },
+                };
+                self.answer(answer);
+            }
             Input::ThreadBorn { app, thread } => self.thread_born(app, thread),
             Input::ThreadGone { app, thread } => self.thread_gone(app, thread),
             Input::Job { app, event } => self.job(app, event),
@@ -172,7 +183,13 @@ impl Host {
             applications: present.map(App::application).collect(),
             cpus: self.cpu_statuses(),
             fallback: None,
+            loans: Vec::new(),
         }
+    }
+
+    /// What may still be guaranteed.
+    pub fn free(&self) -> Share {
+        self.books.capacity().saturating_sub(self.books.guaranteed())
     }
 
     /// Σ of what applications are guaranteed.
@@ -294,6 +311,9 @@ impl Host {
     }
 
     fn leave(&mut self, app: AppId) {
+        if self.let_go(app) {
+            return;
+        }
         let Ok(at) = self.find_present(app) else { return self.ignore() };
         self.apps[at].leaving = true;
         self.books.release(app, self.now);

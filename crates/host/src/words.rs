@@ -72,6 +72,16 @@ pub enum Input {
         /// What is asked for; checked here.
         contract: Contract,
     },
+    /// So much is kept for an application that is still to come: guaranteed, and used by nobody yet. Answered by
+    /// [`Output::Admitted`] or [`Output::Refused`]; [`Input::Leave`] ends it.
+    Keep {
+        /// Comes back in the answer.
+        request: u64,
+        /// For whom: what refusals call the holder.
+        name: String,
+        /// How much.
+        share: Share,
+    },
     /// An application has left, or its lease ended: every thread is put back.
     Leave {
         /// Which.

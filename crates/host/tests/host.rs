@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use qfabric_host::{HostEvent, Input, Limits, Outcome};
-use qfabric_types::api::Covers;
-use qfabric_types::{AppId, Class, Instant, JobSource, Nanos, Share, ThreadId};
+use qfabric_types::api::{Covers, Problem};
+use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Share, ThreadId};
 
 #[test]
 fn an_admitted_thread_starts_with_its_maximum_and_follows_its_jobs() {
@@ -309,4 +309,33 @@ fn a_mechanism_that_is_always_busy_is_not_asked_for_ever() {
     }
     let asked = 10_000 - bench.outcomes.len();
     assert!(asked <= 60, "asked {asked} times in a second");
+}
+
+fn keep(bench: &mut Bench, percent: u32) -> Result<AppId, Problem> {
+    let input = Input::Keep { request: 1, name: "for alpha".to_owned(), share: share(percent) };
+    bench.input(input).expect("every request is answered")
+}
+
+#[test]
+fn what_is_kept_is_guaranteed_to_nobody_else_and_used_by_whoever_can() {
+    let mut bench = Bench::new(share(90));
+    let kept = keep(&mut bench, 60).unwrap();
+    bench.join_thread(&marked(), 7).unwrap();
+    assert_eq!(bench.budget_us(7), 9_000, "nobody uses it yet");
+    let wants = Contract { class: Class::A, guaranteed: Some(share(40)), max_bandwidth: share(40), ..marked() };
+    let refused = bench.join_thread(&wants, 8).unwrap_err();
+    assert_eq!((refused.code.as_str(), refused.free), ("over_committed", Some(share(30))));
+    assert_eq!((refused.holders[0].name.as_str(), refused.holders[0].share), ("for alpha", share(60)));
+    assert_eq!(keep(&mut bench, 31).unwrap_err().code, "over_committed");
+    assert_eq!((bench.host.free(), bench.host.status().applications.len()), (share(30), 1));
+    bench.input(Input::Leave { app: kept });
+    bench.join_thread(&wants, 8).unwrap();
+}
+
+#[test]
+fn what_is_kept_for_others_is_bounded_as_nobodys() {
+    let users = [(65_534, share(30))].into();
+    let mut bench = Bench::with_limits(Limits { users, ..Limits::of_capacity(share(90)) });
+    keep(&mut bench, 30).unwrap();
+    assert_eq!(keep(&mut bench, 1).unwrap_err().code, "user_cap");
 }

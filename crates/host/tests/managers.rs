@@ -22,11 +22,15 @@ fn channel(text: &str) -> ChannelId {
     ChannelId { plane: Plane::Quality, name: name(text) }
 }
 
+/// What a broker was asked to keep, and until when; none: to let go.
+type Keeping = Option<(i64, Instant)>;
+
 #[derive(Default)]
 struct Wires {
     queue: VecDeque<(usize, ChannelId, Whom, QualityEvent)>,
     applied: Vec<(usize, AppId, i64)>,
     answered: Vec<(usize, u64, Outcome)>,
+    kept: Vec<(usize, u64, Keeping)>,
 }
 
 struct Port<'a> {
@@ -49,6 +53,12 @@ impl ManagerPort for Port<'_> {
     fn distance(&self, host: &Name) -> Option<Nanos> {
         let number: u64 = host.as_str()[1..].parse().unwrap();
         Some(MS(100 - number))
+    }
+    fn keep(&mut self, _: &Name, request: u64, amount: i64, until: Instant) {
+        self.wires.kept.push((self.host, request, Some((amount, until))));
+    }
+    fn let_go(&mut self, _: &Name, request: u64) {
+        self.wires.kept.push((self.host, request, None));
     }
 }
 
@@ -117,7 +127,15 @@ impl Net {
             let capacity = 40 + 10 * host as i64;
             net.on(host, |manager, now, port| manager.capacity(CPU, capacity, now, port));
         }
-        let ask = Ask { request: 7, channel: channel("pool"), attribute: CPU, amount: 30, rule, patience: MS(400) };
+        let ask = Ask {
+            request: 7,
+            channel: channel("pool"),
+            attribute: CPU,
+            amount: 30,
+            rule,
+            patience: MS(400),
+            hold: Nanos::ZERO,
+        };
         net.on(0, |manager, now, port| manager.ask(ask, now, port));
         net
     }
@@ -170,8 +188,15 @@ fn a_chosen_host_that_is_silent_is_replaced_by_the_next() {
 fn what_nobody_has_is_said_to_be_unmet_and_nothing_stays_held() {
     let mut net = Net::asking(3, Rule::First);
     net.run_for(MS(100));
-    let ask =
-        Ask { request: 8, channel: channel("pool"), attribute: CPU, amount: 500, rule: Rule::First, patience: MS(400) };
+    let ask = Ask {
+        request: 8,
+        channel: channel("pool"),
+        attribute: CPU,
+        amount: 500,
+        rule: Rule::First,
+        patience: MS(400),
+        hold: Nanos::ZERO,
+    };
     net.on(0, |manager, now, port| manager.ask(ask, now, port));
     net.run_for(MS(600));
     assert_eq!(net.wires.answered.last(), Some(&(0, 8, Outcome::Unmet { offers: 0 })));
@@ -231,6 +256,7 @@ impl Controller for Echo {
                 amount: 1,
                 rule,
                 patience: Nanos::ZERO,
+                hold: Nanos::ZERO,
             }));
             decisions.push(Decision::Ask(Ask {
                 request,
@@ -239,6 +265,7 @@ impl Controller for Echo {
                 amount: 1,
                 rule,
                 patience: Nanos::ZERO,
+                hold: Nanos::ZERO,
             }));
         }
         decisions.push(Decision::Apply { application: AppId(1), attribute: CPU, amount: 1 });
@@ -269,7 +296,7 @@ fn controllers_that_never_come_to_an_end_are_stopped_and_counted() {
     net.on(0, |manager, _, _| manager.add(Box::new(Echo(vec![Interest::anywhere(Topic::Answers)]))));
     for _ in 0..2 {
         let (channel, rule) = (channel("pool"), Rule::First);
-        let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, rule, patience: MS(10_000) };
+        let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, rule, patience: MS(10_000), hold: Nanos::ZERO };
         net.on(0, |manager, now, port| manager.ask(ask, now, port));
     }
     let counts = *net.managers[0].counts();
@@ -314,6 +341,81 @@ fn when_the_leader_of_a_group_is_gone_the_next_leads() {
     assert_eq!([1, 2].map(|host| last_applied(&net, host)), [10, 30], "it may be behind a cut cable");
     net.run_for(MS(6_000));
     assert_eq!([1, 2].map(|host| last_applied(&net, host)), [20, 30]);
+}
+
+/// Host 0 asks two others for 30 for a minute; their brokers have not answered yet.
+fn asking_brokers() -> Net {
+    let mut net = Net::new(3);
+    for host in 1..3 {
+        net.on(host, |manager, _, _| manager.broker(CPU, channel("pool")));
+    }
+    let (channel, rule, hold) = (channel("pool"), Rule::First, MS(60_000));
+    let ask = Ask { request: 7, channel, attribute: CPU, amount: 30, rule, patience: MS(400), hold };
+    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    net.deliver();
+    net
+}
+
+fn broker_says(net: &mut Net, host: usize, left: Option<i64>) {
+    net.on(host, |manager, now, port| manager.kept((&name("h0"), 7), left, now, port));
+    net.deliver();
+}
+
+#[test]
+fn nothing_is_offered_before_the_broker_keeps_it_and_then_for_as_long_as_was_agreed() {
+    let mut net = asking_brokers();
+    let asked = |net: &Net| net.wires.kept.iter().map(|(host, ..)| *host).collect::<Vec<_>>();
+    assert_eq!((asked(&net), net.wires.answered.len()), (vec![1, 2], 0));
+    broker_says(&mut net, 1, None);
+    assert!(net.wires.answered.is_empty(), "it was refused: nothing is offered");
+    broker_says(&mut net, 2, Some(20));
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2") });
+    assert_eq!(net.wires.kept.last(), Some(&(2, 7, Some((30, net.now + MS(60_000))))));
+    net.run_for(MS(59_000));
+    assert_eq!(asked(&net), [1, 2, 2], "it is kept");
+    net.run_for(MS(2_000));
+    assert_eq!(net.wires.kept[3..], [(2, 7, None)], "and let go when its time is over");
+}
+
+#[test]
+fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gives_it_back() {
+    let won = |net: &mut Net| {
+        broker_says(net, 1, Some(20));
+        broker_says(net, 2, Some(20));
+    };
+    let mut net = asking_brokers();
+    won(&mut net);
+    assert_eq!((net.outcome(), net.wires.kept.last()), (&Outcome::Met { host: name("h1") }, Some(&(2, 7, None))));
+    net.on(0, |manager, now, port| manager.give_back((&channel("pool"), &name("h1")), CPU, 7, now, port));
+    net.deliver();
+    assert_eq!(net.wires.kept.last(), Some(&(1, 7, None)));
+    let mut net = asking_brokers();
+    won(&mut net);
+    net.kill(0);
+    assert_eq!(net.wires.kept.last(), Some(&(1, 7, None)));
+    let mut net = asking_brokers();
+    won(&mut net);
+    let before = net.wires.kept.len();
+    net.on(1, |manager, _, _| manager.used(&name("h0"), 7));
+    net.kill(0);
+    assert_eq!(net.wires.kept.len(), before, "an application has it: it is not the asker's any more");
+}
+
+#[test]
+fn a_broker_is_asked_on_its_channel_only() {
+    let mut net = asking_brokers();
+    let ask = Ask {
+        request: 8,
+        channel: channel("video"),
+        attribute: CPU,
+        amount: 30,
+        rule: Rule::First,
+        patience: MS(400),
+        hold: Nanos::ZERO,
+    };
+    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    net.deliver();
+    assert!(net.wires.kept.iter().all(|(_, request, _)| *request == 7));
 }
 
 #[test]

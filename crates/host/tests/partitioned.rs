@@ -65,6 +65,20 @@ fn a_fixed_service_is_one_server_for_all_threads_and_counts_once() {
 }
 
 #[test]
+fn what_is_kept_has_its_place_on_one_cpu() {
+    let mut bench = bench();
+    let mut keep = |percent| {
+        let input = Input::Keep { request: 1, name: "for alpha".to_owned(), share: share(percent) };
+        bench.input(input).expect("every request is answered")
+    };
+    let kept = keep(60).unwrap();
+    keep(60).unwrap();
+    assert_eq!(keep(40).unwrap_err().code, "over_committed", "30 % are left of each");
+    bench.input(Input::Leave { app: kept });
+    program(&mut bench, &fixed(24, 40, None), &[1]).unwrap();
+}
+
+#[test]
 fn what_the_mechanism_cannot_give_is_refused_by_name_with_what_could() {
     let mut bench = Bench::with_config(HostConfig { mechanism: "deadline".to_owned(), ..HostConfig::default() });
     let refused = program(&mut bench, &fixed(10, 40, Some("1/5")), &[1]).unwrap_err();

@@ -13,6 +13,8 @@ class Refused(Error):
     next_step: str
     asked: Optional[float]
     free: Optional[float]
+    # Host, seconds, claim.
+    offer: Optional[Tuple[str, float, str]]
 
 class Grant(NamedTuple):
     budget_ns: int
@@ -48,6 +50,7 @@ class Session:
         work_conserving: bool = False,
         favour_events: bool = False,
         control_place: str = "user",
+        claim: Optional[str] = None,
     ) -> None: ...
     def job(
         self,

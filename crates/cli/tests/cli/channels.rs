@@ -30,12 +30,17 @@ impl Host {
 
     /// One that calls all of these.
     pub fn among(all: &Path, name: &'static str, others: &[&str]) -> Host {
+        Host::configured(all, name, others, "")
+    }
+
+    /// One whose configuration says more: first of channels, then sections.
+    pub fn configured(all: &Path, name: &'static str, others: &[&str], more: &str) -> Host {
         let folder = all.join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let address = |host: &str| format!("unix:{}/{host}.link", all.display());
         let config = format!(
             "[channels]\nenabled = true\nhost = '{name}'\nengine = 'tcp'\ninsecure = true\npriority = 0\n\
-             listen = ['{}']\nconnect = {:?}\n[control]\nbudget = '0ms'\nlock_memory = false\n[log]\nfilter = 'warn'\n",
+             listen = ['{}']\nconnect = {:?}\n{more}[control]\nbudget = '0ms'\nlock_memory = false\n[log]\nfilter = 'warn'\n",
             address(name),
             others.iter().map(|host| address(host)).collect::<Vec<_>>()
         );
@@ -126,7 +131,7 @@ impl Drop for Running {
     }
 }
 
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");

@@ -6,6 +6,7 @@ mod ecode;
 mod guard;
 mod guide_dwcs;
 mod harness;
+mod lending;
 mod live;
 mod pages;
 mod policies;

@@ -9,9 +9,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostStatus, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
@@ -67,6 +67,7 @@ pub(crate) fn router(
     Router::new()
         .route("/v1/applications", get(list).post(join))
         .route("/v1/applications/{id}", application)
+        .route("/v1/claims/{claim}", post(claim).delete(give_back))
         .route("/v1/status", get(status))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
@@ -106,11 +107,60 @@ pub(crate) async fn join(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Answer<Response> {
+    match admit(&context, peer, body, None).await {
+        Ok(application) => Ok(created(application)),
+        Err(Refused(problem)) => Err(Refused(context.channels.look_elsewhere(peer, problem).await)),
+    }
+}
+
+/// Take what this host keeps for an application that another host refused
+#[utoipa::path(post, path = "/v1/claims/{claim}", request_body = ApplicationRequest,
+    params(("claim" = String, Path, description = "As the other host's refusal said it")), responses(
+    (status = 201, description = "Admitted; nothing is kept any more", body = Application),
+    (status = 400, description = "Not understood", body = Problem),
+    (status = 404, description = "Nothing is kept for that claim", body = Problem),
+    (status = 409, description = "More is asked for than is kept and free; it is kept on", body = Problem),
+    (status = 422, description = "The contract, or the thread's CPU affinity, makes no sense", body = Problem),
+))]
+pub(crate) async fn claim(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(claim): Path<String>,
+    body: Body,
+) -> Answer<Response> {
+    Ok(created(admit(&context, peer, body, Some(claimed(&claim)?)).await?))
+}
+
+/// Give back what another host keeps for an application that this host refused
+#[utoipa::path(delete, path = "/v1/claims/{claim}",
+    params(("claim" = String, Path, description = "As the refusal said it")), responses(
+    (status = 204, description = "The other host is told"),
+    (status = 404, description = "There is no such offer to this user", body = Problem),
+    (status = 409, description = "This host has no channels", body = Problem),
+))]
+pub(crate) async fn give_back(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(claim): Path<String>,
+) -> Answer<StatusCode> {
+    let claim = claimed(&claim)?;
+    ecalls::aside(move || context.channels.on()?.give_back(peer, &claim)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) -> Answer<Application> {
     let request: ApplicationRequest = read(body).await?;
     let target = auth::target(peer, request.pid, request.covers)?;
     let request = Box::new(request);
-    let application = context.requests.ask(|reply| Command::Join { peer, target, request, reply }).await?;
-    Ok((StatusCode::CREATED, Json(lean(application))).into_response())
+    Ok(context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?)
+}
+
+fn created(application: Application) -> Response {
+    (StatusCode::CREATED, Json(lean(application))).into_response()
+}
+
+fn claimed(text: &str) -> Result<Claim, Problem> {
+    text.parse().map_err(|error| problem::invalid(format!("{error}")))
 }
 
 /// Who is under contract

@@ -42,6 +42,11 @@ pub struct ChannelsConfig {
     /// How often this host tells the sources of its channels at what rate their events arrive; 0: never.
     #[serde(deserialize_with = "crate::config::time")]
     pub report: Nanos,
+    /// Whether it lends CPU time to hosts whose applications are refused there, and asks them when its own are.
+    pub lend: Lend,
+    /// For how long another host is to keep what an application was refused here.
+    #[serde(deserialize_with = "crate::config::time")]
+    pub lend_hold: Nanos,
     /// What its resource manager does from the start: tables `[[channels.policy]]`.
     pub policy: Vec<Policy>,
 }
@@ -83,6 +88,23 @@ pub enum Scouting {
     Multicast,
 }
 
+/// Whether hosts lend to each other, and which offer wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lend {
+    /// Neither lends nor asks.
+    #[default]
+    Off,
+    /// Lends, and never asks.
+    Give,
+    /// Lends, and asks; the first offer wins.
+    First,
+    /// The one that has most left, of those that come within half a second.
+    Best,
+    /// The one with the shortest way, of those that come within half a second.
+    Nearest,
+}
+
 impl Default for ChannelsConfig {
     fn default() -> Self {
         ChannelsConfig {
@@ -101,6 +123,8 @@ impl Default for ChannelsConfig {
             max_leases: 256,
             max_leases_per_user: 64,
             report: Nanos::from_millis(500),
+            lend: Lend::Off,
+            lend_hold: Nanos::from_millis(30_000),
             policy: Vec::new(),
         }
     }
@@ -124,6 +148,10 @@ impl ChannelsConfig {
         let (least, most) = (Nanos::from_millis(50), Nanos::from_millis(60_000));
         if self.report != Nanos::ZERO && !(least..=most).contains(&self.report) {
             return Some(("channels.report", self.report.to_string(), "50ms to 60s, or 0ms for never"));
+        }
+        let (least, most) = (Nanos::from_millis(3_000), Nanos::from_millis(600_000));
+        if !(least..=most).contains(&self.lend_hold) {
+            return Some(("channels.lend_hold", self.lend_hold.to_string(), "3s to 600s"));
         }
         self.enabled.then(|| self.untrusted().or_else(|| self.nameless())).flatten()
     }
@@ -183,6 +211,7 @@ mod tests {
     fn a_wrong_value_is_named_with_what_would_be_taken() {
         assert!(said("priority = 99").starts_with("channels.priority 99 0 (none)"));
         assert!(said("report = '1ms'").starts_with("channels.report 1 ms 50ms to 60s"));
+        assert!(said("lend_hold = '1s'").starts_with("channels.lend_hold 1 s 3s to 600s"));
         assert!(said("max_leases = 0").starts_with("channels.max_leases 0"));
         let error = toml::from_str::<ChannelsConfig>("host = 'a/b'").unwrap_err().to_string();
         assert!(error.contains("a/b") && error.contains("1 to 64"), "{error}");

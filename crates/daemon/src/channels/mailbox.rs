@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qfabric_channel::{Notice, SinkId, SourceId};
+use qfabric_types::api::Claim;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::AttributeId;
-use qfabric_types::{AppId, Nanos};
+use qfabric_types::{AppId, Instant, Nanos};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::auth::Peer;
@@ -48,6 +49,17 @@ pub(super) struct Adjusted {
     pub amount: i64,
 }
 
+/// What a manager wants of the broker, or has heard of other hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lent {
+    /// So much is to be kept for another host until then.
+    Keep { claim: Claim, amount: i64, until: Instant },
+    /// It need not be kept any more.
+    LetGo(Claim),
+    /// What became of a request of this host: who keeps it; none: nobody.
+    Answered { request: u64, giver: Option<Name> },
+}
+
 /// What was noted and not carried out yet.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
@@ -65,14 +77,16 @@ pub(super) struct Noted {
     pub adjusted: Vec<Adjusted>,
     /// Reports that are to be sent so much later, by their channel.
     pub delayed: Vec<(Name, Nanos)>,
+    /// What hosts lend to each other, in order.
+    pub lent: VecDeque<Lent>,
     /// Notices that there was no room for.
     pub dropped: u64,
 }
 
 impl Noted {
     fn is_empty(&self) -> bool {
-        let Noted { ready, writable, notices, applied, told, adjusted, delayed, .. } = self;
-        let decided = [applied.is_empty(), told.is_empty(), adjusted.is_empty(), delayed.is_empty()];
+        let Noted { ready, writable, notices, applied, told, adjusted, delayed, lent, .. } = self;
+        let decided = [applied.is_empty(), told.is_empty(), adjusted.is_empty(), delayed.is_empty(), lent.is_empty()];
         ready.is_empty() && writable.is_empty() && notices.is_empty() && !decided.contains(&false)
     }
 }
@@ -95,6 +109,11 @@ impl Mailbox {
         self.wake.as_fd()
     }
 
+    /// What wakes the thread, for who must not wait for the mailbox itself.
+    pub fn waker(&self) -> Arc<OwnedFd> {
+        self.wake.clone()
+    }
+
     /// Wakes the thread.
     pub fn nudge(&self) {
         // Full: then it is readable already.
@@ -112,6 +131,7 @@ impl Mailbox {
         into.told.clear();
         into.adjusted.clear();
         into.delayed.clear();
+        into.lent.clear();
         std::mem::swap(&mut *self.lock(), into);
     }
 
@@ -147,6 +167,13 @@ impl Mailbox {
     pub fn delay(&self, channel: Name, by: Nanos) {
         self.note(|noted| match noted.delayed.len() < NOTICES {
             true => noted.delayed.push((channel, by)),
+            false => noted.dropped += 1,
+        });
+    }
+
+    pub fn lend(&self, lent: Lent) {
+        self.note(|noted| match noted.lent.len() < NOTICES {
+            true => noted.lent.push_back(lent),
             false => noted.dropped += 1,
         });
     }

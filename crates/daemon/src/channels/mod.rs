@@ -11,6 +11,7 @@
 //! | `network.rs`, `mailbox.rs` | the node and its network; what it says, until there is time to carry it out |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
+//! | `lending.rs`, `offers.rs` | what hosts keep for each other's refused applications |
 //! | `policies/`, `reports.rs` | what managers do here for channels, and what they hear |
 //! | `routes/`, `problems.rs` | the paths, and their refusals |
 //!
@@ -19,11 +20,13 @@
 mod config;
 mod filters;
 mod groups;
+mod lending;
 mod mailbox;
 mod members;
 mod monitors;
 mod network;
 mod node;
+mod offers;
 mod owned;
 mod policies;
 mod problems;
@@ -47,6 +50,7 @@ use rustix::event::epoll::{self, CreateFlags};
 use crate::control::Requests;
 use crate::startup::DaemonError;
 use filters::Asked;
+use lending::Lending;
 use mailbox::Mailbox;
 use monitors::Monitors;
 use network::Network;
@@ -55,7 +59,7 @@ use policies::{Ear, Policies};
 use registry::Registry;
 use reports::Reports;
 
-pub use config::{ChannelsConfig, EngineName, Mode, Scouting};
+pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
 pub(crate) use monitors::MonitorThread;
 pub(crate) use report::{ChannelReport, ChannelsReport};
 pub(crate) use socket::SocketThread;
@@ -80,6 +84,7 @@ pub(crate) struct Fabric {
     monitors: Monitors,
     policies: Policies,
     reports: Reports,
+    lending: Lending,
     epoll: OwnedFd,
     /// The way to the control thread.
     requests: Requests,
@@ -114,6 +119,7 @@ impl Channels {
         }
         let fabric = Fabric::start(config, requests.clone())?;
         fabric.network.add_policy(Box::new(Ear(fabric.mailbox.clone())));
+        fabric.begin_lending()?;
         for policy in &config.policy {
             let refused = |problem: Problem| format!("channels.policy: {}; {}", problem.message, problem.next_step);
             let started = fabric.start_policy(None, policy.clone());
@@ -141,6 +147,7 @@ impl Fabric {
         let host = config.name().expect("checked with the configuration");
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let network = Network::open(config, host.clone(), &mailbox)?;
+        let mailbox_wake = mailbox.waker();
         Ok(Fabric {
             config: config.clone(),
             host,
@@ -152,6 +159,7 @@ impl Fabric {
             monitors: Monitors::new(),
             policies: Policies::default(),
             reports: Reports::default(),
+            lending: Lending::new(mailbox_wake),
             epoll,
             requests,
             stopping: AtomicBool::new(false),

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
-use qfabric_host::manager::{Controller, Member, MemberPort, Outcome, Whom};
+use qfabric_host::manager::{Controller, Manager, ManagerPort, Member, MemberPort, Outcome, Whom};
 use qfabric_link::{self as link, Address, EngineKind, Inside, Link, Listener, Role, Security, Tls};
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_types::api::Claim;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, Reading};
 use qfabric_types::{AppId, Instant, ThreadId};
 
-use super::mailbox::Mailbox;
+use super::mailbox::{Lent, Mailbox};
 use super::{ChannelsConfig, EngineName, Mode, Scouting, node, socket};
 use crate::handshakes;
 use crate::startup::DaemonError;
@@ -95,6 +96,14 @@ impl Network {
     pub fn remove_policy(&self, number: u64) {
         // Dropped outside of the node's lock.
         drop(self.inside(|managed, _, _| managed.member.remove(number)));
+    }
+
+    /// Calls the manager.
+    pub fn manager<T>(&self, act: impl FnOnce(&mut Manager, Instant, &mut dyn ManagerPort) -> T) -> T {
+        self.inside(|managed, now, port| {
+            let Managed { member, mailbox } = managed;
+            member.manager(now, &mut Hands { port, mailbox }, |manager, port| act(manager, now, port))
+        })
     }
 
     /// Control events that could not be submitted, and events of managers that could not be read.
@@ -280,5 +289,16 @@ impl MemberPort for Hands<'_> {
 
     fn answered(&mut self, request: u64, outcome: &Outcome) {
         tracing::debug!(request, ?outcome, "a request to other hosts ended");
+        let giver = if let Outcome::Met { host } = outcome { Some(host.clone()) } else { None };
+        self.mailbox.lend(Lent::Answered { request, giver });
+    }
+
+    fn keep(&mut self, asker: &Name, number: u64, amount: i64, until: Instant) {
+        let claim = Claim { host: asker.clone(), number };
+        self.mailbox.lend(Lent::Keep { claim, amount, until });
+    }
+
+    fn let_go(&mut self, asker: &Name, number: u64) {
+        self.mailbox.lend(Lent::LetGo(Claim { host: asker.clone(), number }));
     }
 }

@@ -3,7 +3,7 @@
 
 use qfabric_channel::{Error, FilterError, InvalidKey};
 use qfabric_host::monitor::MonitorError;
-use qfabric_types::api::Problem;
+use qfabric_types::api::{Claim, Problem};
 use qfabric_types::channel::{ChannelId, Name};
 
 use crate::problem::new;
@@ -39,6 +39,11 @@ pub(super) fn not_your_filter(filter: &Name, by: &str) -> Problem {
 pub(super) fn unowned_filter(uid: u32) -> Problem {
     let message = format!("a filter that outlives its connection is for root, you are user {uid}");
     new("channel_forbidden", message, "name the connection with which it is to end (lease)")
+}
+
+pub(super) fn not_offered(claim: &Claim, host: &Name) -> Problem {
+    let message = format!("host {host} has no offer {claim} for this user");
+    new("no_such_claim", message, "name the claim as the refusal of this host said it; its time may be over")
 }
 
 pub(super) fn invalid(message: String) -> Problem {

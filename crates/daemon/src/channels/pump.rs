@@ -48,6 +48,9 @@ impl Fabric {
             self.reports.delay(&channel, by, self.config.report);
         }
         noted.notices.drain(..).for_each(|notice| self.heed(&mut registry, notice));
+        drop(registry);
+        noted.lent.drain(..).for_each(|lent| self.lend(lent));
+        self.hear_broker();
     }
 
     /// Sends events of a sink, as long as there are any, credit for them and room in the socket.

@@ -6,11 +6,12 @@ use std::sync::{Arc, Weak};
 
 use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
-use qfabric_types::api::{Application, ApplicationRequest, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostStatus, Problem};
 use qfabric_types::{AppId, Contract, Instant, Share};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
+use super::loans::Keep;
 use super::rings::RingCounters;
 use super::sources::wake;
 use crate::auth::{Peer, Target};
@@ -28,6 +29,8 @@ pub(crate) enum Command {
         peer: Peer,
         target: Target,
         request: Box<ApplicationRequest>,
+        /// What another host was promised for it.
+        claim: Option<Claim>,
         reply: Reply<Application>,
     },
     Change {
@@ -73,6 +76,10 @@ pub(crate) enum Command {
         whom: Managed,
         adjustment: Adjustment,
     },
+    /// Something is to be kept for an application of another host. The answer comes through its teller.
+    Keep(Box<Keep>),
+    /// It need not be kept any more.
+    LetGo(Claim),
     Stop {
         reply: Reply<()>,
     },
@@ -144,6 +151,16 @@ impl Requests {
     /// A policy decided. `false`: the queue is full.
     pub fn adjust(&self, peer: Peer, whom: Managed, adjustment: Adjustment) -> bool {
         self.send(Command::Adjust { peer, whom, adjustment }).is_ok()
+    }
+
+    /// Something is to be kept. `false`: the queue is full.
+    pub fn keep(&self, keep: Keep) -> bool {
+        self.send(Command::Keep(Box::new(keep))).is_ok()
+    }
+
+    /// It need not be kept any more. `false`: the queue is full, and it ends when its time is over.
+    pub fn let_go(&self, claim: Claim) -> bool {
+        self.send(Command::LetGo(claim)).is_ok()
     }
 
     fn send(&self, command: Command) -> Result<(), Problem> {

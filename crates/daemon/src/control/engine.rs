@@ -22,6 +22,7 @@ use qfabric_types::{AppId, Instant, Nanos};
 use super::apps::{App, Apps};
 use super::command::Command;
 use super::core::Core;
+use super::loans::Loans;
 use super::notes::Note;
 use super::rings::{Ring, Round};
 use super::sources::{Source, Sources};
@@ -61,6 +62,7 @@ impl Bounds {
 pub(crate) struct Engine {
     pub(super) core: Core,
     pub(super) apps: Apps,
+    pub(super) loans: Loans,
     pub(super) sources: Sources,
     pub(super) observer: Box<dyn Observer>,
     /// When the observer is asked next; `NEVER` while nobody is observed.
@@ -92,6 +94,7 @@ impl Engine {
         Ok(Engine {
             core,
             apps: Apps::default(),
+            loans: Loans::default(),
             sources,
             observer,
             observe_at: Instant::NEVER,
@@ -126,6 +129,7 @@ impl Engine {
         self.take_commands(now);
         self.hear_ends(now);
         self.end_graces(now);
+        self.end_loans(now);
         if now >= self.observe_at {
             self.observe(now);
         }
@@ -182,7 +186,7 @@ impl Engine {
         let apps = self.apps.by_id.values().filter_map(of_app).min();
         let observer = (self.observe_at != Instant::NEVER).then_some(self.observe_at);
         let tend = (!self.apps.by_id.is_empty() || self.core.tends_itself()).then_some(self.tend_at);
-        [self.core.host.next_wakeup(), apps, observer, tend].into_iter().flatten().min()
+        [self.core.host.next_wakeup(), apps, observer, tend, self.loans.next()].into_iter().flatten().min()
     }
 
     fn take_commands(&mut self, now: Instant) {

@@ -1,7 +1,7 @@
 //! Coming and going: what the API's requests do to the engine.
 
 use qfabric_host::Input;
-use qfabric_types::api::{Application, ApplicationRequest, Covers, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, ThreadId};
 
 use super::apps::App;
@@ -19,8 +19,8 @@ impl Engine {
         // An answer nobody waits for any more is dropped, except that of a join: that application would be
         // nobody's.
         match command {
-            Command::Join { peer, target, request, reply } => {
-                let answer = self.join(peer, target, *request, now);
+            Command::Join { peer, target, request, claim, reply } => {
+                let answer = self.join(peer, target, *request, claim.as_ref(), now);
                 if let Err(Ok(application)) = reply.send(answer) {
                     self.leave(application.id, now);
                 }
@@ -35,10 +35,10 @@ impl Engine {
                 let _ = reply.send(self.show(app));
             }
             Command::Status { reply } => {
-                let _ = reply.send(Ok(self.core.status()));
+                let _ = reply.send(Ok(self.status(now)));
             }
             Command::Report { reply } => {
-                let _ = reply.send(Ok(Box::new(self.report())));
+                let _ = reply.send(Ok(Box::new(self.report(now))));
             }
             Command::TakeRing { peer, app, ring, reply } => {
                 let _ = reply.send(self.take_ring(peer, app, ring));
@@ -46,6 +46,8 @@ impl Engine {
             Command::Favour { pid, deadline } => self.favour(pid, deadline),
             Command::Aim { pid, aim } => self.core.aims.add(pid, aim),
             Command::Adjust { peer, whom, adjustment } => self.adjust(peer, whom, adjustment, now),
+            Command::Keep(keep) => self.keep(*keep, now),
+            Command::LetGo(claim) => self.let_go(&claim, now),
             Command::Stop { reply } => {
                 self.stop(now);
                 let _ = reply.send(Ok(()));
@@ -58,6 +60,7 @@ impl Engine {
         peer: Peer,
         target: Target,
         request: ApplicationRequest,
+        claim: Option<&Claim>,
         now: Instant,
     ) -> Result<Application, Problem> {
         let ApplicationRequest { pid, covers, mut contract } = request;
@@ -79,7 +82,7 @@ impl Engine {
             contract,
         };
         let handed_over = self.hand_over(&threads, now);
-        match self.core.ask(input, now) {
+        match self.ask_for(input, claim, now) {
             Ok(id) => self.admitted(id, app, threads, name, now),
             Err(problem) => {
                 self.stop_observing(&app);
@@ -232,10 +235,10 @@ impl Engine {
         self.core.application(id).ok_or_else(|| problem::not_found(id))
     }
 
-    fn report(&self) -> Report {
+    fn report(&self, now: Instant) -> Report {
         let rings = self.apps.by_id.iter().filter_map(|(id, app)| Some((*id, app.ring.as_ref()?.counters())));
         Report {
-            status: self.core.status(),
+            status: self.status(now),
             rings: rings.collect(),
             counters: self.core.counters,
             notes_dropped: self.core.notes.dropped,

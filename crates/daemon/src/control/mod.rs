@@ -12,6 +12,7 @@ mod counters;
 mod engine;
 mod flood;
 mod joins;
+mod loans;
 mod mechanism;
 mod misses;
 mod notes;
@@ -23,6 +24,7 @@ mod thread;
 
 pub(crate) use command::{Adjustment, Command, Managed, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
+pub(crate) use loans::{Keep, LoanWord, Teller};
 pub(crate) use mechanism::best_effort_is_possible;
 pub(crate) use notes::{Note, log};
 pub(crate) use rings::RingCounters;

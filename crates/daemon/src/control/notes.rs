@@ -5,7 +5,8 @@
 
 use qfabric_host::HostEvent;
 use qfabric_linux::ApplyError;
-use qfabric_types::{AppId, ThreadId};
+use qfabric_types::channel::Name;
+use qfabric_types::{AppId, Share, ThreadId};
 use tokio::sync::mpsc;
 
 use super::command::Adjustment;
@@ -44,6 +45,10 @@ pub(crate) enum Note {
     NotObserved { pid: i32, error: String },
     /// A policy decided about an application.
     Adjusted { app: AppId, adjustment: Adjustment, refused: Option<String> },
+    /// So much is kept for an application of another host.
+    Lent { host: Name, share: Share },
+    /// It is kept no longer, and was not claimed.
+    LentNoMore { host: Name, share: Share },
     /// A descriptor could not be waited for.
     NotWaited { app: AppId, error: String },
 }
@@ -102,6 +107,8 @@ pub(crate) fn log(note: Note) {
         Note::Adjusted { app, adjustment, refused: Some(why) } => {
             tracing::warn!(app = app.0, ?adjustment, why, "a policy's decision was refused")
         }
+        Note::Lent { host, share } => tracing::info!(%host, %share, "kept for an application of another host"),
+        Note::LentNoMore { host, share } => tracing::info!(%host, %share, "kept no longer: nobody claimed it"),
         Note::NotWaited { app, error } => tracing::warn!(app = app.0, error, "cannot wait for a descriptor"),
     }
 }

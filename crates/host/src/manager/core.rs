@@ -1,5 +1,7 @@
 //! The manager itself: calls controllers, admits, divides, asks and answers other hosts.
 
+mod brokered;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use qfabric_channel::Registration;
@@ -7,7 +9,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::requests::{HOLD, Held, Holds, Requests, Told, reply, said};
+use super::requests::{HOLD, Held, Holds, Requests, Stage, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
     Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, View, What, Whom, Wish,
@@ -32,6 +34,11 @@ pub trait ManagerPort {
     fn answered(&mut self, request: u64, outcome: &Outcome);
     /// How far a host is: half a round trip, where it is known.
     fn distance(&self, host: &Name) -> Option<Nanos>;
+    /// The broker ([`Manager::broker`]) is to keep so much until then for a request of another host, or the same for longer;
+    /// [`Manager::kept`] says what it did. It lets go by itself when the time is over.
+    fn keep(&mut self, _asker: &Name, _request: u64, _amount: i64, _until: Instant) {}
+    /// The broker need not keep it any more.
+    fn let_go(&mut self, _asker: &Name, _request: u64) {}
 }
 
 /// What happened.
@@ -78,6 +85,8 @@ pub struct Manager {
     shares: Shares,
     requests: Requests,
     holds: Holds,
+    /// Resources whose books are a broker's, and where others may ask for them.
+    brokered: BTreeMap<AttributeId, ChannelId>,
     queue: VecDeque<Change>,
     decisions: Decisions,
     counts: Counts,
@@ -95,6 +104,7 @@ impl Manager {
             shares: Shares::default(),
             requests: Requests::default(),
             holds: Holds::default(),
+            brokered: BTreeMap::new(),
             queue: VecDeque::new(),
             decisions: Vec::new(),
             counts: Counts::default(),
@@ -156,9 +166,9 @@ impl Manager {
     /// What was promised for a request of another host is now to be used here: it is no longer kept, but free for who
     /// comes next. None: nothing was, or not any more.
     pub fn redeem(&mut self, asker: &Name, request: u64, now: Instant, port: &mut dyn ManagerPort) -> Option<i64> {
-        let held = self.holds.held.get(&(asker.clone(), request)).copied()?;
+        let amount = self.holds.held.get(&(asker.clone(), request))?.amount;
         self.release(|(of, number), _| of == asker && *number == request, now, port);
-        Some(held.amount)
+        Some(amount)
     }
 
     /// What another host has promised for a request of this one is not wanted after all.
@@ -276,10 +286,14 @@ impl Manager {
         if *host == self.host || event.value <= 0 || self.holds.held.contains_key(&key) {
             return;
         }
+        if self.brokered.contains_key(&event.attribute) {
+            return self.ask_broker(channel, host, event, now, port);
+        }
         let free = self.shares.free(event.attribute);
         let Some(granted) = self.shares.lend(event.attribute, event.value) else { return };
         self.granted(granted, now, port);
-        let held = Held { attribute: event.attribute, amount: event.value, until: now + HOLD };
+        let (attribute, amount, until) = (event.attribute, event.value, now + HOLD);
+        let held = Held { attribute, amount, until, stage: Stage::Offered };
         self.holds.held.insert(key, held);
         told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Offer, event, free, now)));
     }
@@ -294,18 +308,25 @@ impl Manager {
         told: &mut Vec<Told>,
         port: &mut dyn ManagerPort,
     ) {
+        if self.brokered.contains_key(&event.attribute) {
+            return self.accepted_of_broker(channel, host, event, now, told, port);
+        }
         let key = (host.clone(), event.request);
         if !self.holds.held.contains_key(&key) {
             self.requested(channel, host, event, now, &mut Vec::new(), port);
         }
         if let Some(held) = self.holds.held.get_mut(&key) {
-            held.until = Instant::NEVER;
+            (held.until, held.stage) = (Instant::NEVER, Stage::Accepted);
             told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
         }
     }
 
     fn release(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool, now: Instant, port: &mut dyn ManagerPort) {
-        for held in self.holds.take(fits) {
+        for ((asker, request), held) in self.holds.take(fits) {
+            if self.brokered.contains_key(&held.attribute) {
+                port.let_go(&asker, request);
+                continue;
+            }
             let granted = self.shares.take_back(held.attribute, held.amount);
             self.granted(granted, now, port);
         }

@@ -37,6 +37,12 @@ pub trait MemberPort: Port {
 
     /// A request to other hosts ended.
     fn answered(&mut self, request: u64, outcome: &Outcome);
+
+    /// As [`ManagerPort::keep`].
+    fn keep(&mut self, _asker: &Name, _request: u64, _amount: i64, _until: Instant) {}
+
+    /// As [`ManagerPort::let_go`].
+    fn let_go(&mut self, _asker: &Name, _request: u64) {}
 }
 
 /// How this host takes part in one quality channel.
@@ -353,6 +359,14 @@ impl ManagerPort for Hands<'_> {
 
     fn answered(&mut self, request: u64, outcome: &Outcome) {
         self.tee.port.answered(request, outcome);
+    }
+
+    fn keep(&mut self, asker: &Name, request: u64, amount: i64, until: Instant) {
+        self.tee.port.keep(asker, request, amount, until);
+    }
+
+    fn let_go(&mut self, asker: &Name, request: u64) {
+        self.tee.port.let_go(asker, request);
     }
 
     fn distance(&self, host: &Name) -> Option<Nanos> {

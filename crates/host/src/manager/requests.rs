@@ -49,6 +49,8 @@ pub struct Ask {
     pub rule: Rule,
     /// How long offers are waited for.
     pub patience: Nanos,
+    /// For how long the giver is to keep it, where a broker has its books; elsewhere until it is given back.
+    pub hold: Nanos,
 }
 
 /// What became of a request.
@@ -204,6 +206,7 @@ impl Asked {
         };
         let Some(host) = best.map(|offer| offer.host.clone()) else { return };
         let accept = said(QualityKind::Accept, self.ask.request, self.ask.attribute, self.ask.amount, now);
+        let accept = QualityEvent { other: self.ask.hold.get().min(i64::MAX as u64) as i64, ..accept };
         tell.push((self.ask.channel.clone(), Some(host.clone()), accept));
         self.chosen = Some(host);
         self.tried += 1;
@@ -221,13 +224,23 @@ impl Asked {
     }
 }
 
+/// How far a request of another host has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The broker is asked; the offer will go to this channel.
+    Asked(ChannelId),
+    Offered,
+    Accepted,
+}
+
 /// What this host keeps for an asker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub attribute: AttributeId,
     pub amount: i64,
     /// When it ends by itself; never, once accepted.
     pub until: Instant,
+    pub stage: Stage,
 }
 
 /// The giver's side: by asker and its number.
@@ -242,10 +255,9 @@ impl Holds {
     }
 
     /// Those that fit, taken out.
-    pub fn take(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool) -> Vec<Held> {
+    pub fn take(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool) -> BTreeMap<(Name, u64), Held> {
         let (taken, kept) = std::mem::take(&mut self.held).into_iter().partition(|(key, held)| fits(key, held));
         self.held = kept;
-        let taken: BTreeMap<_, _> = taken;
-        taken.into_values().collect()
+        taken
     }
 }

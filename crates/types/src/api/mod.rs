@@ -8,6 +8,8 @@
 //! | `GET /v1/applications/{id}` | → [`Application`] |
 //! | `PATCH /v1/applications/{id}` | [`crate::Contract`] → [`Application`] |
 //! | `DELETE /v1/applications/{id}` | → 204 |
+//! | `POST /v1/claims/{claim}` | [`ApplicationRequest`] for what this host keeps → 201 [`Application`] |
+//! | `DELETE /v1/claims/{claim}` | at the host that asked: given back → 204 |
 //! | `GET /v1/status` | → [`HostStatus`] |
 //! | `GET /metrics` | → Prometheus text |
 //!
@@ -20,7 +22,10 @@
 
 pub mod channel;
 pub mod ecalls;
+mod lending;
 pub mod net;
+
+pub use lending::{Claim, Loan, NoClaim, Offer};
 
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +121,9 @@ pub struct HostStatus {
     /// Why the mechanism asked for is not in force, if it is not: what the kernel said when it ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
+    /// What is kept for applications that other hosts refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loans: Vec<Loan>,
 }
 
 /// What is promised on one CPU.
@@ -151,6 +159,9 @@ pub struct Problem {
     /// For `over_committed`: who holds the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
+    /// For `over_committed`, where hosts lend to each other: which one keeps what was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Box<Offer>>,
 }
 
 /// Who holds how much of what is promised.

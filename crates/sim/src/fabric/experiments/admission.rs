@@ -214,7 +214,8 @@ impl Site {
         };
         let (request, amount, patience) = (self.next, share.ppm().into(), PATIENCE);
         self.waiting.insert(request, (share, stays));
-        let ask = Ask { request, channel: quality(&self.channel), attribute: CPU, amount, rule, patience };
+        let ask =
+            Ask { request, channel: quality(&self.channel), attribute: CPU, amount, rule, patience, hold: Nanos::ZERO };
         here.manager(|manager, now, port| manager.ask(ask, now, port));
     }
 

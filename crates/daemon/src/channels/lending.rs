@@ -1,0 +1,301 @@
+//! Hosts lend to each other: what this host's broker had to refuse is asked of the others, and what theirs refused is
+//! kept by this one's, as far as there is room.
+//!
+//! ```text
+//! refused here ── borrow ──> manager ── Q-channel of the group `lend` ──> manager ── mailbox ──> control thread: kept
+//! offer in the refusal <── mailbox <── Confirm ────────────────────────── manager <── LoanWord ───────┘
+//! ```
+//! Locks are taken one at a time, and none while the control thread is waited for.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use qfabric_channel::Registration;
+use qfabric_host::manager::{Ask, Rule};
+use qfabric_linux::clock;
+use qfabric_types::api::{Claim, Offer, Problem};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::AttributeId;
+use qfabric_types::{Instant, Nanos, Share};
+use tokio::sync::oneshot;
+
+use super::config::Lend;
+use super::mailbox::Lent;
+use super::offers::{Offered, Offers};
+use super::{Channels, Fabric, count, lock, problems};
+use crate::api::ecalls::aside;
+use crate::auth::Peer;
+use crate::control::{Keep, LoanWord, Teller};
+use crate::startup::DaemonError;
+
+/// The group of all hosts that lend.
+const GROUP: &str = "lend";
+/// What is lent, in millionths of a CPU.
+const CPU: AttributeId = AttributeId::of("cpu.guaranteed");
+/// How long others' offers are waited for.
+const PATIENCE: Nanos = Nanos::from_millis(500);
+/// How long a refusal may take in all: three chosen hosts that are silent, one after the other.
+const LONGEST: Nanos = Nanos::from_millis(2_700);
+/// Times are said in steps of this.
+const TENTH: Nanos = Nanos::from_millis(100);
+/// Requests under way; one more is refused as if nobody lent.
+const WAITING: usize = 256;
+
+/// What is asked for, and what was offered.
+pub(super) struct Lending {
+    teller: Teller,
+    words: Mutex<Receiver<LoanWord>>,
+    /// Who waits for the answer to a request of this host.
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<Option<Name>>>>,
+    offers: Mutex<Offers>,
+}
+
+/// What came of asking others.
+enum Found {
+    /// Nobody was asked.
+    NotAsked,
+    /// None of so many hosts has it.
+    Nobody(usize),
+    Offer(Offer),
+}
+
+impl Lending {
+    /// The control thread's words wake whoever waits for `wake`.
+    pub fn new(wake: Arc<OwnedFd>) -> Lending {
+        let (teller, words) = Teller::new(wake);
+        Lending { teller, words: Mutex::new(words), waiting: Mutex::default(), offers: Mutex::default() }
+    }
+}
+
+impl Channels {
+    /// The refusal, with what another host keeps instead, if hosts lend to each other and one does.
+    pub async fn look_elsewhere(&self, peer: Peer, problem: Problem) -> Problem {
+        let is_shortage = problem.code == "over_committed";
+        let (Some(fabric), Some(asked)) = (&self.fabric, problem.asked.filter(|_| is_shortage)) else {
+            return problem;
+        };
+        match fabric.borrow(peer, asked).await {
+            Found::NotAsked => problem,
+            Found::Nobody(hosts) => {
+                let hosts = if hosts == 1 { "the other host".to_owned() } else { format!("{hosts} other hosts") };
+                Problem { message: format!("{}; no room on {hosts} either", problem.message), ..problem }
+            }
+            Found::Offer(offer) => with_offer(problem, offer),
+        }
+    }
+}
+
+fn with_offer(problem: Problem, offer: Offer) -> Problem {
+    let Offer { host, share, held_ns, claim } = &offer;
+    let next_step = format!(
+        "start it on host {host}, which keeps {share} for it for {held_ns}, with the same options and --claim {claim}; \
+         or {}",
+        problem.next_step
+    );
+    Problem { next_step, offer: Some(Box::new(offer)), ..problem }
+}
+
+fn group() -> Name {
+    GROUP.parse().expect("is a name")
+}
+
+/// The Q-channel of the group.
+fn channel() -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: format!("group.{GROUP}").parse().expect("is a name") }
+}
+
+/// That nobody can guess: a keyed hash, the key from the kernel's random numbers.
+fn random() -> u64 {
+    RandomState::new().hash_one(clock::now().get())
+}
+
+impl Lend {
+    fn rule(self) -> Option<Rule> {
+        match self {
+            Lend::Off | Lend::Give => None,
+            Lend::First => Some(Rule::First),
+            // More than there are: all that come in time.
+            Lend::Best => Some(Rule::BestOf(usize::MAX)),
+            Lend::Nearest => Some(Rule::Nearest),
+        }
+    }
+}
+
+impl Fabric {
+    /// Joins those that lend, where that is configured.
+    pub(super) fn begin_lending(&self) -> Result<(), DaemonError> {
+        if self.config.lend == Lend::Off {
+            return Ok(());
+        }
+        self.network.manager(|manager, _, _| manager.broker(CPU, channel()));
+        let application = "qfabric".parse().expect("is a name");
+        let member = Registration { application, group: group(), parent: None, level: 4, qos: Vec::new() };
+        let joined = self.network.with(|node, now, port| node.register(member, now, port));
+        joined.map(drop).map_err(|error| DaemonError::Channels(format!("channels.lend: {error}")))
+    }
+
+    /// Asks the others.
+    async fn borrow(self: &Arc<Fabric>, peer: Peer, share: Share) -> Found {
+        let Some(rule) = self.config.lend.rule() else { return Found::NotAsked };
+        if let Some(offer) = self.offered_before(peer, share) {
+            return Found::Offer(offer);
+        }
+        if lock(&self.lending.offers).full(peer, clock::now()) {
+            return Found::NotAsked;
+        }
+        let number = random();
+        let Some(told) = self.wait_for(number) else { return Found::NotAsked };
+        let fabric = self.clone();
+        // The node's lock may have to be waited for.
+        let asked = aside(move || Ok(fabric.ask(number, share, rule))).await;
+        let hosts = asked.unwrap_or(0);
+        if hosts == 0 {
+            lock(&self.lending.waiting).remove(&number);
+            return Found::NotAsked;
+        }
+        match tokio::time::timeout(Duration::from_nanos(LONGEST.get()), told).await {
+            Ok(Ok(Some(giver))) => Found::Offer(self.offered(peer, giver, number, share)),
+            // Whoever answers later finds nobody waiting, and has it back.
+            _ => Found::Nobody(hosts),
+        }
+    }
+
+    fn wait_for(&self, number: u64) -> Option<oneshot::Receiver<Option<Name>>> {
+        let mut waiting = lock(&self.lending.waiting);
+        if waiting.len() >= WAITING {
+            return None;
+        }
+        let (tell, told) = oneshot::channel();
+        waiting.insert(number, tell);
+        Some(told)
+    }
+
+    /// How many hosts were asked.
+    fn ask(&self, request: u64, share: Share, rule: Rule) -> usize {
+        let group = group();
+        let others = |node: &mut qfabric_channel::Node| {
+            node.directory().hosts_of_group(&group).filter(|host| **host != self.host).count()
+        };
+        let others = self.network.look(others);
+        if others > 0 {
+            let (amount, hold) = (share.ppm().into(), self.config.lend_hold + LONGEST);
+            let ask = Ask { request, channel: channel(), attribute: CPU, amount, rule, patience: PATIENCE, hold };
+            self.network.manager(|manager, now, port| manager.ask(ask, now, port));
+        }
+        others
+    }
+
+    /// Another host keeps it, a little longer than is said here: the way there takes time.
+    fn offered(&self, peer: Peer, giver: Name, number: u64, share: Share) -> Offer {
+        let hold = self.config.lend_hold;
+        let offered = Offered { giver: giver.clone(), peer, share, until: clock::now() + hold };
+        lock(&self.lending.offers).add(number, offered);
+        self.offer(number, giver, share, hold)
+    }
+
+    fn offer(&self, number: u64, host: Name, share: Share, held_ns: Nanos) -> Offer {
+        Offer { host, share, held_ns, claim: Claim { host: self.host.clone(), number } }
+    }
+
+    /// What this process was offered for the same, if that still stands.
+    fn offered_before(&self, peer: Peer, share: Share) -> Option<Offer> {
+        let now = clock::now();
+        let (number, Offered { giver, until, .. }) = lock(&self.lending.offers).again(peer, share, now)?;
+        let left = until.since(now).get();
+        Some(self.offer(number, giver, share, Nanos::new(left - left % TENTH.get())))
+    }
+
+    /// Whoever was refused here does not want what another host keeps for it.
+    pub(crate) fn give_back(&self, peer: Peer, claim: &Claim) -> Result<(), Problem> {
+        let is_ours = claim.host == self.host;
+        let giver = is_ours.then(|| lock(&self.lending.offers).give_back(claim.number, peer)).flatten();
+        let giver = giver.ok_or_else(|| problems::not_offered(claim, &self.host))?;
+        self.cancel(&giver, claim.number);
+        Ok(())
+    }
+
+    fn cancel(&self, giver: &Name, request: u64) {
+        let channel = channel();
+        self.network.manager(|manager, now, port| manager.give_back((&channel, giver), CPU, request, now, port));
+    }
+
+    /// Carries out what a manager wants of the broker, and what it has heard.
+    pub(super) fn lend(&self, lent: Lent) {
+        match lent {
+            Lent::Keep { claim, amount, until } => self.keep(claim, amount, until),
+            // Lost: it ends when its time is over.
+            Lent::LetGo(claim) => {
+                if !self.requests.let_go(claim) {
+                    count(&self.totals.notices_dropped);
+                }
+            }
+            Lent::Answered { request, giver } => self.answered(request, giver),
+        }
+    }
+
+    fn keep(&self, claim: Claim, amount: i64, until: Instant) {
+        let share = Share::from_ppm(u32::try_from(amount).unwrap_or(u32::MAX));
+        let teller = self.lending.teller.clone();
+        if !self.requests.keep(Keep { claim: claim.clone(), share, until, teller }) {
+            count(&self.totals.notices_dropped);
+            tracing::warn!(host = %claim.host, %share, "the control thread is busy: nothing is kept for another host");
+            self.kept(&claim, None);
+        }
+    }
+
+    /// A request of a policy has nobody waiting here; of one that was given up, the receiver is gone.
+    fn answered(&self, request: u64, giver: Option<Name>) {
+        let Some(tell) = lock(&self.lending.waiting).remove(&request) else { return };
+        if let Err(Some(giver)) = tell.send(giver) {
+            self.cancel(&giver, request);
+        }
+    }
+
+    /// What the control thread has said about loans.
+    pub(super) fn hear_broker(&self) {
+        loop {
+            let word = lock(&self.lending.words).try_recv();
+            match word {
+                Ok(LoanWord::Kept(claim, left)) => self.kept(&claim, Some(left)),
+                Ok(LoanWord::Refused(claim)) => self.kept(&claim, None),
+                Ok(LoanWord::Used(Claim { host, number })) => {
+                    self.network.manager(|manager, _, _| manager.used(&host, number));
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn kept(&self, claim: &Claim, left: Option<Share>) {
+        let left = left.map(|left| left.ppm().into());
+        self.network.manager(|manager, now, port| manager.kept((&claim.host, claim.number), left, now, port));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_says_where_for_how_long_and_what_to_type() {
+        let problem = Problem { next_step: "ask for less".to_owned(), ..Problem::default() };
+        let claim: Claim = "alpha:5f3c09a1d2e4b687".parse().unwrap();
+        let (share, held_ns) = (Share::from_ppm(500_000), Nanos::from_millis(30_000));
+        let offer = Offer { host: "beta".parse().unwrap(), share, held_ns, claim };
+        let said = with_offer(problem, offer.clone());
+        for part in ["host beta", "0.5 CPU", "30 s", "--claim alpha:5f3c09a1d2e4b687", "or ask for less"] {
+            assert!(said.next_step.contains(part), "{said:?} lacks {part}");
+        }
+        assert_eq!(said.offer, Some(Box::new(offer)));
+    }
+
+    #[test]
+    fn numbers_of_claims_differ() {
+        assert_ne!(random(), random());
+    }
+}

@@ -1,0 +1,92 @@
+//! What other hosts keep for applications that were refused here, as far as it is known here: until when, for whom.
+
+use std::collections::BTreeMap;
+
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos, Share};
+
+use crate::auth::Peer;
+
+/// Offers that one user may have at the same time: whoever asks in a loop does not empty all other hosts.
+const OF_ONE_USER: usize = 8;
+/// What is offered once more has to be of use for so long.
+const OF_USE: Nanos = Nanos::from_millis(1_000);
+
+/// By their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Offers(BTreeMap<u64, Offered>);
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Offered {
+    pub giver: Name,
+    pub peer: Peer,
+    pub share: Share,
+    pub until: Instant,
+}
+
+impl Offers {
+    pub fn add(&mut self, number: u64, offered: Offered) {
+        self.0.insert(number, offered);
+    }
+
+    /// A process that asks again for the same is told the same again.
+    pub fn again(&self, peer: Peer, share: Share, now: Instant) -> Option<(u64, Offered)> {
+        let same =
+            |offered: &Offered| offered.peer == peer && offered.share == share && offered.until.since(now) >= OF_USE;
+        self.0.iter().find(|(_, offered)| same(offered)).map(|(number, offered)| (*number, offered.clone()))
+    }
+
+    /// Whether a user has as many as it may have. Those whose time is over are forgotten.
+    pub fn full(&mut self, peer: Peer, now: Instant) -> bool {
+        self.0.retain(|_, offered| offered.until > now);
+        self.0.values().filter(|offered| offered.peer.owner.uid == peer.owner.uid).count() >= OF_ONE_USER
+    }
+
+    /// It is given back; the host that keeps it. None: there is no such offer to that user. Root may do it for all.
+    pub fn give_back(&mut self, number: u64, peer: Peer) -> Option<Name> {
+        self.0.get(&number).filter(|offered| peer.may_touch(offered.peer.owner))?;
+        self.0.remove(&number).map(|offered| offered.giver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Owner;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Nanos::from_millis(1_000 * seconds)
+    }
+
+    fn peer(pid: i32, uid: u32) -> Peer {
+        Peer { pid, owner: Owner { uid, gid: uid } }
+    }
+
+    fn offered(peer: Peer, until: u64) -> Offered {
+        Offered { giver: "beta".parse().unwrap(), peer, share: Share::from_ppm(300_000), until: at(until) }
+    }
+
+    #[test]
+    fn who_asks_in_a_loop_gets_one_offer_and_a_user_at_most_eight() {
+        let mut offers = Offers::default();
+        offers.add(7, offered(peer(1, 1_000), 30));
+        let again = |pid, ppm, now| offers.again(peer(pid, 1_000), Share::from_ppm(ppm), at(now)).map(|found| found.0);
+        assert_eq!([again(1, 300_000, 5), again(1, 200_000, 5), again(2, 300_000, 5)], [Some(7), None, None]);
+        assert_eq!(again(1, 300_000, 30), None, "too late to be of use");
+        (10..17).for_each(|number| offers.add(number, offered(peer(2, 1_000), 60)));
+        assert!(offers.full(peer(3, 1_000), at(5)) && !offers.full(peer(3, 1_001), at(5)));
+        assert!(!offers.full(peer(3, 1_000), at(31)), "the first is over");
+    }
+
+    #[test]
+    fn an_offer_is_given_back_once_by_its_user_or_by_root() {
+        let mut offers = Offers::default();
+        offers.add(7, offered(peer(1, 1_000), 30));
+        assert_eq!(offers.give_back(7, peer(2, 1_001)), None);
+        assert!(offers.give_back(7, peer(2, 1_000)).is_some());
+        assert_eq!(offers.give_back(7, peer(2, 1_000)), None);
+        offers.add(8, offered(peer(1, 1_000), 30));
+        assert!(offers.give_back(8, peer(9, 0)).is_some());
+    }
+}

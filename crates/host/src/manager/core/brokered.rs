@@ -1,0 +1,92 @@
+//! Resources whose books are a broker's, who answers later: nothing is offered to another host before the broker keeps
+//! it, and nothing is kept beyond the time that was agreed.
+//!
+//! ```text
+//!   Request ──> asked ── keep ──> broker ── kept ──> offered ── Accept ──> accepted ── time, Cancel, asker gone ──> let go
+//!                                    └── refused ──> nothing was said            └── claimed: used ──> the broker's own
+//! ```
+
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
+use qfabric_types::{Instant, Nanos};
+
+use super::super::Whom;
+use super::super::requests::{HOLD, Held, Stage, Told, reply, said};
+use super::{Manager, ManagerPort};
+
+/// Requests of other hosts that may be held here; to one more nothing is said.
+const MOST_HELD: usize = 256;
+/// Longest that something is kept, whatever an asker says.
+const LONGEST: Nanos = Nanos::from_millis(600_000);
+
+impl Manager {
+    /// From now on a broker has the books of a resource, and [`ManagerPort::keep`] asks it. Other hosts ask for it on this
+    /// channel and no other: its access list says who may.
+    pub fn broker(&mut self, attribute: AttributeId, channel: ChannelId) {
+        self.brokered.insert(attribute, channel);
+    }
+
+    /// What the broker says: it keeps what was asked for, and has so much left; or does not keep it.
+    pub fn kept(
+        &mut self,
+        (asker, request): (&Name, u64),
+        left: Option<i64>,
+        now: Instant,
+        port: &mut dyn ManagerPort,
+    ) {
+        let key = (asker.clone(), request);
+        let Some(Held { stage: Stage::Asked(channel), attribute, .. }) = self.holds.held.get(&key).cloned() else {
+            return;
+        };
+        let Some(left) = left else { return drop(self.holds.held.remove(&key)) };
+        self.holds.held.entry(key).and_modify(|held| held.stage = Stage::Offered);
+        let offer = said(QualityKind::Offer, request, attribute, left, now);
+        port.tell(&channel, &Whom::Host(asker.clone()), &offer);
+    }
+
+    /// An application of this host has what was kept: it is no longer, and the broker knows.
+    pub fn used(&mut self, asker: &Name, request: u64) {
+        self.holds.held.remove(&(asker.clone(), request));
+    }
+
+    pub(super) fn ask_broker(
+        &mut self,
+        channel: &ChannelId,
+        host: &Name,
+        event: &QualityEvent,
+        now: Instant,
+        port: &mut dyn ManagerPort,
+    ) {
+        if self.holds.held.len() >= MOST_HELD || self.brokered.get(&event.attribute) != Some(channel) {
+            return;
+        }
+        let (attribute, amount, until) = (event.attribute, event.value, now + HOLD);
+        let held = Held { attribute, amount, until, stage: Stage::Asked(channel.clone()) };
+        self.holds.held.insert((host.clone(), event.request), held);
+        port.keep(host, event.request, amount, until);
+    }
+
+    /// An offer that has expired is not made again: the asker hears nothing, and takes the next.
+    pub(super) fn accepted_of_broker(
+        &mut self,
+        channel: &ChannelId,
+        host: &Name,
+        event: &QualityEvent,
+        now: Instant,
+        told: &mut Vec<Told>,
+        port: &mut dyn ManagerPort,
+    ) {
+        let Some(held) = self.holds.held.get_mut(&(host.clone(), event.request)) else { return };
+        match held.stage {
+            Stage::Asked(_) => return,
+            Stage::Offered => {
+                let hold = Nanos::new(event.other.max(0).unsigned_abs()).clamp(HOLD, LONGEST);
+                (held.until, held.stage) = (now + hold, Stage::Accepted);
+                port.keep(host, event.request, held.amount, held.until);
+            }
+            // Its confirmation was lost, and said again.
+            Stage::Accepted => {}
+        }
+        told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
+    }
+}
