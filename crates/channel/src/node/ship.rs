@@ -87,8 +87,9 @@ impl Node {
         } else {
             self.counts.forbidden += 1;
             let (action, channel) = (Action::Install, channel.clone());
-            let (host, refusal) = (from.clone(), "the policy of that host does not let you install filters there");
-            ctx.port.notice(Notice::Forbidden { host, action, channel });
+            let refusal = "the policy of that host does not let you install filters there; \
+                           give this host `install` on the channel in its access list";
+            ctx.port.notice(Notice::Forbidden { host: from.clone(), action, channel });
             Err(refusal.to_owned())
         };
         if result.is_ok() {

@@ -120,7 +120,7 @@ fn line(before: Totals, now: Totals, seconds: f64, as_json: bool) -> String {
         return rates.to_string() + "\n";
     }
     format!(
-        "{hosts} hosts, {sources} sources, {sinks} sinks: {submitted:.1} in/s, {delivered:.1} out/s, \
+        "hosts {hosts}, sources {sources}, sinks {sinks}: {submitted:.1} in/s, {delivered:.1} out/s, \
          {dropped:.1} dropped/s, {late:.1} late/s, {lost:.1} lost/s\n"
     )
 }
