@@ -31,6 +31,8 @@ struct Wires {
     applied: Vec<(usize, AppId, i64)>,
     answered: Vec<(usize, u64, Outcome)>,
     kept: Vec<(usize, u64, Keeping)>,
+    /// Nobody has measured how far hosts are.
+    unmeasured: bool,
 }
 
 struct Port<'a> {
@@ -52,7 +54,7 @@ impl ManagerPort for Port<'_> {
     /// Host 0 asks; the last host is the nearest.
     fn distance(&self, host: &Name) -> Option<Nanos> {
         let number: u64 = host.as_str()[1..].parse().unwrap();
-        Some(MS(100 - number))
+        (!self.wires.unmeasured).then_some(MS(100 - number))
     }
     fn keep(&mut self, _: &Name, request: u64, amount: i64, until: Instant) {
         self.wires.kept.push((self.host, request, Some((amount, until))));
@@ -173,6 +175,16 @@ fn when_patience_ends_the_nearest_wins() {
     assert!(net.wires.answered.is_empty(), "it waits for nearer ones");
     net.run_for(MS(300));
     assert_eq!((net.outcome(), net.lent()), (&Outcome::Met { host: name("h3") }, vec![0, 0, 30]));
+}
+
+#[test]
+fn the_way_to_a_host_may_be_measured_after_its_offer() {
+    let mut net = Net::asking(4, Rule::Nearest);
+    net.wires.unmeasured = true;
+    net.run_for(MS(200));
+    net.wires.unmeasured = false;
+    net.run_for(MS(400));
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h3") });
 }
 
 #[test]
@@ -344,12 +356,12 @@ fn when_the_leader_of_a_group_is_gone_the_next_leads() {
 }
 
 /// Host 0 asks two others for 30 for a minute; their brokers have not answered yet.
-fn asking_brokers() -> Net {
+fn asking_brokers(rule: Rule) -> Net {
     let mut net = Net::new(3);
     for host in 1..3 {
         net.on(host, |manager, _, _| manager.broker(CPU, channel("pool")));
     }
-    let (channel, rule, hold) = (channel("pool"), Rule::First, MS(60_000));
+    let (channel, hold) = (channel("pool"), MS(60_000));
     let ask = Ask { request: 7, channel, attribute: CPU, amount: 30, rule, patience: MS(400), hold };
     net.on(0, |manager, now, port| manager.ask(ask, now, port));
     net.deliver();
@@ -363,7 +375,7 @@ fn broker_says(net: &mut Net, host: usize, left: Option<i64>) {
 
 #[test]
 fn nothing_is_offered_before_the_broker_keeps_it_and_then_for_as_long_as_was_agreed() {
-    let mut net = asking_brokers();
+    let mut net = asking_brokers(Rule::First);
     let asked = |net: &Net| net.wires.kept.iter().map(|(host, ..)| *host).collect::<Vec<_>>();
     assert_eq!((asked(&net), net.wires.answered.len()), (vec![1, 2], 0));
     broker_says(&mut net, 1, None);
@@ -383,17 +395,17 @@ fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gi
         broker_says(net, 1, Some(20));
         broker_says(net, 2, Some(20));
     };
-    let mut net = asking_brokers();
+    let mut net = asking_brokers(Rule::First);
     won(&mut net);
     assert_eq!((net.outcome(), net.wires.kept.last()), (&Outcome::Met { host: name("h1") }, Some(&(2, 7, None))));
     net.on(0, |manager, now, port| manager.give_back((&channel("pool"), &name("h1")), CPU, 7, now, port));
     net.deliver();
     assert_eq!(net.wires.kept.last(), Some(&(1, 7, None)));
-    let mut net = asking_brokers();
+    let mut net = asking_brokers(Rule::First);
     won(&mut net);
     net.kill(0);
     assert_eq!(net.wires.kept.last(), Some(&(1, 7, None)));
-    let mut net = asking_brokers();
+    let mut net = asking_brokers(Rule::First);
     won(&mut net);
     let before = net.wires.kept.len();
     net.on(1, |manager, _, _| manager.used(&name("h0"), 7));
@@ -402,8 +414,19 @@ fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gi
 }
 
 #[test]
+fn where_no_way_is_measured_the_quickest_offer_is_the_nearest() {
+    let mut net = asking_brokers(Rule::Nearest);
+    net.wires.unmeasured = true;
+    broker_says(&mut net, 2, Some(20));
+    net.run_for(MS(100));
+    broker_says(&mut net, 1, Some(20));
+    net.run_for(MS(400));
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2") });
+}
+
+#[test]
 fn a_broker_is_asked_on_its_channel_only() {
-    let mut net = asking_brokers();
+    let mut net = asking_brokers(Rule::First);
     let ask = Ask {
         request: 8,
         channel: channel("video"),

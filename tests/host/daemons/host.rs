@@ -228,12 +228,20 @@ impl Host {
 
     /// A number of `/metrics`, by its name without labels.
     pub fn metric(&self, name: &str) -> f64 {
-        let mut socket = UnixStream::connect(self.socket()).unwrap();
-        socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        socket.read_to_string(&mut text).unwrap();
+        let text = self.http("GET /metrics", "");
         let values = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.split(' ').next_back());
         values.filter_map(|value| value.parse::<f64>().ok()).sum()
+    }
+
+    /// What the API answers to a request, such as `GET /v1/status`: its first line, its headers, its body.
+    pub fn http(&self, request: &str, body: &str) -> String {
+        let mut socket = UnixStream::connect(self.socket()).unwrap();
+        let length = body.len();
+        let headers = format!("Host: localhost\r\nConnection: close\r\nContent-Length: {length}");
+        socket.write_all(format!("{request} HTTP/1.1\r\n{headers}\r\n\r\n{body}").as_bytes()).unwrap();
+        let mut text = String::new();
+        socket.read_to_string(&mut text).unwrap();
+        text
     }
 
     pub fn pid(&self) -> u32 {

@@ -5,10 +5,14 @@
 #[path = "../../../crates/cli/tests/cli/answer.rs"]
 mod answer;
 mod churn;
+mod far;
 mod faults;
 mod filters;
 mod host;
 mod lan;
+mod lending;
+#[path = "../../../crates/cli/tests/cli/player.rs"]
+mod player;
 mod refusals;
 mod roles;
 mod slow;

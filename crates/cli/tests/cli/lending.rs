@@ -1,19 +1,15 @@
 //! What one daemon has to refuse, another keeps for a while: two real daemons, programs under real reservations.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use qfabric_client::{Claim, Client, ClientError, Offer};
 use qfabric_types::api::{ApplicationRequest, Covers};
-use qfabric_types::{Class, Contract, Nanos, Share, ThreadId};
+use qfabric_types::{Class, Contract, Nanos, ThreadId};
 
 use crate::channels::{Host, eventually, live};
-use crate::harness::{Answer, qfabric};
+use crate::player::{self, Player, SHARE, applications, claim, keeps, status};
 
-/// More than half of what either host has.
-const SHARE: Share = Share::from_ppm(300_000);
-
-/// Two hosts that lend; each has 0.4 CPU.
+/// Two hosts that lend; each has 0.4 CPU, so that one program fits.
 fn lenders(all: &Path, hold: &str) -> [Host; 2] {
     let more = format!("lend = 'first'\nlend_hold = '{hold}'\n[limits]\ncapacity = 0.4\n");
     let hosts =
@@ -27,70 +23,16 @@ fn lenders(all: &Path, hold: &str) -> [Host; 2] {
     hosts
 }
 
-/// `qfabric run` of a program that wants [`SHARE`] guaranteed.
-fn program(host: &Host, options: &[&str], program: &[&str]) -> Command {
-    let mut command = qfabric(&host.folder);
-    command.args([
-        "run",
-        "--quiet",
-        "--class",
-        "A",
-        "--guaranteed",
-        "0.3",
-        "--max-bandwidth",
-        "0.3",
-        "--period",
-        "40ms",
-    ]);
-    command.args(options).arg("--socket").arg(host.folder.join("qfabric.sock")).arg("--").args(program);
-    command
-}
-
-/// A program under contract until it is dropped.
-struct Player(Child);
-
-impl Player {
-    fn start(host: &Host, options: &[&str]) -> Player {
-        let player = Player(program(host, options, &["cat"]).stdin(Stdio::piped()).spawn().unwrap());
-        eventually("it is admitted", || applications(host) == 1);
-        player
-    }
-}
-
-impl Drop for Player {
-    fn drop(&mut self) {
-        // Its input ends, and it with that.
-        let _ = self.0.wait();
-    }
-}
-
-fn status(host: &Host) -> serde_json::Value {
-    host.run(&["status", "--json"]).json()
-}
-
-fn applications(host: &Host) -> usize {
-    status(host)["applications"].as_array().unwrap().len()
-}
-
-fn keeps(host: &Host) -> usize {
-    status(host)["loans"].as_array().map_or(0, Vec::len)
-}
-
-fn claim(refusal: &Answer) -> String {
-    let rest = refusal.err.split_once("--claim ").unwrap_or_else(|| panic!("{refusal:?}")).1;
-    rest.split(';').next().unwrap().to_owned()
-}
-
 #[test]
 fn a_program_refused_on_one_host_runs_on_the_one_that_the_refusal_names() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = lenders(all.path(), "20s");
-    let run = |host: &Host, options: &[&str]| Answer::of(&mut program(host, options, &["true"]));
-    let full = Player::start(&alpha, &[]);
+    let run = |host: &Host, options: &[&str]| player::run(&host.folder, options);
+    let full = Player::start(&alpha.folder, &[]);
     let refused = run(&alpha, &[]);
     refused.expect(3, &["asked for a guarantee of 0.3 CPU", "host beta", "keeps 0.3 CPU", "20 s", "--claim alpha:"]);
     beta.run(&["status"]).expect(0, &["kept for an application of host alpha: 0.3 CPU", "0.3 CPU guaranteed"]);
-    let loans = status(&beta)["loans"].clone();
+    let loans = status(&beta.folder)["loans"].clone();
     assert_eq!((&loans[0]["host"], &loans[0]["share"]), (&"alpha".into(), &0.3.into()), "{loans}");
     assert!(loans[0]["left_ns"].as_u64().unwrap() > 3_000_000_000, "{loans}");
     run(&beta, &[]).expect(3, &["for alpha", "no room on the other host either"]);
@@ -98,15 +40,15 @@ fn a_program_refused_on_one_host_runs_on_the_one_that_the_refusal_names() {
     run(&beta, &["--claim", "alpha"]).expect(2, &["HOST:NUMBER"]);
     let claim = claim(&refused);
     {
-        let _player = Player::start(&beta, &["--claim", &claim]);
-        assert_eq!(keeps(&beta), 0, "it has it");
+        let _player = Player::start(&beta.folder, &["--claim", &claim]);
+        assert_eq!(keeps(&beta.folder), 0, "it has it");
         run(&beta, &["--claim", &claim]).expect(3, &["nothing is kept here"]);
         // What it has is its own, whatever becomes of the host that asked.
         drop((full, alpha));
         eventually("the crash is known", || beta.hosts() == ["beta"]);
-        assert_eq!(applications(&beta), 1);
+        assert_eq!(applications(&beta.folder), 1);
     }
-    eventually("it has left", || applications(&beta) == 0);
+    eventually("it has left", || applications(&beta.folder) == 0);
     run(&beta, &[]).expect(0, &[]);
 }
 
@@ -129,23 +71,23 @@ fn offer(client: &Client) -> Offer {
 fn what_is_kept_ends_when_it_is_given_back_when_its_time_is_over_and_when_the_host_that_asked_is_gone() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = lenders(all.path(), "3s");
-    let full = Player::start(&alpha, &[]);
+    let full = Player::start(&alpha.folder, &[]);
     let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
     let first = offer(&client);
     assert_eq!((first.host.as_str(), first.share, first.held_ns), ("beta", SHARE, Nanos::from_millis(3_000)));
-    assert_eq!(keeps(&beta), 1);
+    assert_eq!(keeps(&beta.folder), 1);
     client.give_back(&first.claim).unwrap();
-    eventually("it is given back", || keeps(&beta) == 0);
+    eventually("it is given back", || keeps(&beta.folder) == 0);
     let again = client.give_back(&first.claim).unwrap_err().to_string();
     assert!(again.contains("has no offer"), "{again}");
     let second = offer(&client).claim;
     assert_eq!(offer(&client).claim, second, "who asks again is told the same");
     let foreign = Claim { host: "beta".parse().unwrap(), ..second };
     assert!(client.give_back(&foreign).is_err());
-    assert_eq!(keeps(&beta), 1);
-    eventually("its time is over", || keeps(&beta) == 0);
+    assert_eq!(keeps(&beta.folder), 1);
+    eventually("its time is over", || keeps(&beta.folder) == 0);
     offer(&client);
-    assert_eq!(keeps(&beta), 1);
+    assert_eq!(keeps(&beta.folder), 1);
     drop((full, alpha));
-    eventually("the host that asked is gone", || keeps(&beta) == 0);
+    eventually("the host that asked is gone", || keeps(&beta.folder) == 0);
 }

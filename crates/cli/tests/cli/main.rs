@@ -9,6 +9,7 @@ mod harness;
 mod lending;
 mod live;
 mod pages;
+mod player;
 mod policies;
 mod policies_together;
 mod sim_control;

@@ -219,6 +219,11 @@ impl Fabric {
         Ok(())
     }
 
+    /// What it kept is lost.
+    pub(super) fn lender_gone(&self, host: &Name) {
+        lock(&self.lending.offers).gone(host);
+    }
+
     fn cancel(&self, giver: &Name, request: u64) {
         let channel = channel();
         self.network.manager(|manager, now, port| manager.give_back((&channel, giver), CPU, request, now, port));

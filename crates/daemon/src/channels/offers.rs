@@ -43,6 +43,11 @@ impl Offers {
         self.0.values().filter(|offered| offered.peer.owner.uid == peer.owner.uid).count() >= OF_ONE_USER
     }
 
+    /// A host is gone, and what it kept with it: the next request is asked of those that are there.
+    pub fn gone(&mut self, giver: &Name) {
+        self.0.retain(|_, offered| offered.giver != *giver);
+    }
+
     /// It is given back; the host that keeps it. None: there is no such offer to that user. Root may do it for all.
     pub fn give_back(&mut self, number: u64, peer: Peer) -> Option<Name> {
         self.0.get(&number).filter(|offered| peer.may_touch(offered.peer.owner))?;
@@ -77,6 +82,17 @@ mod tests {
         (10..17).for_each(|number| offers.add(number, offered(peer(2, 1_000), 60)));
         assert!(offers.full(peer(3, 1_000), at(5)) && !offers.full(peer(3, 1_001), at(5)));
         assert!(!offers.full(peer(3, 1_000), at(31)), "the first is over");
+    }
+
+    #[test]
+    fn what_a_host_offered_that_is_gone_is_not_offered_again() {
+        let mut offers = Offers::default();
+        offers.add(7, offered(peer(1, 1_000), 30));
+        offers.gone(&"gamma".parse().unwrap());
+        assert!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)).is_some());
+        offers.gone(&"beta".parse().unwrap());
+        assert_eq!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)), None);
+        assert_eq!(offers.give_back(7, peer(1, 1_000)), None);
     }
 
     #[test]

@@ -126,7 +126,10 @@ impl Fabric {
                 self.lost(registry, &channel, &why);
             }
             Notice::HostAppeared(host, incarnation) => tracing::info!(%host, %incarnation, "a host is there"),
-            Notice::HostVanished(host) => tracing::info!(%host, "a host is gone"),
+            Notice::HostVanished(host) => {
+                self.lender_gone(&host);
+                tracing::info!(%host, "a host is gone");
+            }
             Notice::OtherVersion { host, theirs, ours } => {
                 tracing::warn!(%host, theirs, ours, "a host speaks another version; bring both up to date");
             }

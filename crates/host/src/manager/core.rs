@@ -259,10 +259,7 @@ impl Manager {
             QualityKind::Cancel => {
                 self.release(|(asker, request), _| *asker == host && *request == event.request, now, port)
             }
-            QualityKind::Offer => {
-                let distance = port.distance(&host).unwrap_or(Nanos::MAX);
-                self.requests.offered(&host, &channel, &event, distance, now, &mut told);
-            }
+            QualityKind::Offer => self.requests.offered(&host, &channel, &event, now, &mut told),
             QualityKind::Confirm => {
                 let ended = self.requests.confirmed(&host, &event, now, &mut told);
                 self.ended(ended, port);
@@ -335,6 +332,7 @@ impl Manager {
     fn host_gone(&mut self, host: Name, now: Instant, port: &mut dyn ManagerPort) {
         self.release(|(asker, _), _| *asker == host, now, port);
         let mut told = Vec::new();
+        self.requests.measure(|host| port.distance(host));
         self.requests.gone(&host, now, &mut told);
         self.tell(told, port);
         self.readings.retain(|(of, _, _), _| *of != host);
@@ -343,6 +341,7 @@ impl Manager {
 
     fn wake(&mut self, now: Instant, port: &mut dyn ManagerPort) {
         let mut told = Vec::new();
+        self.requests.measure(|host| port.distance(host));
         let ended = self.requests.due(now, &mut told);
         self.ended(ended, port);
         self.tell(told, port);

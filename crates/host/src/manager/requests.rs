@@ -77,12 +77,14 @@ pub enum Outcome {
 struct Offer {
     host: Name,
     amount: i64,
+    /// Half a round trip; before that is measured, half of what the offer took, which is no less.
     distance: Nanos,
 }
 
 #[derive(Debug)]
 struct Asked {
     ask: Ask,
+    since: Instant,
     offers: Vec<Offer>,
     until: Instant,
     chosen: Option<Name>,
@@ -118,7 +120,7 @@ impl Requests {
         }
         tell.push((ask.channel.clone(), None, said(QualityKind::Request, ask.request, ask.attribute, ask.amount, now)));
         let until = now + ask.patience;
-        self.asked.insert(ask.request, Asked { ask, offers: Vec::new(), until, chosen: None, tried: 0 });
+        self.asked.insert(ask.request, Asked { ask, since: now, offers: Vec::new(), until, chosen: None, tried: 0 });
         None
     }
 
@@ -128,7 +130,6 @@ impl Requests {
         from: &Name,
         channel: &ChannelId,
         offer: &QualityEvent,
-        distance: Nanos,
         now: Instant,
         tell: &mut Vec<Told>,
     ) {
@@ -136,6 +137,7 @@ impl Requests {
             tell.push((channel.clone(), Some(from.clone()), reply(QualityKind::Cancel, offer, 0, now)));
             return;
         };
+        let distance = Nanos::new(now.since(asked.since).get() / 2);
         asked.offers.push(Offer { host: from.clone(), amount: offer.value, distance });
         let enough = match asked.ask.rule {
             Rule::First => true,
@@ -144,6 +146,14 @@ impl Requests {
         };
         if enough {
             asked.choose(now, tell);
+        }
+    }
+
+    /// How far hosts are, as far as it is measured by now: to those that were silent for long nobody had measured the way
+    /// before they offered.
+    pub fn measure(&mut self, distance: impl Fn(&Name) -> Option<Nanos>) {
+        for offer in self.asked.values_mut().flat_map(|asked| &mut asked.offers) {
+            offer.distance = distance(&offer.host).unwrap_or(offer.distance);
         }
     }
 

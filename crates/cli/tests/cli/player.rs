@@ -1,0 +1,72 @@
+//! A program that wants a guarantee of 0.3 CPU from the daemon of a folder, and what that daemon says.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use qfabric_types::Share;
+use serde_json::Value;
+
+use crate::answer::Answer;
+
+/// What it wants.
+pub const SHARE: Share = Share::from_ppm(300_000);
+
+/// `qfabric run` of a program that wants [`SHARE`] guaranteed.
+pub fn program(folder: &Path, options: &[&str], program: &[&str]) -> Command {
+    let contract = "--class A --guaranteed 0.3 --max-bandwidth 0.3 --period 40ms".split(' ');
+    let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
+    command.env("XDG_DATA_HOME", folder).args(["run", "--quiet"]).args(contract).args(options);
+    command.arg("--socket").arg(folder.join("qfabric.sock")).arg("--").args(program);
+    command
+}
+
+/// The same, run to its end.
+pub fn run(folder: &Path, options: &[&str]) -> Answer {
+    Answer::of(&mut program(folder, options, &["true"]))
+}
+
+/// It, under contract until it is dropped.
+pub struct Player(Child);
+
+impl Player {
+    /// Waits until it runs, which it does when it is admitted.
+    pub fn start(folder: &Path, options: &[&str]) -> Player {
+        let mut command = program(folder, options, &["cat"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"it runs\n").unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "it runs\n");
+        Player(child)
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        // Its input ends, and it with that.
+        let _ = self.0.wait();
+    }
+}
+
+/// `qfabric status --json`.
+pub fn status(folder: &Path) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
+    Answer::of(command.args(["status", "--json", "--socket"]).arg(folder.join("qfabric.sock"))).json()
+}
+
+/// How many are under contract.
+pub fn applications(folder: &Path) -> usize {
+    status(folder)["applications"].as_array().unwrap().len()
+}
+
+/// How many loans it keeps for other hosts.
+pub fn keeps(folder: &Path) -> usize {
+    status(folder)["loans"].as_array().map_or(0, Vec::len)
+}
+
+/// The claim that a refusal names.
+pub fn claim(refusal: &Answer) -> String {
+    let rest = refusal.err.split_once("--claim ").unwrap_or_else(|| panic!("{refusal:?}")).1;
+    rest.split(';').next().unwrap().to_owned()
+}

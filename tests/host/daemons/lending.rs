@@ -1,0 +1,133 @@
+//! Hosts that lend to each other: what one has to refuse, the right one of two others keeps, and lets go.
+
+use std::time::Duration;
+
+use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::{Class, Contract, Nanos, ThreadId};
+use serde_json::Value;
+
+use crate::far::Far;
+use crate::host::{Host, Site, eventually};
+use crate::player::{self, Player, SHARE, applications, claim, keeps};
+
+/// How long the way to the far lender takes: much longer than an answer of the near one, and with the way back much
+/// shorter than offers are waited for.
+const DELAY: Duration = Duration::from_millis(100);
+/// CPUs of the asker, the far lender and the near one: a program of 0.3 fits into each, and the far one has more left.
+const CAPACITY: [f64; 3] = [0.4, 0.8, 0.5];
+const FAR: usize = 1;
+const NEAR: usize = 2;
+
+/// The hosts, the far one behind a relay for the asker.
+struct Lenders {
+    site: Site,
+    _far: Far,
+}
+
+impl Lenders {
+    fn new() -> Option<Lenders> {
+        let site = Site::new(&[0, 1, 0])?;
+        let far = Far::start(&site, FAR, DELAY);
+        let mut lenders = Lenders { site, _far: far };
+        lenders.start(FAR, "give", "");
+        lenders.start_near();
+        Some(lenders)
+    }
+
+    fn start(&mut self, host: usize, lend: &str, connect: &str) {
+        let more = format!("connect = [{connect}]\nlend = '{lend}'\n[limits]\ncapacity = {}", CAPACITY[host]);
+        self.site.start_with(host, &more);
+    }
+
+    fn start_near(&mut self) {
+        let far = format!("'{}:7700'", self.site.lan.address(FAR));
+        self.start(NEAR, "give", &far);
+    }
+
+    /// The asker, for whom that offer wins. It has just begun, and has not measured how far they are.
+    fn ask_by(&mut self, rule: &str) {
+        self.site.kill(0);
+        let (near, far) = (self.site.lan.address(NEAR), self.site.lan.address(FAR));
+        self.start(0, rule, &format!("'{near}:7700', '{far}:7800'"));
+        self.all_lend();
+    }
+
+    fn all_lend(&self) {
+        let lend = |host: &Host| {
+            let groups = host.run(&["group", "ls", "--json"]).json();
+            groups[0]["members"].as_array().is_some_and(|members| members.len() == 3)
+        };
+        eventually("all lend", || self.site.hosts().iter().all(lend));
+    }
+
+    /// What the far one keeps, and the near one, as a user sees there.
+    fn keep(&self) -> [usize; 2] {
+        [FAR, NEAR].map(|host| keeps(&self.site[host].folder))
+    }
+}
+
+/// Asks for this thread, as any program may by HTTP: what is said of who keeps it.
+fn asked_by_http(host: &Host) -> Value {
+    let contract = Contract {
+        class: Class::A,
+        guaranteed: Some(SHARE),
+        max_bandwidth: SHARE,
+        ..Contract::new("x", Nanos::from_millis(40))
+    };
+    let covers = Covers::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
+    let request = ApplicationRequest { pid: std::process::id() as i32, covers, contract };
+    let answer = host.http("POST /v1/applications", &serde_json::to_string(&request).unwrap());
+    assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    let problem: Value = serde_json::from_str(&body[body.find('{').unwrap()..=body.rfind('}').unwrap()]).unwrap();
+    problem["offer"].clone()
+}
+
+#[test]
+fn the_first_the_best_or_the_nearest_offer_wins_and_who_else_offered_keeps_nothing() {
+    let Some(mut lenders) = Lenders::new() else { return };
+    for (rule, giver, kept) in [("first", NEAR, [0, 1]), ("best", FAR, [1, 0]), ("nearest", NEAR, [0, 1])] {
+        lenders.ask_by(rule);
+        let full = Player::start(&lenders.site[0].folder, &[]);
+        let refused = player::run(&lenders.site[0].folder, &[]);
+        refused.expect(3, &[&format!("host h{giver}"), "keeps 0.3 CPU", "--claim h0:"]);
+        eventually("the other one was told", || lenders.keep() == kept);
+        let there = lenders.site[giver].folder.clone();
+        let player = Player::start(&there, &["--claim", &claim(&refused)]);
+        assert_eq!((lenders.keep(), applications(&there)), ([0, 0], 1), "{rule}");
+        player::run(&there, &["--claim", &claim(&refused)]).expect(3, &["nothing is kept here"]);
+        drop((player, full));
+        eventually("it has left", || applications(&there) == 0);
+    }
+}
+
+#[test]
+fn what_is_kept_ends_with_who_asked_and_who_kept_it_is_not_named_again_when_it_is_gone() {
+    let Some(mut lenders) = Lenders::new() else { return };
+    lenders.ask_by("nearest");
+    let full = Player::start(&lenders.site[0].folder, &[]);
+    assert_eq!(asked_by_http(&lenders.site[0])["host"], "h2");
+    eventually("the other one was told", || lenders.keep() == [0, 1]);
+    lenders.site.kill(0);
+    eventually("the asker is gone", || lenders.keep() == [0, 0]);
+    drop(full);
+
+    lenders.ask_by("nearest");
+    let _full = Player::start(&lenders.site[0].folder, &[]);
+    let first = asked_by_http(&lenders.site[0]);
+    assert_eq!(first["host"], "h2");
+    assert_eq!(asked_by_http(&lenders.site[0])["claim"], first["claim"], "who asks again is told the same");
+    lenders.site.kill(NEAR);
+    eventually("the lender is gone", || lenders.site[0].sees() == ["h0", "h1"]);
+    let second = asked_by_http(&lenders.site[0]);
+    assert_eq!(second["host"], "h1", "{second}");
+    let there = lenders.site[FAR].folder.clone();
+    let _player = Player::start(&there, &["--claim", second["claim"].as_str().unwrap()]);
+    assert_eq!((keeps(&there), applications(&there)), (0, 1));
+
+    // Who comes back keeps nothing of before, and lends again.
+    lenders.start_near();
+    lenders.all_lend();
+    assert_eq!(lenders.keep(), [0, 0]);
+    player::run(&lenders.site[0].folder, &[]).expect(3, &["host h2"]);
+}
