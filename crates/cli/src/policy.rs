@@ -48,7 +48,17 @@ enum Kind {
     Tree(TreeArgs),
 }
 
-/// What every kind is told.
+/// Who is asked, and how the answer is shown.
+#[derive(clap::Args, Debug)]
+struct Asked {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// What most kinds are told.
 #[derive(clap::Args, Debug)]
 struct Common {
     /// The channel whose events go out here
@@ -57,11 +67,8 @@ struct Common {
     /// Its name [default: KIND.CHANNEL]
     #[arg(long)]
     name: Option<Name>,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    daemon: Daemon,
+    asked: Asked,
 }
 
 /// Divides what the way to the sinks carries by their roles: the least important is degraded first, and comes back last.
@@ -134,11 +141,8 @@ struct GroupArgs {
     /// Its name [default: group.GROUP]
     #[arg(long)]
     name: Option<Name>,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    daemon: Daemon,
+    asked: Asked,
 }
 
 /// Runs a text in E-code for what is said on the channel's Q-channel: ten lines make a policy.
@@ -170,11 +174,8 @@ struct CodeArgs {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric policy ls")]
 struct LsArgs {
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    daemon: Daemon,
+    asked: Asked,
 }
 
 /// Stops a policy: what it decided about rates holds no longer.
@@ -200,7 +201,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn start(kind: Kind) -> Outcome {
-    let (daemon, json, policy) = kind.asked()?;
+    let (Asked { json, daemon }, policy) = kind.asked()?;
     let info = daemon.client()?.start_policy(&policy).map_err(connect::failure)?;
     if json {
         output::print_json(&info)?
@@ -211,39 +212,13 @@ fn start(kind: Kind) -> Outcome {
 }
 
 impl Kind {
-    /// Who is asked, whether in JSON, and for what.
-    fn asked(self) -> Result<(Daemon, bool, Policy), Failure> {
+    fn asked(self) -> Result<(Asked, Policy), Failure> {
         Ok(match self {
-            Kind::Roles(RolesArgs { event_bits, fade, common: Common { channel, name, json, daemon } }) => {
-                (daemon, json, Policy::Roles(RolesPolicy { name, channel, event_bits, fade }))
-            }
-            Kind::Hold(HoldArgs { rate, common: Common { channel, name, json, daemon } }) => {
-                (daemon, json, Policy::Hold(HoldPolicy { name, channel, rate }))
-            }
-            Kind::Spread(SpreadArgs {
-                attribute,
-                period: period_ns,
-                common: Common { channel, name, json, daemon },
-            }) => (daemon, json, Policy::Spread(SpreadPolicy { name, channel, attribute, period_ns })),
-            Kind::Group(GroupArgs { group, parent, level, attribute, capacity, importance, name, json, daemon }) => (
-                daemon,
-                json,
-                Policy::Group(GroupPolicy { name, group, parent, level, attribute, capacity, importance }),
-            ),
-            Kind::Code(CodeArgs {
-                file,
-                attributes,
-                control,
-                filter,
-                common: Common { channel, name, json, daemon },
-            }) => {
-                let code = Source::read(&file)?.text;
-                (
-                    daemon,
-                    json,
-                    Policy::Code(CodePolicy { name, channel, code, file: None, attributes, control, filter }),
-                )
-            }
+            Kind::Roles(args) => args.asked(),
+            Kind::Hold(args) => args.asked(),
+            Kind::Spread(args) => args.asked(),
+            Kind::Group(args) => args.asked(),
+            Kind::Code(args) => args.asked()?,
             Kind::Sync(args) => args.asked(),
             Kind::Media(args) => args.asked(),
             Kind::Balance(args) => args.asked(),
@@ -252,9 +227,45 @@ impl Kind {
     }
 }
 
+impl RolesArgs {
+    fn asked(self) -> (Asked, Policy) {
+        let RolesArgs { event_bits, fade, common: Common { channel, name, asked } } = self;
+        (asked, Policy::Roles(RolesPolicy { name, channel, event_bits, fade }))
+    }
+}
+
+impl HoldArgs {
+    fn asked(self) -> (Asked, Policy) {
+        let HoldArgs { rate, common: Common { channel, name, asked } } = self;
+        (asked, Policy::Hold(HoldPolicy { name, channel, rate }))
+    }
+}
+
+impl SpreadArgs {
+    fn asked(self) -> (Asked, Policy) {
+        let SpreadArgs { attribute, period: period_ns, common: Common { channel, name, asked } } = self;
+        (asked, Policy::Spread(SpreadPolicy { name, channel, attribute, period_ns }))
+    }
+}
+
+impl GroupArgs {
+    fn asked(self) -> (Asked, Policy) {
+        let GroupArgs { group, parent, level, attribute, capacity, importance, name, asked } = self;
+        (asked, Policy::Group(GroupPolicy { name, group, parent, level, attribute, capacity, importance }))
+    }
+}
+
+impl CodeArgs {
+    fn asked(self) -> Result<(Asked, Policy), Failure> {
+        let CodeArgs { file, attributes, control, filter, common: Common { channel, name, asked } } = self;
+        let code = Source::read(&file)?.text;
+        Ok((asked, Policy::Code(CodePolicy { name, channel, code, file: None, attributes, control, filter })))
+    }
+}
+
 fn ls(args: LsArgs) -> Outcome {
-    let list = args.daemon.client()?.policies().map_err(connect::failure)?;
-    if args.json {
+    let list = args.asked.daemon.client()?.policies().map_err(connect::failure)?;
+    if args.asked.json {
         output::print_json(&list)?
     } else {
         output::print(&table(&list))?

@@ -134,6 +134,6 @@ mod tests {
         let before = Totals { submitted: 10, delivered: 100, ..Totals::default() };
         let now = Totals { hosts: 2, submitted: 30, delivered: 40, ..Totals::default() };
         let text = line(before, now, 2.0, false);
-        assert!(text.contains("2 hosts") && text.contains("10.0 in/s") && text.contains("0.0 out/s"), "{text}");
+        assert!(text.contains("hosts 2") && text.contains("10.0 in/s") && text.contains("0.0 out/s"), "{text}");
     }
 }

@@ -5,8 +5,7 @@ use std::str::FromStr;
 use qfabric_client::channel::{BalancePolicy, MediaPolicy, Name, Policy, SyncPolicy, TreeLink, TreePolicy, TreeStream};
 use qfabric_types::Nanos;
 
-use super::Common;
-use crate::connect::Daemon;
+use super::{Asked, Common};
 
 /// Makes all sinks of a channel show an event at the same time, as soon as the latest of them can.
 ///
@@ -52,11 +51,8 @@ pub(super) struct MediaArgs {
     /// Its name [default: media.GROUP]
     #[arg(long)]
     name: Option<Name>,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    daemon: Daemon,
+    asked: Asked,
 }
 
 /// Forwards requests that have waited too long to the least loaded servers; to be started on each server's host.
@@ -106,11 +102,8 @@ pub(super) struct TreeArgs {
     /// Channels that are linked at every sink that has several of them, such as picture and sound; may be said more than once
     #[arg(long = "link-sinks", value_name = "CHANNEL,CHANNEL")]
     link_sinks: Vec<Names>,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    daemon: Daemon,
+    asked: Asked,
 }
 
 /// `CHANNEL:BITS[:WEIGHT]`: names have no colons.
@@ -152,35 +145,35 @@ impl FromStr for Names {
 }
 
 impl SyncArgs {
-    pub fn asked(self) -> (Daemon, bool, Policy) {
-        let SyncArgs { margin: margin_ns, bound: bound_ns, common: Common { channel, name, json, daemon } } = self;
-        (daemon, json, Policy::Sync(SyncPolicy { name, channel, margin_ns, bound_ns }))
+    pub fn asked(self) -> (Asked, Policy) {
+        let SyncArgs { margin: margin_ns, bound: bound_ns, common: Common { channel, name, asked } } = self;
+        (asked, Policy::Sync(SyncPolicy { name, channel, margin_ns, bound_ns }))
     }
 }
 
 impl MediaArgs {
-    pub fn asked(self) -> (Daemon, bool, Policy) {
-        let MediaArgs { group, leader, follower, tolerance, jump, name, json, daemon } = self;
+    pub fn asked(self) -> (Asked, Policy) {
+        let MediaArgs { group, leader, follower, tolerance, jump, name, asked } = self;
         let (tolerance_ns, jump_ns) = (tolerance, jump);
-        (daemon, json, Policy::Media(MediaPolicy { name, group, leader, follower, tolerance_ns, jump_ns }))
+        (asked, Policy::Media(MediaPolicy { name, group, leader, follower, tolerance_ns, jump_ns }))
     }
 }
 
 impl BalanceArgs {
-    pub fn asked(self) -> (Daemon, bool, Policy) {
+    pub fn asked(self) -> (Asked, Policy) {
         let BalanceArgs { patience: patience_ns, copies, cancel, event_type, common } = self;
-        let Common { channel, name, json, daemon } = common;
-        (daemon, json, Policy::Balance(BalancePolicy { name, channel, patience_ns, copies, cancel, event_type }))
+        let Common { channel, name, asked } = common;
+        (asked, Policy::Balance(BalancePolicy { name, channel, patience_ns, copies, cancel, event_type }))
     }
 }
 
 impl TreeArgs {
-    pub fn asked(self) -> (Daemon, bool, Policy) {
-        let TreeArgs { name, capacity, streams, links, link_sinks, json, daemon } = self;
+    pub fn asked(self) -> (Asked, Policy) {
+        let TreeArgs { name, capacity, streams, links, link_sinks, asked } = self;
         let tied = |at_each_sink| move |Names(channels)| TreeLink { channels, at_each_sink };
         let links = links.into_iter().map(tied(false)).chain(link_sinks.into_iter().map(tied(true))).collect();
         let streams = streams.into_iter().map(|Stream(stream)| stream).collect();
-        (daemon, json, Policy::Tree(TreePolicy { name, capacity, streams, links }))
+        (asked, Policy::Tree(TreePolicy { name, capacity, streams, links }))
     }
 }
 

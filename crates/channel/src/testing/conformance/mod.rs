@@ -19,11 +19,12 @@ use crate::{
     Delivery, EventType, Pressure, Sent, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, SubmitError,
 };
 
-/// Makes a test of each part of the suite.
+/// Calls a macro with what is given and the names of all parts of the suite: `macro! { given; name, name, … }`.
 #[macro_export]
-macro_rules! conformance_suite {
-    ($make:expr) => {
-        $crate::conformance_suite!($make;
+macro_rules! conformance_parts {
+    ($($callback:ident)::+ ! $($given:tt)*) => {
+        $($callback)::+! {
+            $($given)*;
             what_one_host_creates_all_know_and_can_open,
             refusals_change_nothing,
             a_data_channel_brings_its_q_channel_and_takes_it_along,
@@ -53,7 +54,16 @@ macro_rules! conformance_suite {
             a_filter_is_replaced_between_two_events,
             events_of_one_channel_turn_a_filter_of_another,
             filters_are_shipped_where_the_policy_lets_them,
-            a_filter_that_faults_lets_nothing_pass_and_says_so);
+            a_filter_that_faults_lets_nothing_pass_and_says_so,
+        }
+    };
+}
+
+/// Makes a test of each part of the suite.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($make:expr) => {
+        $crate::conformance_parts! { qfabric_channel::conformance_suite! $make }
     };
     ($make:expr; $($name:ident),* $(,)?) => {
         $(#[test]
