@@ -1,5 +1,4 @@
-//! The benchmarks: every bench target of the workspace, found rather than listed, so that none is forgotten,
-//! and what the daemon costs.
+//! The benchmarks: every bench target of the workspace, found rather than listed, so that none is forgotten.
 
 use anyhow::{Context, Result};
 use cargo_metadata::{MetadataCommand, TargetKind};
@@ -11,8 +10,6 @@ pub fn run(sh: &Shell, short: bool) -> Result<()> {
     // One call for all: with a call per package each would be built with features of its own.
     let benches: Vec<_> = benches(sh)?.into_iter().flat_map(|bench| ["--bench".to_owned(), bench]).collect();
     cmd!(sh, "cargo bench --locked --workspace --exclude qfabric-python {benches...} -- {options...}").run()?;
-    let seconds = if short { "2" } else { "20" };
-    cmd!(sh, "cargo run --release --locked -p qfabric-daemon --example cost -- 50 {seconds}").run()?;
     Ok(())
 }
 
