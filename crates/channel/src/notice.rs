@@ -55,6 +55,14 @@ pub enum Notice {
         /// Where.
         channel: ChannelId,
     },
+    /// New rules do not allow it to this host any more: its sources or its sinks on the channel, or with `Create` (which its
+    /// creator may not any more) all it had there, have been ended.
+    Revoked {
+        /// Where.
+        channel: ChannelId,
+        /// What.
+        action: Action,
+    },
     /// Another host's answer to what was shipped to it.
     Answered {
         /// What was asked.

@@ -119,6 +119,55 @@ fn other_rules_hold_for_what_was_told_before() {
     assert_eq!(submit(&mut world, &hosts[0], from).remote, 1);
 }
 
+#[test]
+fn other_rules_end_what_this_host_may_not_any_more_and_say_so() {
+    let open = |config| Config { policy: Box::new(Open), ..config };
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, open);
+    let rules = |world: &mut Memory, host: &Name, policy: Box<dyn Policy>| {
+        world.with(host, |node, now, port| node.set_policy(policy, now, port));
+        world.settle();
+        let revoked =
+            |notice| if let Notice::Revoked { channel, action } = notice { Some((channel, action)) } else { None };
+        world.notices(host).into_iter().filter_map(revoked).collect::<Vec<_>>()
+    };
+    let (from, to) = (source(&mut world, &hosts[1]), sink(&mut world, &hosts[1], called()));
+    let elsewhere = source(&mut world, &hosts[0]);
+    let node = |world: &mut Memory| {
+        world.with(&hosts[1], |node, _, _| (node.source_counts(from).is_ok(), node.sink_counts(to).is_ok()))
+    };
+    assert_eq!(rules(&mut world, &hosts[1], Box::new(Open)), [], "nothing has changed");
+    assert_eq!(rules(&mut world, &hosts[1], Box::new(House)), [(channel("v"), Action::Send)]);
+    assert_eq!(node(&mut world), (false, true));
+    assert_eq!(submit(&mut world, &hosts[0], elsewhere).remote, 1, "its sink stays");
+    let sits = sink(&mut world, &hosts[3], called());
+    assert_eq!(rules(&mut world, &hosts[3], Box::new(House)), [(channel("v"), Action::Join)]);
+    assert!(world.with(&hosts[3], |node, _, _| node.sink_counts(sits).is_err() && node.is_open(&channel("v"))));
+    // Of a channel that its creator may not have created nothing is left.
+    world.with(&hosts[1], |node, now, port| node.set_policy(Box::new(Open), now, port));
+    world.with(&hosts[1], |node, now, port| node.create(&channel("w"), spec(), now, port)).expect("created");
+    world.settle();
+    world.with(&hosts[2], |node, now, port| node.open(&channel("w"), now, port)).expect("opened");
+    assert_eq!(rules(&mut world, &hosts[2], Box::new(House)), [(channel("w"), Action::Create)]);
+    assert!(!world.with(&hosts[2], |node, _, _| node.is_open(&channel("w"))));
+}
+
+#[test]
+fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
+    let open = |config| Config { policy: Box::new(Open), ..config };
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, open);
+    for (by, name) in [(0, "stays"), (1, "goes")] {
+        let order = FilterOrder::Install(filter(name, "return 1;"));
+        world.with(&hosts[by], |node, now, port| node.ship(&hosts[2..3], &order, now, port));
+    }
+    world.settle();
+    world.with(&hosts[2], |node, _, _| node.install(&filter("own", "return 1;"))).expect("its own");
+    world.with(&hosts[2], |node, now, port| node.set_policy(Box::new(House), now, port));
+    let left = world.with(&hosts[2], |node, _, _| node.filters(&channel("v")));
+    assert_eq!(left.iter().map(|(spot, _)| spot.name.as_str()).collect::<Vec<_>>(), ["own", "stays"]);
+    let goes = Notice::FilterChanged { spot: filter("goes", "").spot, author: hosts[1].clone() };
+    assert_eq!(world.notices(&hosts[2]).into_iter().filter(|notice| *notice == goes).count(), 2, "came, and went");
+}
+
 fn filter(name: &str, text: &str) -> FilterSpec {
     let spot = Spot { channel: channel("v"), direction: Direction::Out, name: name.parse().expect("a name") };
     FilterSpec { spot, sink: None, types: vec![], text: text.to_owned(), parameters: vec![] }

@@ -134,7 +134,7 @@ impl Node {
     }
 
     /// Lets a channel go with all that this host has on it.
-    fn end(&mut self, place: u32, ctx: &mut Ctx<'_>) {
+    pub(crate) fn end(&mut self, place: u32, ctx: &mut Ctx<'_>) {
         let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::take) else { return };
         let id = (*channel.id).clone();
         self.places.remove(&id);

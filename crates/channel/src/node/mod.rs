@@ -5,6 +5,7 @@
 //! submit ──┄┄──> receive ──> take                events
 //! books: marks there, reports back               what was sent, and what became of it
 //! filters, ship                                  which sinks get an event, here and elsewhere
+//! rules                                          who may be a member; others while there are members
 //! ```
 
 mod books;
@@ -18,6 +19,7 @@ mod learn;
 mod look;
 mod peer;
 mod receive;
+mod rules;
 mod seats;
 mod ship;
 mod submit;
@@ -39,7 +41,7 @@ use ship::Waiting;
 use tell::Telling;
 
 use crate::wire::{self, Kind, Reader, Unreadable};
-use crate::{Config, Directory, HostRecord, Lane, Limits, MemberId, NodeCounts, Notice, Policy, Port};
+use crate::{Config, Directory, HostRecord, Lane, Limits, MemberId, NodeCounts, Notice, Port};
 
 /// One host's side of all channels. Every method says what it wants done to the port, and leaves nothing running: call
 /// [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
@@ -185,16 +187,6 @@ impl Node {
         let Some(peer) = self.peers.get_mut(from) else { return };
         if !std::mem::replace(&mut peer.other_version, true) {
             ctx.port.notice(Notice::OtherVersion { host: from.clone(), theirs, ours: wire::VERSION });
-        }
-    }
-
-    /// Other rules from now on. All hosts are asked for their records again, so that the new rules hold for what they
-    /// had told before.
-    pub fn set_policy(&mut self, policy: Box<dyn Policy>, now: Instant, port: &mut dyn Port) {
-        self.config.policy = policy;
-        let mut ctx = Ctx { now, port };
-        for name in self.peers.keys().cloned().collect::<Vec<_>>() {
-            self.ask(&name, &mut ctx);
         }
     }
 
