@@ -128,6 +128,8 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// What is in these three files, in short: others are other certificates.
+    pub print: u64,
     /// Who may do what; default-deny.
     pub access: crate::security::Access,
 }
@@ -177,6 +179,16 @@ impl Config {
             scouting: Scouting::Configured,
             security: Security::Insecure,
         }
+    }
+
+    /// Whether a network that was opened by one is as if it had been opened by the other: of access lists, some rights are
+    /// held by this host alone ([`crate::security::Right`]), others by the engine, too, from its opening on.
+    pub fn opens_like(&self, other: &Config) -> bool {
+        let print = |config: &Config| match &config.security {
+            Security::Insecure => None,
+            Security::Tls(tls) => Some(tls.print),
+        };
+        print(self) == print(other) && crate::zenoh::is_same(self, other)
     }
 
     pub(crate) fn calls(&self) -> Vec<Address> {

@@ -98,6 +98,17 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Counts what another one has counted, too.
+    pub(crate) fn add(&self, other: &Counters) {
+        let Counters { sent, received, dropped, refused, ended } = self;
+        let own = sent.iter().chain(received).chain([dropped, refused, ended]);
+        let Counters { sent, received, dropped, refused, ended } = other;
+        let others = sent.iter().chain(received).chain([dropped, refused, ended]);
+        for (own, other) in own.zip(others) {
+            own.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn count_sent(&self, lane: Lane) {
         self.sent[lane as usize].fetch_add(1, Ordering::Relaxed);
     }

@@ -6,17 +6,22 @@
 //! after whoever waits ([`crate::turn`]). It is not one of priority inheritance: threads that submit should have the
 //! policy of [`Link::threads`].
 
+mod port;
+mod way;
+
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
+use qfabric_channel::{Event, Incarnation, Node, Notice, Port, SinkId, SourceId};
 use qfabric_types::Instant;
-use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::channel::Name;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::turn::Turn;
-use crate::{Config, Counters, Engine, EngineEvent, Error, Handler};
+use crate::{Config, Counters, Error};
+use port::Deaf;
+use way::Way;
 
 /// Who is told what the node wants told in this process. Called under the node's lock: copy and wake, never block,
 /// never call the link.
@@ -58,9 +63,11 @@ impl Inside for Node {
 /// This host's part in all channels.
 pub struct Link<N: Inside = Node> {
     shared: Arc<Shared<N>>,
-    engine: Arc<dyn Engine>,
     host: Name,
+    incarnation: Incarnation,
     timer: Mutex<Option<JoinHandle<()>>>,
+    /// Held while the network is left and joined again.
+    reopening: Mutex<()>,
 }
 
 struct Shared<N> {
@@ -71,6 +78,7 @@ struct Shared<N> {
 
 struct State<N> {
     inside: N,
+    way: Way,
     /// When the timer thread will wake by itself; none: when it is told.
     planned: Option<Instant>,
     closing: bool,
@@ -95,20 +103,22 @@ impl<N: Inside> Link<N> {
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Link<N>, Error> {
         let incarnation = inside.call(now(), &mut Deaf, |node, _| node.incarnation());
-        let state = Turn::new(State { inside, planned: None, closing: false });
+        let state = Turn::new(State { inside, way: Way::default(), planned: None, closing: false });
         let shared = Arc::new(Shared { state, timer_thread: OnceLock::new(), listener });
-        let handler = Arc::clone(&shared) as Arc<dyn Handler>;
-        let engine = crate::open(config, incarnation, handler, enter)?;
-        let (ticking, by) = (Arc::clone(&shared), Arc::clone(&engine));
-        let timer = thread::Builder::new().name("qf-timer".into()).spawn(move || ticking.tick(&*by));
-        let timer = Mutex::new(Some(timer.map_err(Error::io("start the timer thread"))?));
-        Ok(Link { shared, engine, host: config.host.clone(), timer })
+        let (timer, reopening) = (Mutex::new(None), Mutex::new(()));
+        let link = Link { shared, host: config.host.clone(), incarnation, timer, reopening };
+        link.attach(0, config, enter)?;
+        let ticking = Arc::clone(&link.shared);
+        let timer = thread::Builder::new().name("qf-timer".into()).spawn(move || ticking.tick());
+        *link.timer.lock().expect("nobody else has it") = Some(timer.map_err(Error::io("start the timer thread"))?);
+        Ok(link)
     }
 
     /// Calls what is behind the lock. The port is to be given to the node's methods; the time is the clock's.
     pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant, &mut dyn Port) -> R) -> R {
         let mut state = self.shared.state.lock();
-        let result = act(&mut state.inside, now(), &mut self.shared.port(&*self.engine));
+        let State { inside, way, .. } = &mut *state;
+        let result = act(inside, now(), &mut way.port(&*self.shared.listener));
         self.shared.replan(state);
         result
     }
@@ -118,24 +128,30 @@ impl<N: Inside> Link<N> {
         &self.host
     }
 
-    /// What the engine has counted.
-    pub fn counters(&self) -> &Counters {
-        self.engine.counters()
+    /// Something that engines count, from this link's opening.
+    pub fn count(&self, of: impl Fn(&Counters) -> u64) -> u64 {
+        self.shared.state.lock().way.count(of)
     }
 
     /// Ids (Linux) of the threads between an event and the network, the engine's and the timer's.
     pub fn threads(&self) -> Vec<i32> {
-        self.engine.threads().into_iter().chain(self.shared.timer_thread.get().copied()).collect()
+        let engine = self.shared.state.lock().way.threads();
+        engine.into_iter().chain(self.shared.timer_thread.get().copied()).collect()
     }
 
     /// Leaves the network: others learn of it at once. Also done when dropped; again, it does nothing.
     pub fn close(&self) {
-        self.shared.state.lock().closing = true;
+        let mut state = self.shared.state.lock();
+        state.closing = true;
+        let engine = state.way.leave();
+        drop(state);
         self.shared.state.wake();
         let timer = self.timer.lock().expect("no panic while closing").take();
         if let Some(timer) = timer {
             let _ = timer.join();
-            self.engine.close();
+        }
+        if let Some(engine) = engine {
+            engine.close();
         }
     }
 }
@@ -159,10 +175,6 @@ impl<N: Inside> std::fmt::Debug for Link<N> {
 }
 
 impl<N: Inside> Shared<N> {
-    fn port<'a>(&'a self, engine: &'a dyn Engine) -> EnginePort<'a> {
-        EnginePort { engine, listener: &*self.listener }
-    }
-
     /// Wakes the timer thread if the node wants to be called earlier than that thread knows.
     fn replan(&self, state: MutexGuard<'_, State<N>>) {
         let wanted = state.inside.next_wakeup();
@@ -174,13 +186,14 @@ impl<N: Inside> Shared<N> {
     }
 
     /// The timer thread.
-    fn tick(&self, engine: &dyn Engine) {
+    fn tick(&self) {
         let _ = self.timer_thread.set(rustix::thread::gettid().as_raw_nonzero().get());
         let mut state = self.state.lock();
         while !state.closing {
             let now = now();
             if state.inside.next_wakeup().is_some_and(|due| due <= now) {
-                state.inside.wake(now, &mut self.port(engine));
+                let State { inside, way, .. } = &mut *state;
+                inside.wake(now, &mut way.port(&*self.listener));
             }
             state.planned = state.inside.next_wakeup();
             state = self.wait(state, now);
@@ -194,69 +207,4 @@ impl<N: Inside> Shared<N> {
             None => self.state.wait(state, None),
         }
     }
-}
-
-impl<N: Inside> Handler for Shared<N> {
-    fn handle(&self, engine: &dyn Engine, event: EngineEvent<'_>) {
-        let mut state = self.state.lock();
-        if state.closing {
-            return;
-        }
-        let now = now();
-        state.inside.call(now, &mut self.port(engine), |node, port| match event {
-            EngineEvent::Arrived { from, lane, frame } => node.arrive(from, lane, frame, now, port),
-            EngineEvent::Appeared { host, .. } => node.appeared(host, now, port),
-            EngineEvent::Vanished { host, .. } => node.vanished(host, now, port),
-        });
-        self.replan(state);
-    }
-}
-
-/// What a node wants, to the engine and to this process.
-struct EnginePort<'a> {
-    engine: &'a dyn Engine,
-    listener: &'a dyn Listener,
-}
-
-impl Port for EnginePort<'_> {
-    fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
-        self.engine.send(to, lane, frame);
-    }
-
-    fn listen(&mut self, channel: &ChannelId) {
-        self.engine.listen(channel);
-    }
-
-    fn ignore(&mut self, channel: &ChannelId) {
-        self.engine.ignore(channel);
-    }
-
-    fn deliver(&mut self, sink: SinkId, event: &Event<'_>) {
-        self.listener.deliver(sink, event);
-    }
-
-    fn ready(&mut self, sink: SinkId) {
-        self.listener.ready(sink);
-    }
-
-    fn writable(&mut self, source: SourceId) {
-        self.listener.writable(source);
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        self.listener.notice(notice);
-    }
-}
-
-/// Before there is an engine: only questions are asked.
-struct Deaf;
-
-impl Port for Deaf {
-    fn send(&mut self, _to: Destination<'_>, _lane: Lane, _frame: &[u8]) {}
-    fn listen(&mut self, _channel: &ChannelId) {}
-    fn ignore(&mut self, _channel: &ChannelId) {}
-    fn deliver(&mut self, _sink: SinkId, _event: &Event<'_>) {}
-    fn ready(&mut self, _sink: SinkId) {}
-    fn writable(&mut self, _source: SourceId) {}
-    fn notice(&mut self, _notice: Notice) {}
 }

@@ -135,6 +135,13 @@ impl Node {
         self.settle(&mut ctx);
     }
 
+    /// There is no network any more: all other hosts are gone.
+    pub fn cut_off(&mut self, now: Instant, port: &mut dyn Port) {
+        for host in self.peers.keys().cloned().collect::<Vec<_>>() {
+            self.vanished(&host, now, port);
+        }
+    }
+
     /// A frame of a host that the network has authenticated.
     pub fn arrive(&mut self, from: &Name, lane: Lane, frame: &[u8], now: Instant, port: &mut dyn Port) {
         self.counts.frames_in += 1;

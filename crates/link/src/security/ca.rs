@@ -121,7 +121,13 @@ mod tests {
 
     fn tls(folder: &Path, host: &str) -> Tls {
         let file = |end: &str| folder.join(format!("{host}.{end}"));
-        Tls { ca: folder.join("ca.pem"), certificate: file("pem"), key: file("key"), access: Access::default() }
+        Tls {
+            ca: folder.join("ca.pem"),
+            certificate: file("pem"),
+            key: file("key"),
+            print: 0,
+            access: Access::default(),
+        }
     }
 
     #[test]

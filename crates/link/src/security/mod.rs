@@ -10,6 +10,8 @@ pub use ca::{Issued, MAX_DAYS, init_ca, issue};
 pub(crate) use check::check_certificate;
 pub use enlist::{enlist, hand_out};
 
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use qfabric_types::channel::Name;
@@ -25,8 +27,19 @@ impl Tls {
     pub fn from_folder(folder: &Path, host: &Name, access: &Path) -> Result<Tls, Error> {
         let file = |end: &str| folder.join(format!("{host}.{end}"));
         let access = Access::read(access)?;
-        let tls = Tls { ca: folder.join("ca.pem"), certificate: file("pem"), key: file("key"), access };
+        let (ca, certificate, key) = (folder.join("ca.pem"), file("pem"), file("key"));
+        let print = print(&[&ca, &certificate, &key])?;
+        let tls = Tls { ca, certificate, key, print, access };
         check_certificate(&tls, host)?;
         Ok(tls)
     }
+}
+
+fn print(files: &[&Path]) -> Result<u64, Error> {
+    let mut hasher = DefaultHasher::new();
+    for path in files {
+        let text = fs::read(path).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
+        text.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
 }

@@ -33,6 +33,7 @@ use crate::{Config, Error, MAX_FRAME, security, threads};
 use keys::Keys;
 use publishers::Publishers;
 use session::{OwnSession, in_a_plain_thread};
+pub(crate) use settings::is_same;
 
 /// Keys by which frames come that are kept in mind.
 const MAX_WAYS: usize = 4096;

@@ -41,6 +41,11 @@ pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {
     Ok(settings)
 }
 
+/// Whether two configurations come to the same; those that cannot be used do not.
+pub(crate) fn is_same(one: &Config, other: &Config) -> bool {
+    pairs(one).is_ok_and(|one| pairs(other).is_ok_and(|other| one == other))
+}
+
 fn pairs(config: &Config) -> Result<Vec<(&'static str, Value)>, Error> {
     let mut pairs = vec![
         ("mode", json!(if config.role == Role::Router { "router" } else { "peer" })),
