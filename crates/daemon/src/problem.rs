@@ -8,7 +8,7 @@ use qfabric_types::api::{Claim, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 53] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 55] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -52,6 +52,8 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 53] = [
     ("net_refused", StatusCode::CONFLICT, "the interface or the stream stands against it"),
     ("over_link", StatusCode::CONFLICT, "the link does not carry the streams"),
     ("channels_off", StatusCode::CONFLICT, "the section [channels] is not enabled"),
+    ("access_refused", StatusCode::UNPROCESSABLE_ENTITY, "the access list or the certificate cannot be used"),
+    ("not_joined", StatusCode::CONFLICT, "the network cannot be joined by the new access list or certificate"),
     ("no_such_channel", StatusCode::NOT_FOUND, "no host holds a channel of this name"),
     ("channel_exists", StatusCode::CONFLICT, "there is a channel of this name"),
     ("channel_not_open", StatusCode::CONFLICT, "this host, or this connection, does not hold the channel"),

@@ -14,6 +14,7 @@ mod lending;
 #[path = "../../../crates/cli/tests/cli/player.rs"]
 mod player;
 mod refusals;
+mod reload;
 mod roles;
 mod slow;
 mod stranger;

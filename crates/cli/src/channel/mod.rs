@@ -5,6 +5,7 @@ mod bench;
 mod events;
 mod list;
 mod publish;
+mod reload;
 mod subscribe;
 mod together;
 mod watch;
@@ -31,6 +32,7 @@ enum Command {
     Pub(publish::Args),
     Sub(subscribe::Args),
     Bench(bench::Args),
+    Reload(reload::Args),
     InitCa(authority::InitArgs),
     Issue(authority::IssueArgs),
 }
@@ -44,6 +46,7 @@ pub fn run(args: Args) -> Outcome {
         Command::Pub(args) => publish::run(args),
         Command::Sub(args) => subscribe::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Reload(args) => reload::run(args),
         Command::InitCa(args) => authority::init(args),
         Command::Issue(args) => authority::issue(args),
     }

@@ -3,7 +3,7 @@
 use qfabric_types::api::channel::{
     AttributeChanges, BindingRequest, ChannelInfo, ChannelRequest, Direction, FilterRemoval, FilterRequest, GroupInfo,
     GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo, MonitorRequest, ParameterRequest, Policy,
-    PolicyInfo, Registered, SinkRequest, SourceRequest, Where,
+    PolicyInfo, Registered, Reloaded, SinkRequest, SourceRequest, Where,
 };
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -34,6 +34,11 @@ impl Client {
     /// Hosts that take part.
     pub fn hosts(&self) -> Result<Vec<HostInfo>, ClientError> {
         self.get("/v1/hosts")
+    }
+
+    /// The daemon reads its access list and its certificate again: what they say holds from now on. For root.
+    pub fn reload_access(&self) -> Result<Reloaded, ClientError> {
+        self.call::<(), _>("POST", "/v1/access/reload", None)
     }
 
     /// What is monitored on this host, and what could be.

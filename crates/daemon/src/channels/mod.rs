@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `config.rs`, `node.rs` | the section `[channels]`; what the node is told at its start |
 //! | `network.rs`, `mailbox.rs` | the node and its network; what it says, until there is time to carry it out |
+//! | `reload.rs` | another access list and other certificates, while there are members |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
 //! | `lending.rs`, `offers.rs` | what hosts keep for each other's refused applications |
@@ -32,6 +33,7 @@ mod policies;
 mod problems;
 mod pump;
 mod registry;
+mod reload;
 mod report;
 mod reports;
 pub(crate) mod routes;

@@ -1,10 +1,11 @@
 //! The node with its resource manager, and what carries its frames.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
 use qfabric_host::manager::{Controller, Manager, ManagerPort, Member, MemberPort, Outcome, Whom};
-use qfabric_link::{self as link, Address, EngineKind, Inside, Link, Listener, Role, Security, Tls};
+use qfabric_link::{self as link, Address, Counters, EngineKind, Inside, Link, Listener, Role, Security, Tls};
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_types::api::Claim;
@@ -27,7 +28,12 @@ pub(super) enum Network {
         mailbox: Arc<Mailbox>,
     },
     /// Others, over an engine.
-    Linked(Link<Managed>),
+    Linked {
+        /// The node, and the engine.
+        link: Link<Managed>,
+        /// What it was opened with.
+        config: Mutex<link::Config>,
+    },
 }
 
 /// The node and its manager.
@@ -50,12 +56,9 @@ impl Network {
             return Ok(Network::Alone { managed: Box::new(Mutex::new(managed)), mailbox: mailbox.clone() });
         };
         let (listener, priority) = (mailbox.clone(), config.priority);
-        let opened = Link::open(&linked, managed, listener, move || socket::enter(priority)).map_err(refused)?;
-        for thread in opened.threads().into_iter().filter(|_| priority > 0) {
-            // Without the capability it runs like anybody else, as was logged.
-            let _ = SchedAttr::fifo(priority).give(ThreadId(thread));
-        }
-        Ok(Network::Linked(opened))
+        let link = Link::open(&linked, managed, listener, move || socket::enter(priority)).map_err(refused)?;
+        hurry(&link, priority);
+        Ok(Network::Linked { link, config: Mutex::new(linked) })
     }
 
     /// Calls the node.
@@ -113,7 +116,7 @@ impl Network {
 
     fn inside<T>(&self, act: impl FnOnce(&mut Managed, Instant, &mut dyn Port) -> T) -> T {
         match self {
-            Network::Linked(link) => link.with(act),
+            Network::Linked { link, .. } => link.with(act),
             Network::Alone { managed, mailbox } => {
                 let mut managed = managed.lock().unwrap_or_else(PoisonError::into_inner);
                 let before = managed.next_wakeup();
@@ -131,7 +134,7 @@ impl Network {
     /// Does what is due, and says when to come back. Beside a network there is a thread for that.
     pub fn wake(&self) -> Option<Instant> {
         match self {
-            Network::Linked(_) => None,
+            Network::Linked { .. } => None,
             Network::Alone { .. } => self.inside(|managed, now, port| {
                 managed.wake(now, port);
                 managed.next_wakeup()
@@ -141,26 +144,30 @@ impl Network {
 
     /// What the engine has counted: frames dropped, refused, connections ended.
     pub fn engine_counts(&self) -> [u64; 3] {
-        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-        match self {
-            Network::Alone { .. } => [0; 3],
-            Network::Linked(link) => {
-                let counters = link.counters();
-                [of(&counters.dropped), of(&counters.refused) + handshakes::refused(), of(&counters.ended)]
-            }
-        }
+        let Network::Linked { link, .. } = self else { return [0; 3] };
+        let of =
+            |counter: fn(&Counters) -> &AtomicU64| link.count(|counters| counter(counters).load(Ordering::Relaxed));
+        [of(|all| &all.dropped), of(|all| &all.refused) + handshakes::refused(), of(|all| &all.ended)]
     }
 
     /// Says goodbye to the others.
     pub fn close(&self) {
-        if let Network::Linked(link) = self {
+        if let Network::Linked { link, .. } = self {
             link.close();
         }
     }
 }
 
+/// The real-time policy for the engine's threads.
+pub(super) fn hurry(link: &Link<Managed>, priority: u32) {
+    for thread in link.threads().into_iter().filter(|_| priority > 0) {
+        // Without the capability it runs like anybody else, as was logged.
+        let _ = SchedAttr::fifo(priority).give(ThreadId(thread));
+    }
+}
+
 /// The section of the configuration as the engine takes it; none: no other hosts.
-fn linked(config: &ChannelsConfig, host: Name) -> Result<Option<link::Config>, link::Error> {
+pub(super) fn linked(config: &ChannelsConfig, host: Name) -> Result<Option<link::Config>, link::Error> {
     let engine = match config.engine {
         EngineName::None => return Ok(None),
         EngineName::Zenoh => EngineKind::Zenoh,

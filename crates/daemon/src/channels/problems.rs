@@ -16,6 +16,35 @@ pub(super) fn off() -> Problem {
     )
 }
 
+pub(super) fn no_access_list() -> Problem {
+    let message = "this host has no access list: whoever reaches it is believed".to_owned();
+    new(
+        "channel_invalid",
+        message,
+        "set tls in the section [channels] of the daemon's configuration, and start it again",
+    )
+}
+
+pub(super) fn not_your_access(uid: u32) -> Problem {
+    let message = format!("the access list is read again for root, you are user {uid}");
+    new("channel_forbidden", message, "ask as root")
+}
+
+pub(super) fn bad_access(error: &dyn std::fmt::Display) -> Problem {
+    let message = format!("nothing has changed, what was read before holds: {error}");
+    new("access_refused", message, "mend it, and say `qfabric channel reload` again")
+}
+
+pub(super) fn not_joined(error: &dyn std::fmt::Display, is_open: bool) -> Problem {
+    let (now, next) = if is_open {
+        ("it has joined it again as before, but the new rules hold for what this host checks itself", "mend it, and")
+    } else {
+        ("it is alone: its applications go on, and no other host hears of them", "when what is in the way is gone,")
+    };
+    let message = format!("this host could not join the network by the new access list or certificate: {error}; {now}");
+    new("not_joined", message, format!("{next} say `qfabric channel reload` again"))
+}
+
 pub(super) fn no_such_lease(lease: u64) -> Problem {
     let message = format!("connection {lease} is none of this user's");
     new("no_such_lease", message, "connect to channels.sock first, and name the number it tells")

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use qfabric_channel::{Event, Notice, SinkId, SourceId, Taken};
+use qfabric_channel::{Action, Event, Notice, SinkId, SourceId, Taken};
 use qfabric_shm::fds;
 use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
@@ -136,6 +136,16 @@ impl Fabric {
             Notice::Forbidden { host, action, channel } => {
                 tracing::warn!(%host, ?action, %channel, "a host wanted what it may not; see the access list");
             }
+            Notice::Revoked { channel, action } => {
+                let may = match action {
+                    Action::Create => "its creator may not create it any more",
+                    Action::Join => "this host may not join it any more",
+                    Action::Send | Action::Install => "this host may not send on it any more",
+                };
+                let why = format!("`{}`: {may}, says the access list", channel.name);
+                tracing::warn!(%channel, why, "members have been ended");
+                self.lost(registry, &channel, &why);
+            }
             Notice::FilterChanged { spot, author } => {
                 tracing::info!(%author, filter = %spot.name, channel = %spot.channel, "a filter was changed from elsewhere");
             }
@@ -146,14 +156,15 @@ impl Fabric {
         }
     }
 
-    /// A channel was taken from its holders here: their members are told.
+    /// A channel was taken from its holders here, or from some of its members: they are told.
     fn lost(&self, registry: &mut Registry, channel: &ChannelId, why: &str) {
         let ended = |id: &u32| self.network.look(|node| node.source_counts(SourceId(*id)).is_err());
         let gone = |id: &u32| self.network.look(|node| node.sink_counts(SinkId(*id)).is_err());
+        let is_open = self.network.look(|node| node.is_open(channel));
         let leases: Vec<_> = registry.leases.keys().copied().collect();
         for id in leases {
             let Some(lease) = registry.leases.get_mut(&id) else { continue };
-            lease.opened.retain(|opened| opened != channel);
+            lease.opened.retain(|opened| is_open || opened != channel);
             let sources: Vec<u32> = lease.sources.iter().map(|source| source.0).filter(ended).collect();
             let sinks: Vec<u32> = lease.sinks.keys().map(|sink| sink.0).filter(gone).collect();
             for number in sources {

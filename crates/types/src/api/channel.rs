@@ -17,6 +17,7 @@
 //! | `POST /v1/groups` | [`GroupRequest`] → 201 [`Registered`] |
 //! | `DELETE /v1/registrations/{number}` | → 204 |
 //! | `GET /v1/hosts` | → list of [`HostInfo`] |
+//! | `POST /v1/access/reload` | → [`Reloaded`] |
 //! | `GET /v1/monitors` | → list of [`MonitorInfo`] |
 //! | `PUT /v1/monitors/{attribute}` | [`MonitorRequest`] → [`MonitorInfo`] |
 //! | `GET /v1/policies` | → list of [`PolicyInfo`] |
@@ -26,10 +27,12 @@
 //! `{channel}` is a name, or `quality:NAME` for the hidden Q-channel of that name. What is opened, joined or registered
 //! lives as long as its lease, a connection to `channels.sock` ([`crate::channel_wire`]).
 
+mod access;
 mod filters;
 mod groups;
 mod policies;
 
+pub use access::*;
 pub use filters::*;
 pub use groups::*;
 pub use policies::*;

@@ -1,5 +1,6 @@
 //! The paths of Q-channels. A call of the node may wait for its lock: it happens in a worker thread.
 
+pub(crate) mod access;
 pub(crate) mod filters;
 pub(crate) mod groups;
 pub(crate) mod monitors;
@@ -48,6 +49,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(channels: Arc<Channels>) 
         .route("/v1/policies", get(policies::list).post(policies::start))
         .route("/v1/policies/{name}", axum::routing::delete(policies::stop))
         .route("/v1/hosts", get(groups::hosts))
+        .route("/v1/access/reload", post(access::reload))
         .with_state(channels)
 }
 

@@ -1,0 +1,28 @@
+//! The path of the access list.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::{Extension, Json};
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::Reloaded;
+
+use super::Shared;
+use crate::api::ecalls::aside;
+use crate::api::routes::Answer;
+use crate::auth::Peer;
+
+/// Read the access list and this host's certificate again
+#[utoipa::path(post, path = "/v1/access/reload", responses(
+    (status = 200, description = "They hold from now on", body = Reloaded),
+    (status = 403, description = "For root and the daemon's user", body = Problem),
+    (status = 409, description = "This host has none, or cannot join the network by them", body = Problem),
+    (status = 422, description = "They cannot be used; what was read before holds", body = Problem),
+))]
+pub(crate) async fn reload(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    // There is nothing in it; it is read all the same: who has not sent its end would not hear the answer.
+    _: Bytes,
+) -> Answer<Json<Reloaded>> {
+    Ok(Json(aside(move || channels.on()?.reload(peer)).await?))
+}

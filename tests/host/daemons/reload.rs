@@ -1,0 +1,141 @@
+//! Access lists and certificates that change while everybody talks.
+
+use std::time::{Duration, Instant};
+
+use qfabric_client::channel::{Channels, Direction, Filter, SinkOptions, SourceOptions, Spec, Submission, Where};
+
+use crate::host::{Host, Site, eventually};
+use crate::talk::{FORMAT, Talk, enter};
+
+const ALL: [&str; 3] = ["h0", "h1", "h2"];
+
+/// A list of three hosts: what all may do on every channel, and what host 1 may.
+fn list(all: &str, one: &str) -> String {
+    let rule =
+        |hosts: &str, rights: &str| format!("[[rule]]\nchannels = ['*']\nhosts = {hosts}\nrights = [{rights}]\n");
+    format!("hosts = ['h0', 'h1', 'h2']\n{}{}", rule("['h0', 'h2']", all), rule("['h1']", one))
+}
+
+const MEMBERS: &str = "'create', 'join', 'send'";
+
+/// Whether anything changed, and whether the host left the network for it.
+#[track_caller]
+fn reload(host: &Host) -> (bool, bool) {
+    let answer = host.run(&["channel", "reload", "--json"]);
+    answer.expect(0, &["\"hosts\""]);
+    let reloaded = answer.json();
+    (reloaded["changed"].as_bool().unwrap(), reloaded["rejoined"].as_bool().unwrap())
+}
+
+/// How often a host has seen another one go.
+fn gone(site: &Site, host: usize, other: &str) -> usize {
+    site[host].log().matches(&format!("a host is gone host={other}")).count()
+}
+
+fn install(channels: &Channels) -> Option<String> {
+    let filter =
+        Filter { code: "return 1;".into(), to: Where::Hosts(vec!["h0".parse().unwrap()]), ..Filter::default() };
+    let answer = channels.open("video").unwrap().install(Direction::In, "pass", &filter).unwrap();
+    answer.hosts[0].refused.clone()
+}
+
+#[test]
+fn a_changed_access_list_holds_from_its_reading_on_and_applications_stay_connected() {
+    let Some(mut site) = Site::new(&[0, 1, 1]) else { return };
+    site.access(&list(MEMBERS, MEMBERS));
+    (0..3).for_each(|host| site.start(host, ""));
+    site.all_meet();
+    let talk = Talk::start(site.hosts(), "video");
+    talk.flows(&ALL);
+
+    assert_eq!(reload(&site[0]), (false, false));
+    site.access("hosts = ['h0']\n[[rule]]\nchannels = ['video']\nhosts = ['h9']\nrights = []");
+    let refused = site[0].run(&["channel", "reload"]);
+    refused.expect(3, &["nothing has changed", "access.toml", "h9", "not among `hosts`", "qfabric channel reload"]);
+    talk.flows(&ALL);
+
+    // What this host checks alone changes without anybody's noticing.
+    let one = site[1].channels();
+    assert!(install(&one).unwrap().contains("`install`"));
+    site.access(&list(MEMBERS, &format!("{MEMBERS}, 'install'")));
+    assert_eq!(reload(&site[0]), (true, false));
+    assert_eq!(install(&one), None);
+    assert_eq!(gone(&site, 1, "h0"), 0);
+
+    // Who is not on the list any more is out.
+    site.access(&list(MEMBERS, MEMBERS).replace(", 'h2'", ""));
+    let since = Instant::now();
+    assert_eq!((reload(&site[0]), reload(&site[1])), ((true, true), (true, true)));
+    eventually("two are left", || [0, 1].iter().all(|host| site[*host].sees() == ["h0", "h1"]));
+    talk.flows(&["h0", "h1"]);
+    println!("two hosts without h2: events between them {} ms after the first command", since.elapsed().as_millis());
+    eventually("it is alone", || site[2].sees() == ["h2"]);
+    let since = Instant::now();
+    talk.flows(&["h0", "h1"]);
+    assert!(!talk.readers["h2"].hears("h0", since) && !talk.readers["h0"].hears("h2", since));
+
+    // And in again, with the same applications.
+    site.access(&list(MEMBERS, MEMBERS));
+    let since = Instant::now();
+    assert_eq!((reload(&site[0]), reload(&site[1]), reload(&site[2])), ((true, true), (true, true), (false, false)));
+    site.all_meet();
+    talk.flows(&ALL);
+    println!("with h2 again: events between all {} ms after the first command", since.elapsed().as_millis());
+    println!("{} events were lost or dropped, and counted", talk.balances(site.hosts()));
+}
+
+#[test]
+fn members_that_may_not_be_any_more_are_ended_and_told_why() {
+    let Some(mut site) = Site::new(&[0, 1, 1]) else { return };
+    site.access(&list(MEMBERS, MEMBERS));
+    (0..3).for_each(|host| site.start(host, ""));
+    site.all_meet();
+    let mut talk = Talk::of("video");
+    [0, 2].iter().for_each(|host| talk.join(&site[*host]));
+    let application = site[1].channels();
+    let video = enter(&application, "video", &Spec::of(FORMAT));
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let mut sink = video.sink(&SinkOptions::default()).unwrap();
+    eventually("it hears the others", || sink.next(Duration::from_millis(50)).unwrap().is_some());
+
+    site.access(&list(MEMBERS, "'send'"));
+    assert_eq!(reload(&site[1]), (true, false), "its own rights are its node's affair");
+    let mut said = String::new();
+    eventually("its application is told", || {
+        said = application.next_notice().unwrap().map_or(String::new(), |notice| format!("{notice:?}"));
+        said.contains("SinkEnded")
+    });
+    assert!(said.contains("this host may not join it any more, says the access list"), "{said}");
+    [0, 2].iter().for_each(|host| assert_eq!(reload(&site[*host]), (true, true)));
+    site.all_meet();
+    talk.flows(&["h0", "h2"]);
+    let since = Instant::now();
+    eventually("it is heard as before", || {
+        source.submit_and_wait(&Submission { payload: &[7; 8], ..Submission::default() }).unwrap();
+        talk.readers["h0"].hears("h1", since)
+    });
+    let refused = video.sink(&SinkOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("h1 may not Join on `video`"), "{refused}");
+}
+
+#[test]
+fn a_new_certificate_is_taken_without_a_restart() {
+    let Some(site) = Site::started(&[0, 1]) else { return };
+    let talk = Talk::start(site.hosts(), "video");
+    talk.flows(&ALL[..2]);
+    let file = site[1].folder.join("tls/h1.pem");
+    let old = std::fs::read(&file).unwrap();
+    std::fs::write(&file, "nonsense").unwrap();
+    site[1].run(&["channel", "reload"]).expect(3, &["nothing has changed", "h1.pem"]);
+    std::fs::write(&file, &old).unwrap();
+    assert_eq!(reload(&site[1]), (false, false));
+    site.cli(&["channel", "issue", "h1", "--ca", "authority", "--out", "renewed"]);
+    for end in ["pem", "key"] {
+        let renewed = site.folder.path().join(format!("renewed/h1.{end}"));
+        std::fs::copy(renewed, file.with_extension(end)).unwrap();
+    }
+    let since = Instant::now();
+    assert_eq!(reload(&site[1]), (true, true));
+    talk.flows(&ALL[..2]);
+    println!("by a new certificate: events {} ms after the command", since.elapsed().as_millis());
+}
