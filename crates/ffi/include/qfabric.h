@@ -13,6 +13,16 @@
 #include <stdint.h>
 
 /**
+ * Bytes of a host's name, with its zero byte.
+ */
+#define QF_HOST_SIZE 65
+
+/**
+ * Bytes of a claim, with its zero byte.
+ */
+#define QF_CLAIM_SIZE 82
+
+/**
  * What became of a call.
  */
 typedef enum qf_status {
@@ -161,6 +171,28 @@ typedef struct qf_quality {
    */
   uint64_t jitter_p99_ns;
 } qf_quality;
+
+/**
+ * What another host keeps for a task that this one refused.
+ */
+typedef struct qf_offer {
+  /**
+   * Which host.
+   */
+  char host[QF_HOST_SIZE];
+  /**
+   * For qf_claim there; whoever shows it has the right to what is kept.
+   */
+  char claim[QF_CLAIM_SIZE];
+  /**
+   * How much, in CPUs.
+   */
+  double share;
+  /**
+   * For how long, from the refusal on.
+   */
+  uint64_t held_ns;
+} qf_offer;
 
 /**
  * The job that just ended took `cost_ns`; `hint` is what had been said of it, NaN if nothing.
@@ -535,7 +567,8 @@ enum qf_status qf_init_at(const char *socket, struct qf_session **task);
 enum qf_status qf_init_alone(struct qf_session **task);
 
 /**
- * Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest.
+ * Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest, and, where
+ * hosts lend to each other, with what another one keeps instead: qf_last_offer.
  */
 enum qf_status qf_start(struct qf_session *task);
 
@@ -600,6 +633,24 @@ enum qf_status qf_end(struct qf_session *task);
  * Ends the contract, if there is one, and frees the handle. Null is fine.
  */
 void qf_free(struct qf_session *task);
+
+/**
+ * What another host keeps for what this thread was last refused. QF_STATE: its last failed call was none of these, or no
+ * host keeps anything.
+ */
+enum qf_status qf_last_offer(struct qf_offer *offer);
+
+/**
+ * Like qf_start, with what this host keeps for the task since another one refused it: `claim` is of that refusal's
+ * qf_offer.
+ */
+enum qf_status qf_claim(struct qf_session *task,
+                        const char *claim);
+
+/**
+ * What another host keeps for this one's task is not wanted. Without this call it ends when its time is over.
+ */
+enum qf_status qf_give_back(struct qf_session *task, const char *claim);
 
 /**
  * Takes the application's own predictor instead of the daemon's, from the next qf_start on.

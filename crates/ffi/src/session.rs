@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use qfabric_client::{Client, Contract, Foresight, Late, Nanos, Session};
+use qfabric_client::{Claim, Client, Contract, Foresight, Late, Nanos, Session};
 
 use crate::contract::set;
 use crate::own::{OwnController, OwnPredictor};
@@ -11,7 +11,7 @@ use crate::status::{Failure, Outcome, QF_STATE, QF_WRONG_THREAD, borrow, put, qf
 /// A periodic task: first its contract in the making, then its running session.
 pub struct qf_session {
     /// None: paced and measured only.
-    client: Option<Client>,
+    pub(crate) client: Option<Client>,
     pub(crate) contract: Contract,
     pub(crate) late: Late,
     pub(crate) predictor: Option<OwnPredictor>,
@@ -73,6 +73,7 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
 
+pub(crate) const WITHOUT_DAEMON: &str = "the task has no daemon: it was made with qf_init_alone";
 const NOT_STARTED: &str = "the task has not been started; call qf_start first";
 
 /// Runs `act` on a running session.
@@ -142,21 +143,25 @@ unsafe fn hand_out(task: *mut *mut qf_session, client: Option<Client>) -> Outcom
     unsafe { put("the place for the handle", task, Box::into_raw(Box::new(made))) }
 }
 
-/// Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest.
+/// Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest, and, where
+/// hosts lend to each other, with what another one keeps instead: qf_last_offer.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_start(task: *mut qf_session) -> qf_status {
     // SAFETY: passed on.
-    unsafe { set(task, start) }
+    unsafe { set(task, |task| start_by(task, None)) }
 }
 
-fn start(task: &mut qf_session) -> Outcome {
+/// By right of a claim, if there is one.
+pub(crate) fn start_by(task: &mut qf_session, claim: Option<&Claim>) -> Outcome {
     let contract = task.contract.clone();
-    let mut session = match &task.client {
-        Some(client) => Session::start(client, contract)?,
-        None => Session::alone(contract).map_err(Failure::invalid)?,
+    let mut session = match (&task.client, claim) {
+        (Some(client), Some(claim)) => Session::claim(client, contract, claim)?,
+        (Some(client), None) => Session::start(client, contract)?,
+        (None, None) => Session::alone(contract).map_err(Failure::invalid)?,
+        (None, Some(_)) => return Err(Failure::new(QF_STATE, WITHOUT_DAEMON)),
     };
     session.on_late(task.late);
     if let Some(own) = task.predictor {

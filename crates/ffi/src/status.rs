@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 
-use qfabric_client::ClientError;
+use qfabric_client::{ClientError, Offer};
 
 /// What became of a call.
 #[repr(C)]
@@ -32,13 +32,15 @@ pub(crate) use qf_status::*;
 pub(crate) struct Failure {
     pub(crate) status: qf_status,
     pub(crate) text: String,
+    /// What another host keeps instead.
+    offer: Option<Box<Offer>>,
 }
 
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl Failure {
     pub(crate) fn new(status: qf_status, text: impl Display) -> Failure {
-        Failure { status, text: text.to_string() }
+        Failure { status, text: text.to_string(), offer: None }
     }
     pub(crate) fn invalid(text: impl Display) -> Failure {
         Failure::new(QF_INVALID, text)
@@ -53,19 +55,28 @@ impl From<ClientError> for Failure {
             ClientError::Contract(_) | ClientError::Value(_) => QF_INVALID,
             _ => QF_BROKEN,
         };
-        Failure::new(status, error)
+        let text = error.to_string();
+        let offer = if let ClientError::Refused(problem) = error { problem.offer } else { None };
+        Failure { status, text, offer }
     }
 }
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
+    static OFFER: RefCell<Option<Box<Offer>>> = RefCell::default();
 }
 
-/// Keeps a failure's text for [`qf_last_error`].
+/// Of the last failure of this thread.
+pub(crate) fn offered() -> Option<Box<Offer>> {
+    OFFER.with_borrow(Clone::clone)
+}
+
+/// Keeps a failure's text for [`qf_last_error`], and its offer.
 pub(crate) fn settle(outcome: Outcome) -> qf_status {
     let Err(failure) = outcome else { return QF_OK };
     let text = CString::new(failure.text.replace('\0', " ")).expect("no zero byte is left");
     LAST.with_borrow_mut(|last| *last = text);
+    OFFER.with_borrow_mut(|last| *last = failure.offer);
     failure.status
 }
 

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use qfabric_daemon::{Config, Embedded, EngineName};
+use qfabric_client::{Class, Client, Contract, Session, Share};
+use qfabric_daemon::{Config, Embedded, EngineName, Lend};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use tempfile::TempDir;
 
@@ -149,6 +151,43 @@ fn a_c_program_registers_submits_filters_and_is_called() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let told = text(&output.stdout);
     assert_eq!(told, "frame 1 of alpha\nframe 3 of alpha\n3 submitted, 1 filtered, 2 handled\n");
+}
+
+/// A service on a host that lends; 0.4 CPU may be promised.
+fn lender(folder: &Path, name: &str, other: &str) -> Embedded {
+    let address = |name: &str| format!("unix:{}/{name}.link", folder.display());
+    let mut config = Config::default();
+    config.limits.capacity = Some(Share::from_ppm(400_000));
+    config.channels.enabled = true;
+    config.channels.insecure = true;
+    config.channels.engine = EngineName::Tcp;
+    config.channels.host = Some(name.parse().unwrap());
+    config.channels.listen = vec![address(name)];
+    config.channels.connect = vec![address(other)];
+    config.channels.lend = Lend::First;
+    Embedded::start(config).unwrap()
+}
+
+#[test]
+fn a_c_program_finds_what_another_host_keeps_claims_it_and_gives_it_back() {
+    if !may_reserve() {
+        return;
+    }
+    let source = PathBuf::from(format!("{CRATE}/tests/offer.c"));
+    let program = compile("cc", &source, shared);
+    let (_alone, folder) = (live_lock(), tempfile::tempdir().unwrap());
+    let (alpha, beta) = (lender(folder.path(), "alpha", "beta"), lender(folder.path(), "beta", "alpha"));
+    let clients = [&alpha, &beta].map(|host| Client::connect_to(host.socket()).unwrap());
+    let lends = |client: &Client| client.groups().unwrap().iter().any(|group| group.members.len() == 2);
+    while !clients.iter().all(lends) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let share = Share::from_ppm(300_000);
+    let contract = Contract { class: Class::A, guaranteed: Some(share), max_bandwidth: share, ..Contract::default() };
+    let _full = Session::start(&clients[0], contract).unwrap();
+    let output = program.run(alpha.socket(), &[beta.socket().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "0.3 CPU on beta\n");
 }
 
 #[test]

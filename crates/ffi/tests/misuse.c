@@ -62,6 +62,8 @@ int main(void)
     CHECK(qf_init_at("/nowhere", &task) == QF_NO_DAEMON && task == NULL);
     CHECK(qf_init_alone(NULL) == QF_INVALID);
     CHECK(qf_end_cycle(NULL) == QF_INVALID && qf_start(NULL) == QF_INVALID && qf_end(NULL) == QF_INVALID);
+    CHECK(qf_claim(NULL, "alpha:1") == QF_INVALID && qf_give_back(NULL, "alpha:1") == QF_INVALID);
+    CHECK(qf_last_offer(NULL) == QF_STATE && strstr(qf_last_error(), "no other host"));
     qf_free(NULL);
     qf_cpu_free(NULL);
 
@@ -78,6 +80,9 @@ int main(void)
 
     CHECK(qf_init_alone(&task) == QF_OK && task != NULL);
     CHECK(qf_end_cycle(task) == QF_STATE && qf_end(task) == QF_STATE);
+    CHECK(qf_claim(task, "alpha") == QF_INVALID && strstr(qf_last_error(), "HOST:NUMBER"));
+    CHECK(qf_claim(task, NULL) == QF_INVALID && qf_claim(task, "alpha:1") == QF_STATE);
+    CHECK(qf_give_back(task, "alpha:1") == QF_STATE && strstr(qf_last_error(), "qf_init_alone"));
     CHECK(qf_set_predictor(task, "kalman:3") == QF_INVALID && strstr(qf_last_error(), "mma:3,12"));
     CHECK(qf_set_predictor(task, "\xff\xff") == QF_INVALID && strstr(qf_last_error(), "UTF-8"));
     CHECK(qf_set_controller(task, "up") == QF_INVALID && qf_set_class(task, "D", 0) == QF_INVALID);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use qfabric_client::{Claim, Client, ClientError, Offer};
 use qfabric_types::api::{ApplicationRequest, Covers};
-use qfabric_types::{Class, Contract, Nanos, ThreadId};
+use qfabric_types::{Class, Contract, Nanos, Share, ThreadId};
 
 use crate::channels::{Host, eventually, live};
 use crate::player::{self, Player, SHARE, applications, claim, keeps, status};
@@ -52,19 +52,49 @@ fn a_program_refused_on_one_host_runs_on_the_one_that_the_refusal_names() {
     run(&beta, &[]).expect(0, &[]);
 }
 
-/// What another host keeps for a thread of this process, which this one refuses.
-fn offer(client: &Client) -> Offer {
-    let contract = Contract {
-        class: Class::A,
-        guaranteed: Some(SHARE),
-        max_bandwidth: SHARE,
-        ..Contract::new("x", Nanos::from_millis(40))
-    };
+fn contract(guaranteed: Share) -> Contract {
+    let period = Nanos::from_millis(40);
+    let contract = Contract::new("x", period);
+    Contract { class: Class::A, guaranteed: Some(guaranteed), max_bandwidth: guaranteed, ..contract }
+}
+
+/// For this thread.
+fn request(guaranteed: Share) -> ApplicationRequest {
     let covers = Covers::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
-    let request = ApplicationRequest { pid: std::process::id() as i32, covers, contract };
-    let Err(ClientError::Refused(problem)) = client.admit(&request) else { panic!("not refused") };
+    ApplicationRequest { pid: std::process::id() as i32, covers, contract: contract(guaranteed) }
+}
+
+/// What another host keeps for what was refused here.
+fn offered<T>(answer: Result<T, ClientError>) -> Offer {
+    let Err(ClientError::Refused(problem)) = answer else { panic!("not refused") };
     assert_eq!(problem.code, "over_committed");
     *problem.offer.unwrap_or_else(|| panic!("{}; {}", problem.message, problem.next_step))
+}
+
+/// What another host keeps for a thread of this process, which this one refuses.
+fn offer(client: &Client) -> Offer {
+    offered(client.admit(&request(SHARE)))
+}
+
+#[test]
+fn an_application_that_cannot_grow_keeps_what_it_has_and_is_offered_room_for_all_of_it_elsewhere() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = lenders(all.path(), "20s");
+    let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
+    let small = Share::from_ppm(100_000);
+    let app = client.admit(&request(small)).unwrap();
+    let full = Player::start(&alpha.folder, &[]);
+    let grown = || client.change(app.id, &contract(SHARE));
+    let offer = offered(grown());
+    assert_eq!((offer.host.as_str(), offer.share), ("beta", SHARE));
+    assert_eq!((keeps(&beta.folder), status(&beta.folder)["loans"][0]["share"].as_f64()), (1, Some(0.3)));
+    assert_eq!(client.application(app.id).unwrap().contract.guaranteed, Some(small), "the old contract holds");
+    let there = Client::connect_to(beta.folder.join("qfabric.sock")).unwrap();
+    client.release(app.id).unwrap();
+    let moved = there.claim(&offer.claim, &request(SHARE)).unwrap();
+    assert_eq!(keeps(&beta.folder), 0);
+    there.release(moved.id).unwrap();
+    drop(full);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::ecalls;
 use crate::auth::{self, Peer};
-use crate::channels::{self, Channels};
+use crate::channels::{self, Channels, Wish};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::net::{self, Net};
@@ -109,7 +109,7 @@ pub(crate) async fn join(
 ) -> Answer<Response> {
     match admit(&context, peer, body, None).await {
         Ok(application) => Ok(created(application)),
-        Err(Refused(problem)) => Err(Refused(context.channels.look_elsewhere(peer, problem).await)),
+        Err(Refused(problem)) => Err(Refused(context.channels.look_elsewhere(peer, Wish::Admission, problem).await)),
     }
 }
 
@@ -193,7 +193,7 @@ pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>)
     (status = 200, description = "Changed", body = Application),
     (status = 403, description = "Another user's application", body = Problem),
     (status = 404, description = "There is none of this number", body = Problem),
-    (status = 409, description = "No room; the old contract holds", body = Problem),
+    (status = 409, description = "No room; the old contract holds, another host may keep room for all of the new one", body = Problem),
     (status = 422, description = "The contract makes no sense; the old one holds", body = Problem),
 ))]
 pub(crate) async fn change(
@@ -204,7 +204,10 @@ pub(crate) async fn change(
 ) -> Answer<Json<Application>> {
     let app = number(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
-    Ok(Json(lean(context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await?)))
+    match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
+        Ok(application) => Ok(Json(lean(application))),
+        Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, Wish::Change, problem).await)),
+    }
 }
 
 /// Give the contract back: every thread returns to the scheduler it came from

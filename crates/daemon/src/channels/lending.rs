@@ -55,6 +55,15 @@ pub(super) struct Lending {
     offers: Mutex<Offers>,
 }
 
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// An application that wants to come.
+    Admission,
+    /// Another contract for one that is there, and keeps the old one: elsewhere all of it would have to fit.
+    Change,
+}
+
 /// What came of asking others.
 enum Found {
     /// Nobody was asked.
@@ -74,7 +83,7 @@ impl Lending {
 
 impl Channels {
     /// The refusal, with what another host keeps instead, if hosts lend to each other and one does.
-    pub async fn look_elsewhere(&self, peer: Peer, problem: Problem) -> Problem {
+    pub async fn look_elsewhere(&self, peer: Peer, wish: Wish, problem: Problem) -> Problem {
         let is_shortage = problem.code == "over_committed";
         let (Some(fabric), Some(asked)) = (&self.fabric, problem.asked.filter(|_| is_shortage)) else {
             return problem;
@@ -85,18 +94,24 @@ impl Channels {
                 let hosts = if hosts == 1 { "the other host".to_owned() } else { format!("{hosts} other hosts") };
                 Problem { message: format!("{}; no room on {hosts} either", problem.message), ..problem }
             }
-            Found::Offer(offer) => with_offer(problem, offer),
+            Found::Offer(offer) => with_offer(wish, problem, offer),
         }
     }
 }
 
-fn with_offer(problem: Problem, offer: Offer) -> Problem {
+fn with_offer(wish: Wish, problem: Problem, offer: Offer) -> Problem {
     let Offer { host, share, held_ns, claim } = &offer;
-    let next_step = format!(
-        "start it on host {host}, which keeps {share} for it for {held_ns}, with the same options and --claim {claim}; \
-         or {}",
-        problem.next_step
-    );
+    let there = match wish {
+        Wish::Admission => format!(
+            "start it on host {host}, which keeps {share} for it for {held_ns}, with the same options and \
+             --claim {claim}"
+        ),
+        Wish::Change => format!(
+            "move it to host {host}, which keeps {share} for all of it for {held_ns}: start it there with the new \
+             contract and --claim {claim}, then end it here"
+        ),
+    };
+    let next_step = format!("{there}; or {}", problem.next_step);
     Problem { next_step, offer: Some(Box::new(offer)), ..problem }
 }
 
@@ -292,11 +307,17 @@ mod tests {
         let claim: Claim = "alpha:5f3c09a1d2e4b687".parse().unwrap();
         let (share, held_ns) = (Share::from_ppm(500_000), Nanos::from_millis(30_000));
         let offer = Offer { host: "beta".parse().unwrap(), share, held_ns, claim };
-        let said = with_offer(problem, offer.clone());
+        let said = with_offer(Wish::Admission, problem.clone(), offer.clone());
         for part in ["host beta", "0.5 CPU", "30 s", "--claim alpha:5f3c09a1d2e4b687", "or ask for less"] {
             assert!(said.next_step.contains(part), "{said:?} lacks {part}");
         }
-        assert_eq!(said.offer, Some(Box::new(offer)));
+        assert_eq!(said.offer, Some(Box::new(offer.clone())));
+        let said = with_offer(Wish::Change, problem, offer);
+        for part in
+            ["move it to host beta", "for all of it", "with the new contract", "then end it here; or ask for less"]
+        {
+            assert!(said.next_step.contains(part), "{said:?} lacks {part}");
+        }
     }
 
     #[test]

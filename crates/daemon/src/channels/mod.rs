@@ -62,6 +62,7 @@ use registry::Registry;
 use reports::Reports;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
+pub(crate) use lending::Wish;
 pub(crate) use monitors::MonitorThread;
 pub(crate) use report::{ChannelReport, ChannelsReport};
 pub(crate) use socket::SocketThread;
