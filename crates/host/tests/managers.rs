@@ -31,6 +31,8 @@ struct Wires {
     applied: Vec<(usize, AppId, i64)>,
     answered: Vec<(usize, u64, Outcome)>,
     kept: Vec<(usize, u64, Keeping)>,
+    /// Who was told whose offer is taken.
+    taken: Vec<(usize, Name, u64)>,
     /// Nobody has measured how far hosts are.
     unmeasured: bool,
 }
@@ -61,6 +63,9 @@ impl ManagerPort for Port<'_> {
     }
     fn let_go(&mut self, _: &Name, request: u64) {
         self.wires.kept.push((self.host, request, None));
+    }
+    fn taken(&mut self, giver: &Name, request: u64) {
+        self.wires.taken.push((self.host, giver.clone(), request));
     }
 }
 
@@ -408,7 +413,9 @@ fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gi
     let mut net = asking_brokers(Rule::First);
     won(&mut net);
     let before = net.wires.kept.len();
-    net.on(1, |manager, _, _| manager.used(&name("h0"), 7));
+    net.on(1, |manager, now, port| manager.used(&name("h0"), 7, now, port));
+    net.deliver();
+    assert!(net.wires.taken.contains(&(0, name("h1"), 7)), "{:?}", net.wires.taken);
     net.kill(0);
     assert_eq!(net.wires.kept.len(), before, "an application has it: it is not the asker's any more");
 }

@@ -255,6 +255,7 @@ impl Fabric {
                 }
             }
             Lent::Answered { request, giver } => self.answered(request, giver),
+            Lent::Taken { request, giver } => lock(&self.lending.offers).taken(request, &giver),
         }
     }
 
@@ -284,7 +285,7 @@ impl Fabric {
                 Ok(LoanWord::Kept(claim, left)) => self.kept(&claim, Some(left)),
                 Ok(LoanWord::Refused(claim)) => self.kept(&claim, None),
                 Ok(LoanWord::Used(Claim { host, number })) => {
-                    self.network.manager(|manager, _, _| manager.used(&host, number));
+                    self.network.manager(|manager, now, port| manager.used(&host, number, now, port));
                 }
                 Err(_) => return,
             }

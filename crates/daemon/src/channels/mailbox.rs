@@ -58,6 +58,8 @@ pub(super) enum Lent {
     LetGo(Claim),
     /// What became of a request of this host: who keeps it; none: nobody.
     Answered { request: u64, giver: Option<Name> },
+    /// What that host kept for a request of this host is an application's there.
+    Taken { request: u64, giver: Name },
 }
 
 /// What was noted and not carried out yet.

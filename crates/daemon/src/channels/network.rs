@@ -308,4 +308,8 @@ impl MemberPort for Hands<'_> {
     fn let_go(&mut self, asker: &Name, number: u64) {
         self.mailbox.lend(Lent::LetGo(Claim { host: asker.clone(), number }));
     }
+
+    fn taken(&mut self, giver: &Name, request: u64) {
+        self.mailbox.lend(Lent::Taken { request, giver: giver.clone() });
+    }
 }

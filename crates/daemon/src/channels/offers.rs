@@ -48,6 +48,13 @@ impl Offers {
         self.0.retain(|_, offered| offered.giver != *giver);
     }
 
+    /// An application has it there: who asks again here asks for more.
+    pub fn taken(&mut self, number: u64, giver: &Name) {
+        if self.0.get(&number).is_some_and(|offered| offered.giver == *giver) {
+            self.0.remove(&number);
+        }
+    }
+
     /// It is given back; the host that keeps it. None: there is no such offer to that user. Root may do it for all.
     pub fn give_back(&mut self, number: u64, peer: Peer) -> Option<Name> {
         self.0.get(&number).filter(|offered| peer.may_touch(offered.peer.owner))?;
@@ -93,6 +100,16 @@ mod tests {
         offers.gone(&"beta".parse().unwrap());
         assert_eq!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)), None);
         assert_eq!(offers.give_back(7, peer(1, 1_000)), None);
+    }
+
+    #[test]
+    fn what_an_application_has_there_is_not_offered_again() {
+        let mut offers = Offers::default();
+        offers.add(7, offered(peer(1, 1_000), 30));
+        offers.taken(7, &"gamma".parse().unwrap());
+        assert!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)).is_some(), "it is not that host's");
+        offers.taken(7, &"beta".parse().unwrap());
+        assert_eq!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)), None);
     }
 
     #[test]

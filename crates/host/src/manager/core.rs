@@ -39,6 +39,8 @@ pub trait ManagerPort {
     fn keep(&mut self, _asker: &Name, _request: u64, _amount: i64, _until: Instant) {}
     /// The broker need not keep it any more.
     fn let_go(&mut self, _asker: &Name, _request: u64) {}
+    /// What that host kept for a request of this one has an application of that host, by now.
+    fn taken(&mut self, _giver: &Name, _request: u64) {}
 }
 
 /// What happened.
@@ -257,6 +259,7 @@ impl Manager {
             QualityKind::Request => self.requested(&channel, &host, &event, now, &mut told, port),
             QualityKind::Accept => self.accepted(&channel, &host, &event, now, &mut told, port),
             QualityKind::Cancel => {
+                port.taken(&host, event.request);
                 self.release(|(asker, request), _| *asker == host && *request == event.request, now, port)
             }
             QualityKind::Offer => self.requests.offered(&host, &channel, &event, now, &mut told),

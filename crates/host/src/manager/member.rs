@@ -43,6 +43,9 @@ pub trait MemberPort: Port {
 
     /// As [`ManagerPort::let_go`].
     fn let_go(&mut self, _asker: &Name, _request: u64) {}
+
+    /// As [`ManagerPort::taken`].
+    fn taken(&mut self, _giver: &Name, _request: u64) {}
 }
 
 /// How this host takes part in one quality channel.
@@ -367,6 +370,10 @@ impl ManagerPort for Hands<'_> {
 
     fn let_go(&mut self, asker: &Name, request: u64) {
         self.tee.port.let_go(asker, request);
+    }
+
+    fn taken(&mut self, giver: &Name, request: u64) {
+        self.tee.port.taken(giver, request);
     }
 
     fn distance(&self, host: &Name) -> Option<Nanos> {

@@ -4,6 +4,7 @@
 //!   asker     Request ──> all      Accept ──> chosen          Cancel ──> every other that offered, also later
 //!   others       Offer <── (holds the amount for HOLD)
 //!   chosen                            Confirm <── (the amount is lent until Cancel, or until the asker is gone)
+//!                                     Cancel <── (an application there has it: it is not the asker's any more)
 //! ```
 //! Source: thesis §4.3 (Figure 28), §4.5. Departure: an offer *holds* what it offers, so that of two askers one is not
 //! promised what the other gets; a hold ends by itself, so that an asker that dies costs nobody anything for long.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Request ──> asked ── keep ──> broker ── kept ──> offered ── Accept ──> accepted ── time, Cancel, asker gone ──> let go
-//!                                    └── refused ──> nothing was said            └── claimed: used ──> the broker's own
+//!                                    └── refused ──> nothing was said            └── claimed: used ──> Cancel to the asker
 //! ```
 
 use qfabric_types::channel::{ChannelId, Name};
@@ -44,9 +44,13 @@ impl Manager {
         port.tell(&channel, &Whom::Host(asker.clone()), &offer);
     }
 
-    /// An application of this host has what was kept: it is no longer, and the broker knows.
-    pub fn used(&mut self, asker: &Name, request: u64) {
-        self.holds.held.remove(&(asker.clone(), request));
+    /// An application of this host has what was kept: it is no longer, and the broker knows. So does the asker, which does not
+    /// offer it to anybody again.
+    pub fn used(&mut self, asker: &Name, request: u64, now: Instant, port: &mut dyn ManagerPort) {
+        let Some(held) = self.holds.held.remove(&(asker.clone(), request)) else { return };
+        let Some(channel) = self.brokered.get(&held.attribute) else { return };
+        let taken = said(QualityKind::Cancel, request, held.attribute, 0, now);
+        port.tell(channel, &Whom::Host(asker.clone()), &taken);
     }
 
     pub(super) fn ask_broker(
