@@ -10,8 +10,9 @@ mod errors;
 mod session;
 
 use pyo3::prelude::*;
-use qfabric_client::Client;
+use qfabric_client::{Claim, Client};
 
+use crate::ecalls::value_error;
 use crate::errors::python;
 
 /// Finds the daemon at `socket`, or at the usual places.
@@ -31,6 +32,14 @@ fn status_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
     Ok(serde_json::to_string(&status).expect("a status is plain values"))
 }
 
+/// What another host keeps for a task that was refused here is not wanted.
+#[pyfunction]
+#[pyo3(signature = (claim, socket=None))]
+fn give_back(py: Python<'_>, claim: &str, socket: Option<String>) -> PyResult<()> {
+    let claim: Claim = claim.parse().map_err(value_error)?;
+    py.detach(|| connect(socket)?.give_back(&claim).map_err(python))
+}
+
 /// The native half.
 #[pymodule]
 fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -48,5 +57,6 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ecalls::NativeEcalls>()?;
     module.add_class::<ecalls::NativeSubscription>()?;
     module.add_class::<ecalls::NativeService>()?;
+    module.add_function(wrap_pyfunction!(give_back, module)?)?;
     module.add_function(wrap_pyfunction!(status_json, module)?)
 }

@@ -101,3 +101,11 @@ def test_a_claim_is_of_what_is_kept(socket):
     with pytest.raises(qfabric.Refused, match="nothing is kept") as refused:
         qfabric.Session(period_ms=20, socket=socket, claim="alpha:1")
     assert refused.value.code == "no_such_claim"
+
+
+def test_what_was_not_offered_cannot_be_given_back(socket):
+    with pytest.raises(ValueError, match="HOST:NUMBER"):
+        qfabric.give_back("alpha", socket)
+    with pytest.raises(qfabric.Refused) as refused:
+        qfabric.give_back("alpha:1", socket)
+    assert refused.value.code == "channels_off"

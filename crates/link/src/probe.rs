@@ -67,16 +67,17 @@ fn explain(obstacle: Obstacle) -> String {
     use AlertDescription::{BadCertificate, CertificateExpired, DecryptError, UnknownCA};
     use CertificateError::{BadSignature, Expired, ExpiredContext, UnknownIssuer};
     let other = "made by another authority: all hosts need certificates that `qfabric channel issue` made with one";
+    let renew = "make a new one with `qfabric channel issue`, and say `qfabric channel reload`";
     match obstacle {
         Obstacle::Local(why) => why,
         Obstacle::Tls(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => {
-            "its certificate has expired: make it a new one with `qfabric channel issue`".to_owned()
+            format!("its certificate has expired: {renew} there")
         }
         Obstacle::Tls(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) => {
             format!("its certificate was {other}")
         }
         Obstacle::Tls(rustls::Error::AlertReceived(CertificateExpired)) => {
-            "this host's certificate has expired: make a new one with `qfabric channel issue`".to_owned()
+            format!("this host's certificate has expired: {renew}")
         }
         Obstacle::Tls(rustls::Error::AlertReceived(UnknownCA | BadCertificate | DecryptError)) => {
             format!("it does not accept this host's certificate, which was {other}")

@@ -61,7 +61,7 @@ impl Lan {
         ip(&format!("netns add {here}"));
         ip(&format!("-n {here} link set lo up"));
         ip(&format!("link add eth0 netns {here} type veth peer name to{host} netns {switch}"));
-        ip(&format!("-n {here} addr add {}/24 dev eth0", self.address(host)));
+        self.give_address(host, true);
         ip(&format!("-n {here} link set eth0 up"));
         ip(&format!("-n {switch} link set to{host} master bridge up"));
     }
@@ -75,6 +75,12 @@ impl Lan {
     pub fn cable(&self, host: usize, up: bool) {
         let state = if up { "up" } else { "down" };
         ip(&format!("-n {} link set to{host} {state}", self.switch(self.sides[host])));
+    }
+
+    /// Gives the host its address, or takes it away: then nothing can be listened on.
+    pub fn give_address(&self, host: usize, given: bool) {
+        let what = if given { "add" } else { "del" };
+        ip(&format!("-n {} addr {what} {}/24 dev eth0", self.namespace(host), self.address(host)));
     }
 
     /// From now on the switch sends the host no more than that, such as `400kbit`; the rest waits for up to 50 ms.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use qfabric_client::channel::{Channels, Direction, Filter, SinkOptions, SourceOptions, Spec, Submission, Where};
 
 use crate::host::{Host, Site, eventually};
+use crate::refusals::certificate;
 use crate::talk::{FORMAT, Talk, enter};
 
 const ALL: [&str; 3] = ["h0", "h1", "h2"];
@@ -129,13 +130,38 @@ fn a_new_certificate_is_taken_without_a_restart() {
     site[1].run(&["channel", "reload"]).expect(3, &["nothing has changed", "h1.pem"]);
     std::fs::write(&file, &old).unwrap();
     assert_eq!(reload(&site[1]), (false, false));
+    certificate(&site, "h1", -60, 5);
+    let since = Instant::now();
+    assert_eq!(reload(&site[1]), (true, true));
+    talk.flows(&ALL[..2]);
+    println!("by a new certificate: events {} ms after the command", since.elapsed().as_millis());
+
+    eventually("it has expired", || site[0].sees() == ["h0"] && site[1].sees() == ["h1"]);
+    // It is good to the end of its last second.
+    eventually("it is refused", || site[1].run(&["channel", "reload"]).code == 3);
+    site[1].run(&["channel", "reload"]).expect(3, &["nothing has changed", "h1.pem", "it expired on"]);
     site.cli(&["channel", "issue", "h1", "--ca", "authority", "--out", "renewed"]);
     for end in ["pem", "key"] {
         let renewed = site.folder.path().join(format!("renewed/h1.{end}"));
         std::fs::copy(renewed, file.with_extension(end)).unwrap();
     }
-    let since = Instant::now();
     assert_eq!(reload(&site[1]), (true, true));
     talk.flows(&ALL[..2]);
-    println!("by a new certificate: events {} ms after the command", since.elapsed().as_millis());
+}
+
+#[test]
+fn a_host_that_cannot_join_the_network_again_is_alone_and_says_so_until_it_can() {
+    let Some(site) = Site::started(&[0, 1]) else { return };
+    let talk = Talk::start(site.hosts(), "video");
+    talk.flows(&ALL[..2]);
+    site.access(&list(MEMBERS, MEMBERS));
+    site.lan.give_address(1, false);
+    let refused = site[1].run(&["channel", "reload"]);
+    refused.expect(3, &["could not join the network", "10.78.0.2:7700", "it is alone", "qfabric channel reload"]);
+    let since = Instant::now();
+    eventually("its own applications go on", || talk.readers["h1"].hears("h1", since));
+    eventually("the others know", || site[0].sees() == ["h0"]);
+    site.lan.give_address(1, true);
+    assert_eq!(reload(&site[1]), (true, true));
+    talk.flows(&ALL[..2]);
 }

@@ -14,7 +14,7 @@ from ._qfabric import Error, NoDaemon, Refused, __version__
 from .channels import Channels
 from .ecalls import ECalls
 
-__all__ = ["Channels", "ECalls", "Error", "Grant", "NoDaemon", "Refused", "Session", "status", "__version__"]
+__all__ = ["Channels", "ECalls", "Error", "Grant", "NoDaemon", "Refused", "Session", "give_back", "status", "__version__"]
 
 
 class Grant(_NamedTuple):
@@ -85,3 +85,8 @@ class Session(_qfabric.NativeSession):
 def status(socket=None):
     """The host as a dict: capacity, guaranteed, granted, applications."""
     return _json.loads(_qfabric.status_json(socket))
+
+
+def give_back(claim, socket=None):
+    """What another host keeps for a task that the daemon of this one refused (`Refused.offer`) is not wanted."""
+    _qfabric.give_back(claim, socket)
