@@ -9,6 +9,7 @@ mod config;
 mod engine;
 mod error;
 mod link;
+mod pace;
 mod plain;
 mod presence;
 mod probe;

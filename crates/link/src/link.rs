@@ -3,8 +3,8 @@
 //! Whoever has work (the engine's receive thread, the timer's, an application's) takes the lock and calls the node; it
 //! says what it wants done, and that is done before the lock is given back. No queue lies between an event's arrival
 //! and its handler, and none between a submission and the socket. The lock is fair: a source that floods takes its turn
-//! after whoever waits ([`crate::turn`]). It is not one of priority inheritance: threads that submit should have the
-//! policy of [`Link::threads`].
+//! after whoever waits ([`crate::turn`]), and rests now and then ([`crate::pace`]). It is not one of priority inheritance:
+//! threads that submit should have the policy of [`Link::threads`].
 
 mod port;
 mod way;
@@ -18,6 +18,7 @@ use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::pace::{Pace, REST};
 use crate::turn::Turn;
 use crate::{Config, Counters, Error};
 use port::Deaf;
@@ -81,6 +82,7 @@ struct State<N> {
     way: Way,
     /// When the timer thread will wake by itself; none: when it is told.
     planned: Option<Instant>,
+    pace: Pace,
     closing: bool,
 }
 
@@ -103,7 +105,8 @@ impl<N: Inside> Link<N> {
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Link<N>, Error> {
         let incarnation = inside.call(now(), &mut Deaf, |node, _| node.incarnation());
-        let state = Turn::new(State { inside, way: Way::default(), planned: None, closing: false });
+        let state =
+            Turn::new(State { inside, way: Way::default(), planned: None, pace: Pace::new(now()), closing: false });
         let shared = Arc::new(Shared { state, timer_thread: OnceLock::new(), listener });
         let (timer, reopening) = (Mutex::new(None), Mutex::new(()));
         let link = Link { shared, host: config.host.clone(), incarnation, timer, reopening };
@@ -114,12 +117,18 @@ impl<N: Inside> Link<N> {
         Ok(link)
     }
 
-    /// Calls what is behind the lock. The port is to be given to the node's methods; the time is the clock's.
+    /// Calls what is behind the lock. The port is to be given to the node's methods; the time is the clock's. Who comes
+    /// again and again without a pause sleeps for a moment in the end, without the lock.
     pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant, &mut dyn Port) -> R) -> R {
         let mut state = self.shared.state.lock();
-        let State { inside, way, .. } = &mut *state;
-        let result = act(inside, now(), &mut way.port(&*self.shared.listener));
+        let begin = now();
+        let State { inside, way, pace, .. } = &mut *state;
+        let result = act(inside, begin, &mut way.port(&*self.shared.listener));
+        let enough = pace.is_enough(begin, now());
         self.shared.replan(state);
+        if enough {
+            thread::sleep(REST);
+        }
         result
     }
 

@@ -13,8 +13,11 @@ use super::{Peer, cpu_us, dear, now_ns, open, until, valve};
 
 /// What came, microseconds: asked for by `tell`.
 static SEEN: Mutex<Vec<f64>> = Mutex::new(Vec::new());
-/// A part of it.
+/// A part of it, or what came beside it.
 static INSIDE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
+
+/// Bytes of an event of the flood.
+pub const BULK: usize = 16 << 10;
 
 /// Plays the part that this process was started for.
 pub fn play(role: &str) {
@@ -223,7 +226,7 @@ fn flood(peer: &dyn Peer, count: usize, pause_us: usize) {
     peer.wait_for("bulk", 1);
     peer.wait_for("control", 1);
     thread::spawn(move || {
-        let bytes = vec![0; 16 << 10];
+        let bytes = vec![0; BULK];
         loop {
             bulk(&bytes);
             if pause_us > 0 {
@@ -247,7 +250,7 @@ fn flood(peer: &dyn Peer, count: usize, pause_us: usize) {
 
 /// What is told is how old control events were.
 fn flooded(peer: &dyn Peer) {
-    peer.subscribe("bulk", Box::new(|_| {}));
+    peer.subscribe("bulk", Box::new(|_| note_inside(0.0)));
     peer.subscribe("control", Box::new(|bytes| age_us(bytes).into_iter().for_each(note)));
     thread::sleep(Duration::from_millis(500));
     peer.here("bulk");

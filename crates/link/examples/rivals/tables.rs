@@ -2,9 +2,10 @@
 //! get through.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Effort;
+use crate::field::play;
 use crate::field::stage::{
     Cost, Policy, Process, broker, disturb, fresh_net, median, round_trip, submission as submit,
 };
@@ -125,7 +126,8 @@ fn beside(rival: &str, pause_ms: u64, stop: bool, seconds: u64) -> Option<[f64; 
 }
 
 pub fn flood(effort: Effort) {
-    println!("control events beside a bulk flood to the same host: delivered, p50 / p99 / latest; longest submission");
+    println!("control events beside a bulk flood to the same host: delivered, p50 / p99 / latest; longest submission;");
+    println!("what of the flood came, megabytes a second");
     let count = effort.seconds as usize * 100;
     // A thread at SCHED_FIFO that never pauses is stopped by the kernel for 50 ms in each second.
     let floods =
@@ -133,24 +135,26 @@ pub fn flood(effort: Effort) {
     for (what, pause_us, policy) in floods {
         for rival in ["tcp", "zenoh-1", "plain", "link"] {
             let runs: Vec<_> = (0..effort.rounds).filter_map(|_| flooded(rival, count, pause_us, policy)).collect();
-            let [came, half, most, all, call] =
-                [0, 1, 2, 3, 4].map(|at| median(runs.iter().map(|run: &[f64; 5]| run[at])));
+            let [came, half, most, all, call, bulk] =
+                [0, 1, 2, 3, 4, 5].map(|at| median(runs.iter().map(|run: &[f64; 6]| run[at])));
             let came = came.map_or("–".into(), |came| format!("{:.1} %", 100.0 * came / count as f64));
             let times = [half, most, all].map(cell).join(" / ");
-            println!("{rival:10} {what:16} {came:>8} {times:>24} {:>10}", cell(call));
+            println!("{rival:10} {what:16} {came:>8} {times:>24} {:>10} {:>6}", cell(call), cell(bulk));
         }
     }
     println!();
 }
 
-fn flooded(rival: &str, count: usize, pause_us: usize, policy: Policy) -> Option<[f64; 5]> {
+fn flooded(rival: &str, count: usize, pause_us: usize, policy: Policy) -> Option<[f64; 6]> {
     let net = fresh_net();
     let mut flood = Process::start(policy, &["flood", rival, &net, &count.to_string(), &pause_us.to_string()])?;
     flood.line("ready")?;
     let mut flooded = Process::start(policy, &["flooded", rival, &net])?;
+    let begin = Instant::now();
     flood.line("done")?;
     let (seen, calls) = (flooded.tell()?, flood.tell()?);
-    Some([seen[0], seen[1], seen[2], seen[3], calls[3]])
+    let bulk = seen[4] * play::BULK as f64 / begin.elapsed().as_secs_f64() / 1e6;
+    Some([seen[0], seen[1], seen[2], seen[3], calls[3], bulk])
 }
 
 pub fn valve(effort: Effort) {
@@ -180,21 +184,26 @@ fn turned(rival: &str, count: &str, policy: Policy) -> Option<Vec<f64>> {
     valve.tell()
 }
 
+/// A host reports once for all its sinks on a channel.
 pub fn reports(effort: Effort) {
-    println!("a hundred hosts report ten times a second, evenly: percentage of a processor where they are received");
+    println!("a hundred sinks, on a hundred hosts and on ten, each of which reports ten times a second, evenly:");
+    println!("percentage of a processor where they are received");
     for rival in ["tcp", "zenoh-1", "plain", "link", "nats"] {
-        let runs: Vec<_> = (0..effort.rounds).filter_map(|_| reported(rival)).collect();
-        let [rate, share] = [0, 1].map(|at| median(runs.iter().map(|run| run[at])));
-        println!("{rival:10} {:>6} /s {:>6} %", cell(rate), share.map_or("–".into(), |share| format!("{share:.2}")));
+        let cells = [100, 10].map(|hosts| {
+            let runs: Vec<_> = (0..effort.rounds).filter_map(|_| reported(rival, hosts)).collect();
+            let [rate, share] = [0, 1].map(|at| median(runs.iter().map(|run| run[at])));
+            format!("{:>6} /s {:>6} %", cell(rate), share.map_or("–".into(), |share| format!("{share:.2}")))
+        });
+        println!("{rival:10} {}", cells.join(" "));
     }
     println!();
 }
 
-fn reported(rival: &str) -> Option<Vec<f64>> {
-    let net = fresh_net();
+fn reported(rival: &str, hosts: usize) -> Option<Vec<f64>> {
+    let (net, hosts) = (fresh_net(), hosts.to_string());
     let _broker = broker(rival, &net, Policy::Normal);
-    let mut collector = Process::start(Policy::Normal, &["collector", rival, &net, "100"])?;
+    let mut collector = Process::start(Policy::Normal, &["collector", rival, &net, &hosts])?;
     collector.line("ready")?;
-    let _reporters = Process::start(Policy::Normal, &["reporters", rival, &net, "100", "10"])?;
+    let _reporters = Process::start(Policy::Normal, &["reporters", rival, &net, &hosts, "10"])?;
     collector.numbers()
 }
