@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::{env, thread};
 
@@ -9,6 +10,13 @@ use super::foreign;
 
 /// The environment variable with which this program is started again.
 pub const ROLE: &str = "QFABRIC_RIVALS_ROLE";
+
+/// The rivals that take part, by commas; none: all.
+pub static TAKE_PART: OnceLock<String> = OnceLock::new();
+
+fn takes_part(rival: &str) -> bool {
+    rival == "hog" || TAKE_PART.get().is_none_or(|some| some.split(',').any(|one| one == rival))
+}
 
 /// Under which policy a process runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,8 +56,11 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts a part: its name, the rival, what the part needs.
+    /// Starts a part: its name, the rival, what the part needs. None: that rival is not there.
     pub fn start(policy: Policy, part: &[&str]) -> Option<Process> {
+        if !takes_part(part[1]) {
+            return None;
+        }
         let (program, arguments, role) = match foreign::program(part[1]) {
             Some(program) => (program.ok()?, part, None),
             None => (env::current_exe().ok()?, &[][..], Some(part.join(" "))),

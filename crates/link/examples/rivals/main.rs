@@ -1,5 +1,5 @@
 //! What Q-channels cost beside their rivals, measured in one run:
-//! `cargo run --release -p qfabric-link --example rivals [-- --short] [-- --only PART] [-- --rounds N]`
+//! `cargo run --release -p qfabric-link --example rivals -- [--short] [--only PARTS] [--rounds N] [--rivals NAMES]`
 //!
 //! Parts: `submission` (CPU time of the submitting process), `trips` (round trips, idle and with every processor busy),
 //! `sinks` (one that stopped or is slow, beside a healthy one), `flood` (control beside bulk to the same host),
@@ -41,6 +41,9 @@ fn main() {
     }
     if let Some(rounds) = after("--rounds").and_then(|rounds| rounds.parse().ok()) {
         effort.rounds = rounds;
+    }
+    if let Some(rivals) = after("--rivals") {
+        let _ = stage::TAKE_PART.set(rivals.clone());
     }
     let wanted = |part: &str| after("--only").is_none_or(|only| only.split(',').any(|only| only == part));
     let parts: [Part; 6] = [
