@@ -2,7 +2,7 @@
 //!
 //! Two connections for each host, one for control and one for data, so that bulk never delays control. Who calls says
 //! both with the same greeting; where two hosts call each other, both pairs stay and the first of them is written to.
-//! Every control connection carries a sign of life three times within [`LEASE`](crate::LEASE). There is no encryption:
+//! Every control connection carries a sign of life twice within [`LEASE`](crate::LEASE). There is no encryption:
 //! the configuration lets it reach loopback and Unix sockets only.
 
 mod connection;
