@@ -1,10 +1,10 @@
 //! Who submits without end, rests now and then.
 //!
-//! A thread that submits again at once has the lock nearly all the time. Where there are fewer processors than threads
-//! that want one, the kernel takes its processor away in the end, for milliseconds, and then it does have the lock:
-//! whoever has a control event waits for as long. One that sleeps shortly, without the lock, gives the processor up by
-//! itself before. The network's threads have it meanwhile: beside such a source *more* events arrive, as fewer of them
-//! find no room. Not `yield`: a thread under SCHED_DEADLINE would end its period by that.
+//! A thread that submits again at once is always ready to run. Where there are fewer processors than threads that want
+//! one, it keeps a processor for milliseconds, and those that share it wait: the network's thread, and whoever has a
+//! control event and wakes the flooding thread by giving the lock back to it. One that sleeps shortly gives the processor
+//! up by itself before; then *more* of its events arrive, as fewer of them find no room. Not `yield`: a thread under
+//! SCHED_DEADLINE would end its period by that.
 
 use std::time::Duration;
 
