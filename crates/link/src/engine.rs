@@ -16,8 +16,9 @@ pub const MAX_HOSTS: usize = 1024;
 /// A host that is not heard for so long is gone. With the time to notice it stays below 2 s.
 pub const LEASE: Duration = Duration::from_millis(1500);
 
-/// Signs of life within a lease, where nothing else is sent: one that is 0.75 s late ends a connection. They cost a host
-/// that has a hundred others as much as three hundred reports a second; a lease of 1 s with three signs cost twice that.
+/// Signs of life within a lease, where nothing else is sent: one that is 0.75 s late ends a connection. With a
+/// hundred hosts these are 400 frames a second; three within 1 s were 900, a quarter of the CPU time of a host that hears
+/// ten reports a second from each.
 pub(crate) const SIGNS: u32 = 2;
 
 /// What happened on the network.
