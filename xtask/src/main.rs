@@ -5,6 +5,7 @@ mod bench;
 mod build;
 mod check;
 mod docs;
+mod fuzz;
 mod install;
 mod rooms;
 mod setup;
@@ -46,6 +47,8 @@ enum Job {
         #[arg(long)]
         short: bool,
     },
+    /// Random input, led by what it reaches, for everything that others wrote
+    Fuzz(fuzz::Options),
     /// The guide and the API documentation
     Docs,
     /// Man pages and completions, into target/man
@@ -86,6 +89,7 @@ fn run(job: Job) -> Result<ExitCode> {
         Job::Demo { args } => build::demo(&sh, &args),
         Job::Lint => check::lint(&sh),
         Job::Bench { short } => bench::run(&sh, short),
+        Job::Fuzz(options) => fuzz::run(&sh, root, &options),
         Job::Docs => docs::run(&sh),
         Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {folder}")),
         Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),

@@ -156,7 +156,7 @@ impl HostRecord {
         changes
     }
 
-    /// What makes the other record of this one.
+    /// What makes the other record of this one. Found by name: either may have as many changes as a host can tell.
     pub(crate) fn changes_to(&self, other: &HostRecord) -> Vec<Change> {
         let mut changes = Vec::new();
         let released = self.channels.keys().filter(|id| !other.channels.contains_key(id));
@@ -168,9 +168,20 @@ impl HostRecord {
                 before.members_gone(id, held, &mut changes);
             }
         }
-        let have = self.changes();
-        changes.extend(other.changes().into_iter().filter(|change| !have.contains(change)));
+        changes.extend(other.changes().into_iter().filter(|change| !self.has(change)));
         changes
+    }
+
+    /// Whether the change would change nothing.
+    fn has(&self, change: &Change) -> bool {
+        let held = change.channel().and_then(|channel| self.channels.get(channel));
+        match change {
+            Change::Hold(_, origin, spec) => held.is_some_and(|held| held.origin == *origin && *held.spec == *spec),
+            Change::Source(_, id, info) => held.is_some_and(|held| held.sources.get(id) == Some(info)),
+            Change::Sink(_, id, info) => held.is_some_and(|held| held.sinks.get(id) == Some(info)),
+            Change::Register(id, registration) => self.registrations.get(id) == Some(registration),
+            Change::Release(_) | Change::SourceGone(..) | Change::SinkGone(..) | Change::Unregister(_) => false,
+        }
     }
 
     /// How many members it has on the channel.

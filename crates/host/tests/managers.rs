@@ -467,3 +467,39 @@ fn a_request_of_zero_or_a_foreign_cancel_changes_nothing() {
     net.handle(1, Input::Control(channel("pool"), name("h5"), event(QualityKind::Request, -5)));
     assert_eq!(net.lent(), [30]);
 }
+
+fn said(kind: QualityKind, request: u64, value: i64) -> QualityEvent {
+    let (controller, subject, at) = (AttributeId::of("manager"), QualityText::NONE, Instant::ZERO);
+    QualityEvent { controller, kind, value, other: 0, request, at, application: HOST, attribute: CPU, subject }
+}
+
+#[test]
+fn one_host_is_one_offer_however_often_it_says_so() {
+    let mut net = Net::new(2);
+    let (patience, hold) = (MS(500), MS(3_000));
+    let ask =
+        Ask { request: 1, channel: channel("v"), attribute: CPU, amount: 5, rule: Rule::BestOf(2), patience, hold };
+    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    net.wires.queue.clear();
+    for amount in 0..1_000 {
+        net.handle(0, Input::Control(channel("v"), name("h1"), said(QualityKind::Offer, 1, amount)));
+    }
+    assert!(net.wires.queue.is_empty(), "two hosts are waited for");
+    net.handle(0, Input::Control(channel("v"), name("h2"), said(QualityKind::Offer, 1, 7)));
+    let (_, _, to, accepted) = net.wires.queue.pop_front().expect("the better one is taken");
+    assert_eq!((to, accepted.kind), (Whom::Host(name("h1")), QualityKind::Accept));
+    assert!(net.wires.queue.is_empty());
+}
+
+#[test]
+fn who_asks_without_end_is_held_256_times() {
+    let mut net = Net::new(1);
+    net.on(0, |manager, now, port| manager.capacity(CPU, 1_000_000, now, port));
+    for request in 0..1_000 {
+        net.handle(0, Input::Control(channel("v"), name("h1"), said(QualityKind::Request, request, 1)));
+        net.handle(0, Input::Control(channel("v"), name("h1"), said(QualityKind::Accept, request, 1)));
+    }
+    assert_eq!(net.managers[0].lent(CPU), 256);
+    net.handle(0, Input::HostGone(name("h1")));
+    assert_eq!(net.managers[0].lent(CPU), 0);
+}

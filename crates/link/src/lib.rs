@@ -14,6 +14,8 @@ mod plain;
 mod presence;
 mod probe;
 pub mod security;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod threads;
 mod turn;
 mod zenoh;

@@ -160,7 +160,8 @@ impl Node {
         if self.handle(from, prefix.kind, reader, &mut ctx).is_err() {
             self.counts.malformed += 1;
         }
-        if prefix.kind != Kind::Event {
+        // An event changes no members, unless it is the first word of a host's new start.
+        if prefix.kind != Kind::Event || !self.stale.is_empty() {
             self.settle(&mut ctx);
         }
     }

@@ -201,7 +201,8 @@ impl Step<'_, '_> {
         }
         for (seat, chosen) in self.channel.roster.seats[local.clone()].iter().zip(&chosen[local.clone()]) {
             if let Some(sink) = self.channel.sinks.get_mut(&seat.member.number) {
-                sink.totals.sent += u64::from(*chosen);
+                // Another host's source may have said that it sent as many as can be counted.
+                sink.totals.sent = sink.totals.sent.saturating_add(u64::from(*chosen));
             }
         }
         let time = self.ctx.now.get();

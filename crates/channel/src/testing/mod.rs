@@ -2,6 +2,7 @@
 
 pub mod conformance;
 mod memory;
+pub mod operations;
 mod world;
 
 pub use crate::wire::readable;

@@ -73,6 +73,10 @@ struct Node {
 
 type Wants = BTreeMap<NodeId, Want>;
 
+/// Rounds after which a division stands as it is. Links in chains lower each other a few times; wants that differ by more
+/// than numbers can tell apart could go on for ever.
+const ROUNDS: usize = 1_000;
+
 /// The quality that a node may have at most; none: it is stopped.
 type Caps = BTreeMap<NodeId, Option<f64>>;
 
@@ -135,25 +139,26 @@ impl Tree {
     pub fn divide(&self, amount: f64) -> BTreeMap<NodeId, f64> {
         let free = self.wants(&BTreeMap::new());
         let mut caps = BTreeMap::new();
-        loop {
-            let grants = self.grants(&self.wants(&caps), amount);
+        let mut grants = self.grants(&free, amount);
+        for _ in 0..ROUNDS {
             let found = self.broken(&free, &grants, &caps);
             if found.is_empty() {
-                return grants;
+                break;
             }
             // All members are capped, not only the high ones: what is freed must not lift the lowest above its links.
             for (link, quality) in found {
                 caps.extend(link.iter().map(|node| (*node, quality)));
             }
+            grants = self.grants(&self.wants(&caps), amount);
         }
+        grants
     }
 
     /// Links that are to be lowered, and to which quality. Where one has to stop, only the least important of those
     /// that stand still is told so: while it counts, it keeps from others what it cannot use itself.
     fn broken(&self, free: &Wants, grants: &BTreeMap<NodeId, f64>, caps: &Caps) -> Vec<(&[NodeId], Option<f64>)> {
         let links = self.links.iter().map(Vec::as_slice);
-        let lowest =
-            |link: &[NodeId]| link.iter().map(|node| free[node].quality(grants[node])).min_by(compare).flatten();
+        let lowest = |link: &[NodeId]| qualities(link, free, grants).min_by(compare).flatten();
         let broken: Vec<_> =
             links.clone().filter(|link| is_broken(link, free, grants)).map(|link| (link, lowest(link))).collect();
         if broken.iter().all(|(_, lowest)| lowest.is_some()) {
@@ -195,14 +200,22 @@ impl Tree {
     }
 }
 
-/// Whether one of its members has more than another.
+/// Of those that want something. A stream that nobody watches yet is neither good nor bad.
+fn qualities(link: &[NodeId], free: &Wants, grants: &BTreeMap<NodeId, f64>) -> impl Iterator<Item = Option<f64>> {
+    let wanting = link.iter().filter(|node| free[node].ceiling > 0.0);
+    wanting.map(|node| free[node].quality(grants[node]))
+}
+
+/// Whether one of its members has more than another. Who has one rate and no other either runs or is stopped: there is
+/// nothing that could be lowered.
 fn is_broken(link: &[NodeId], free: &Wants, grants: &BTreeMap<NodeId, f64>) -> bool {
-    let quality = |node: &NodeId| free[node].quality(grants[node]);
-    let ends = (link.iter().map(quality).min_by(compare), link.iter().map(quality).max_by(compare));
-    match ends {
-        (Some(Some(lowest)), Some(Some(highest))) => highest > lowest + 1e-6,
-        (lowest, highest) => lowest != highest,
+    let stopped = qualities(link, free, grants).filter(Option::is_none).count();
+    if stopped > 0 {
+        return stopped < qualities(link, free, grants).count();
     }
+    let elastic: Vec<NodeId> = link.iter().copied().filter(|node| free[node].ceiling > free[node].floor).collect();
+    let ends = || qualities(&elastic, free, grants).flatten();
+    ends().fold(0.0, f64::max) > ends().fold(1.0, f64::min) + 1e-6
 }
 
 /// Stopped is the lowest.
@@ -278,6 +291,27 @@ mod tests {
         let grants = tree.divide(300.0);
         assert!(grants[&12] >= 180.0 && grants[&22] >= 50.0, "{grants:?}");
         assert_eq!([grants[&10], grants[&20], grants[&11], grants[&21]], [0.0; 4], "{grants:?}");
+    }
+
+    /// Found by the fuzzer: it never came to an end.
+    #[test]
+    fn a_link_with_a_stream_that_nobody_watches_yet_holds_nobody_down() {
+        let mut tree = Tree::default();
+        tree.add(1, Level::Stream, ROOT, Want::range(10.0, 20.0, 0)).unwrap();
+        tree.add(2, Level::Stream, ROOT, NONE).unwrap();
+        tree.link(&[1, 2]);
+        assert_eq!([15.0, 5.0, 30.0].map(|amount| tree.divide(amount)[&1]), [15.0, 0.0, 20.0]);
+    }
+
+    /// Found with it: the film is at the half, and its sound has one rate only.
+    #[test]
+    fn who_has_one_rate_runs_or_is_stopped_with_its_link_and_lowers_nobody() {
+        let mut tree = Tree::default();
+        tree.add(1, Level::Stream, ROOT, Want::range(10.0, 20.0, 1)).unwrap();
+        tree.add(2, Level::Stream, ROOT, Want::range(4.0, 4.0, 2)).unwrap();
+        tree.link(&[1, 2]);
+        let both = |amount| (tree.divide(amount)[&1], tree.divide(amount)[&2]);
+        assert_eq!((both(19.0), both(12.0), both(40.0)), ((15.0, 4.0), (0.0, 0.0), (20.0, 4.0)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::requests::{HOLD, Held, Holds, Requests, Stage, Told, reply, said};
+use super::requests::{HOLD, Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
     Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, View, What, Whom, Wish,
@@ -288,6 +288,9 @@ impl Manager {
         }
         if self.brokered.contains_key(&event.attribute) {
             return self.ask_broker(channel, host, event, now, port);
+        }
+        if self.holds.held.len() >= MOST_HELD {
+            return;
         }
         let free = self.shares.free(event.attribute);
         let Some(granted) = self.shares.lend(event.attribute, event.value) else { return };

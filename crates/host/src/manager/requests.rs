@@ -24,6 +24,9 @@ const CONFIRM: Nanos = Nanos::from_millis(700);
 /// Requests of one host under way; more are refused.
 const MOST: usize = 1_024;
 
+/// Requests of other hosts that may be held here; to one more nothing is said.
+pub(super) const MOST_HELD: usize = 256;
+
 /// Which offer wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -139,6 +142,8 @@ impl Requests {
             return;
         };
         let distance = Nanos::new(now.since(asked.since).get() / 2);
+        // Its last word counts, and one host is one offer: nobody is better for saying it often.
+        asked.offers.retain(|offer| offer.host != *from);
         asked.offers.push(Offer { host: from.clone(), amount: offer.value, distance });
         let enough = match asked.ask.rule {
             Rule::First => true,

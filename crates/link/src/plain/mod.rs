@@ -10,7 +10,7 @@ mod dial;
 mod peers;
 mod serve;
 mod socket;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;

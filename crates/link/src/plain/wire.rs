@@ -96,7 +96,13 @@ pub struct Malformed;
 
 impl Reader {
     /// Most bytes taken by one read.
-    const CHUNK: usize = 64 << 10;
+    pub const CHUNK: usize = 64 << 10;
+
+    /// Bytes of memory that it takes.
+    #[cfg(feature = "testing")]
+    pub fn held(&self) -> usize {
+        self.buffer.len()
+    }
 
     /// Where the next bytes go; [`Reader::read`] says how many came.
     pub fn space(&mut self) -> &mut [u8] {

@@ -73,12 +73,21 @@ impl Access {
     /// What is wrong with it, and where.
     pub fn read(path: &Path) -> Result<Access, Error> {
         let io = |source| Error::File { path: path.to_owned(), source };
-        let bad = |reason: String| Error::Access { path: path.to_owned(), reason };
         let length = fs::metadata(path).map_err(io)?.len();
         if length > Self::MAX_TEXT {
-            return Err(bad(format!("it has {length} bytes, {} are the most", Self::MAX_TEXT)));
+            let reason = format!("it has {length} bytes, {} are the most", Self::MAX_TEXT);
+            return Err(Error::Access { path: path.to_owned(), reason });
         }
-        let access: Access = toml::from_str(&fs::read_to_string(path).map_err(io)?).map_err(|e| bad(e.to_string()))?;
+        Access::parse(&fs::read_to_string(path).map_err(io)?, path)
+    }
+
+    /// Reads `text`, which came from `path`, and checks it.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse(text: &str, path: &Path) -> Result<Access, Error> {
+        let bad = |reason: String| Error::Access { path: path.to_owned(), reason };
+        let access: Access = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
         access.check().map_err(bad)?;
         Ok(access)
     }

@@ -6,7 +6,7 @@
 //! that a peer has, and a burst from a callback, with nobody left to write, would close the connection. Batches that
 //! fill up hold 1 MiB, and an idle one leaves as quickly.
 
-mod keys;
+pub(crate) mod keys;
 mod look;
 mod publishers;
 mod rules;

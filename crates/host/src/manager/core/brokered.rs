@@ -11,11 +11,9 @@ use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::Whom;
-use super::super::requests::{HOLD, Held, Stage, Told, reply, said};
+use super::super::requests::{HOLD, Held, MOST_HELD, Stage, Told, reply, said};
 use super::{Manager, ManagerPort};
 
-/// Requests of other hosts that may be held here; to one more nothing is said.
-const MOST_HELD: usize = 256;
 /// Longest that something is kept, whatever an asker says.
 const LONGEST: Nanos = Nanos::from_millis(600_000);
 

@@ -1,0 +1,298 @@
+//! Sequences of operations on several hosts over a network that loses, delays and disorders, and what holds after each of
+//! them: afterwards all know the same, no event was delivered twice or out of order, and everything that was sent is
+//! accounted for. Drawn at random in `tests/random.rs`; chosen by the fuzzer in `tests/hostile`.
+
+use std::collections::BTreeMap;
+
+use qfabric_ecode::parse_formats;
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::{Instant, Nanos};
+
+use super::{Delivered, Memory, Settings, World};
+use crate::{
+    Delivery, Direction, EventType, FilterError, FilterSpec, Node, Port, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Spot, Submission, SubmitError, Taken,
+};
+
+/// Hosts of a run.
+pub const HOSTS: usize = 4;
+/// Its channels.
+pub const CHANNELS: usize = 2;
+
+/// One operation. Hosts are below [`HOSTS`], channels below [`CHANNELS`]; members are counted around.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A host opens a channel, or creates it.
+    Open(usize, usize),
+    /// A host closes a channel.
+    Close(usize, usize),
+    /// A host gets a source on a channel.
+    Source(usize, usize),
+    /// A host gets a sink on a channel, with so much room; 0: it is called.
+    Sink(usize, usize, u32),
+    /// A source leaves.
+    LeaveSource(usize),
+    /// A sink leaves.
+    LeaveSink(usize),
+    /// A sink's attribute changes.
+    Attribute(usize, i64),
+    /// A host's filter on a channel becomes the one of that number, or goes: in, out.
+    Filter(usize, usize, bool, usize),
+    /// A source submits an event of that priority, of use for so many milliseconds; 0: always.
+    Submit(usize, u8, u64),
+    /// An event is taken from a sink's queue.
+    Take(usize),
+    /// So many milliseconds pass.
+    Run(u64),
+    /// Two hosts do not hear of each other any more.
+    Cut(usize, usize),
+    /// They do again.
+    Heal(usize, usize),
+    /// A host ends without a word.
+    Kill(usize),
+    /// It starts again.
+    Start(usize),
+}
+
+/// What [`Op::Filter`] installs.
+const FILTERS: [&str; 4] = [
+    "return 1;",
+    "static int n; n++; return n % 3;",
+    "return input.a > 3;",
+    "struct input { int a; int sinks; struct { long load; } sink[3]; };
+     struct output { unsigned char chosen[3]; };
+     for (int i = 0; i < 3; i++) output.chosen[i] = input.sink[i].load >= 0;
+     return 1;",
+];
+
+/// A sink with its host, and a source with its.
+type Way = (Name, SinkId, Name, SourceId);
+
+/// Hosts under way.
+#[derive(Debug)]
+pub struct Run {
+    /// The network they are on.
+    pub world: Memory,
+    /// Its hosts.
+    pub hosts: Vec<Name>,
+    pressure: Pressure,
+    /// Those that have not left.
+    pub sources: Vec<(Name, SourceId)>,
+    sinks: Vec<(Name, SinkId)>,
+    got: BTreeMap<Way, Vec<(u64, u8)>>,
+    /// Sinks that events were sent to, one for each event.
+    pub sent: u64,
+}
+
+impl Run {
+    /// Nothing is open yet.
+    pub fn new(settings: Settings, pressure: Pressure) -> Run {
+        let world = Memory::new(settings);
+        let hosts = world.hosts();
+        let (sources, sinks, got) = Default::default();
+        Run { world, hosts, pressure, sources, sinks, got, sent: 0 }
+    }
+
+    fn spec(&self) -> Spec {
+        let formats = parse_formats("struct one { int a; }; struct two { int b; };").expect("it compiles");
+        let types = formats.into_iter().map(|format| EventType { format }).collect();
+        Spec { types, pressure: self.pressure, ..Spec::default() }
+    }
+
+    /// Does one operation.
+    pub fn act(&mut self, op: &Op) {
+        match op {
+            Op::Open(host, channel) => self.open(*host, *channel),
+            Op::Close(host, number) => {
+                self.with(*host, |node, now, port| node.close(&channel(*number), now, port));
+            }
+            Op::Source(host, number) => {
+                let source = SourceSpec::default();
+                let made =
+                    self.with(*host, |node, now, port| node.source_subscribe(&channel(*number), source, now, port));
+                self.sources.extend(made.and_then(Result::ok).map(|id| (self.hosts[*host].clone(), id)));
+            }
+            Op::Sink(host, number, room) => self.sink(*host, *number, *room),
+            Op::LeaveSource(which) => {
+                if let Some((host, id)) = pick(&mut self.sources, *which) {
+                    self.on(&host, |node, now, port| drop(node.leave_source(id, now, port)));
+                }
+            }
+            Op::LeaveSink(which) => {
+                self.look();
+                if let Some((host, id)) = pick(&mut self.sinks, *which) {
+                    self.on(&host, |node, now, port| drop(node.leave_sink(id, now, port)));
+                }
+            }
+            Op::Attribute(which, value) => {
+                let Some((host, id)) = chosen(&self.sinks, *which) else { return };
+                let key = "load".parse().expect("a key");
+                self.on(&host, |node, now, port| drop(node.set_sink_attribute(id, key, Some(*value), now, port)));
+            }
+            Op::Filter(host, number, out, which) => self.filter(*host, *number, *out, *which),
+            Op::Submit(which, priority, within) => self.submit(*which, *priority, *within),
+            Op::Take(which) => self.take(*which),
+            Op::Run(ms) => self.world.run_for(Nanos::from_millis(*ms)),
+            Op::Cut(one, other) if one != other => self.world.cut(&self.hosts[*one], &self.hosts[*other]),
+            Op::Heal(one, other) if one != other => self.world.heal(&self.hosts[*one], &self.hosts[*other]),
+            Op::Kill(host) if self.world.is_up(&self.hosts[*host]) => self.kill(*host),
+            Op::Start(host) if !self.world.is_up(&self.hosts[*host]) => self.world.start(&self.hosts[*host]),
+            Op::Cut(..) | Op::Heal(..) | Op::Kill(_) | Op::Start(_) => {}
+        }
+    }
+
+    /// Opens a channel, or creates it.
+    pub fn open(&mut self, host: usize, number: usize) {
+        let spec = self.spec();
+        self.with(host, |node, now, port| {
+            let id = channel(number);
+            node.open(&id, now, port).or_else(|_| node.create(&id, spec, now, port))
+        });
+    }
+
+    fn sink(&mut self, host: usize, number: usize, room: u32) {
+        let delivery = if room == 0 { Delivery::Call } else { Delivery::Queue { capacity: room } };
+        let types = if room == 3 { vec!["two".to_owned()] } else { vec![] };
+        let sink = SinkSpec { types, delivery, ..SinkSpec::default() };
+        let made = self.with(host, |node, now, port| node.sink_subscribe(&channel(number), sink, now, port));
+        self.sinks.extend(made.and_then(Result::ok).map(|id| (self.hosts[host].clone(), id)));
+    }
+
+    /// A number beyond those there are removes it.
+    fn filter(&mut self, host: usize, number: usize, out: bool, which: usize) {
+        let direction = if out { Direction::Out } else { Direction::In };
+        let spot = Spot { channel: channel(number), direction, name: "f".parse().expect("a name") };
+        self.with(host, |node, _, _| match FILTERS.get(which) {
+            Some(text) => {
+                let (types, text) = (vec!["one".to_owned()], (*text).to_owned());
+                let made = node.install(&FilterSpec { spot, sink: None, types, text, parameters: vec![] });
+                assert!(matches!(made, Ok(()) | Err(FilterError::Channel(_))), "{made:?}");
+            }
+            None => drop(node.remove_filter(&spot)),
+        });
+    }
+
+    fn submit(&mut self, which: usize, priority: u8, within: u64) {
+        let Some((host, id)) = chosen(&self.sources, which) else { return };
+        let payload = [priority, 0, 0, 0];
+        let event =
+            Submission { event_type: u16::from(priority % 2), priority, payload: &payload, ..Submission::default() };
+        let sent = self.on(&host, |node, now, port| {
+            let deadline = (within > 0).then(|| now + Nanos::from_millis(within));
+            node.submit(id, &Submission { deadline, ..event }, now, port)
+        });
+        match sent {
+            Some(Ok(sent)) => self.sent += u64::from(sent.remote + sent.local),
+            Some(Err(SubmitError::WouldBlock { .. } | SubmitError::Gone(_))) | None => {}
+            Some(Err(other)) => panic!("{other}"),
+        }
+    }
+
+    fn take(&mut self, which: usize) {
+        let Some((host, sink)) = chosen(&self.sinks, which) else { return };
+        let mut taken = Taken::default();
+        let some = self.on(&host, |node, now, port| node.take(sink, &mut taken, now, port));
+        if let (Some(Ok(true)), Some(event)) = (some, taken.event()) {
+            let key = (host, sink, event.host.clone(), event.source);
+            self.got.entry(key).or_default().push((event.number, event.priority));
+        }
+    }
+
+    /// What was delivered by calls. In it priorities play no part.
+    fn look(&mut self) {
+        for host in self.hosts.clone() {
+            for Delivered { sink, host: from, source, number, .. } in self.world.delivered(&host) {
+                self.got.entry((host.clone(), sink, from, source)).or_default().push((number, 0));
+            }
+        }
+    }
+
+    /// What came before a crash is another start's: numbers begin anew.
+    fn kill(&mut self, host: usize) {
+        self.look();
+        let name = self.hosts[host].clone();
+        self.world.kill(&name);
+        self.sources.retain(|(host, _)| *host != name);
+        self.sinks.retain(|(host, _)| *host != name);
+        let got = std::mem::take(&mut self.got);
+        for ((to, sink, from, source), events) in got {
+            assert_in_order(&events);
+            if to != name && from != name {
+                self.got.insert((to, sink, from, source), events);
+            }
+        }
+    }
+
+    fn with<R>(&mut self, host: usize, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> Option<R> {
+        let host = self.hosts[host].clone();
+        self.on(&host, act)
+    }
+
+    fn on<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> Option<R> {
+        self.world.is_up(host).then(|| self.world.with(host, act))
+    }
+
+    /// What holds after each operation.
+    pub fn assert_sound(&self) {
+        let up = self.hosts.iter().filter(|host| self.world.is_up(host));
+        up.for_each(|host| self.world.node(host).assert_sound());
+    }
+
+    /// Everything heals, everybody is there, and much time passes: what holds then.
+    pub fn end(&mut self) {
+        for one in 0..HOSTS {
+            for other in 0..one {
+                self.world.heal(&self.hosts[one], &self.hosts[other]);
+            }
+            self.act(&Op::Start(one));
+        }
+        self.world.run_for(Nanos::from_millis(120_000));
+        self.look();
+        for events in self.got.values() {
+            assert_in_order(events);
+        }
+        self.assert_sound();
+        self.directories_agree();
+        self.books_balance();
+    }
+
+    fn directories_agree(&self) {
+        let records = |host: &Name| self.world.node(host).directory().hosts().collect::<Vec<_>>();
+        for host in &self.hosts[1..] {
+            assert_eq!(records(&self.hosts[0]), records(host), "{} and {host}", self.hosts[0]);
+        }
+    }
+
+    /// Gives what the sinks say was sent to them.
+    pub fn books_balance(&self) -> u64 {
+        let mut sent = 0;
+        for (host, sink) in &self.sinks {
+            let Ok(counts) = self.world.node(host).sink_counts(*sink) else { continue };
+            let sum = counts.delivered + counts.filtered + counts.dropped + counts.late + counts.lost + counts.queued;
+            assert_eq!(counts.sent, sum, "{counts:?}");
+            sent += counts.sent;
+        }
+        sent
+    }
+}
+
+fn channel(number: usize) -> ChannelId {
+    ChannelId { plane: Plane::Data, name: format!("c{number}").parse().expect("a name") }
+}
+
+fn chosen<T: Clone>(from: &[T], which: usize) -> Option<T> {
+    from.get(which.checked_rem(from.len())?).cloned()
+}
+
+fn pick<T>(from: &mut Vec<T>, which: usize) -> Option<T> {
+    let at = which.checked_rem(from.len())?;
+    Some(from.remove(at))
+}
+
+/// Within one priority numbers rise: none twice, none after a later one.
+fn assert_in_order(events: &[(u64, u8)]) {
+    for priority in 0..8 {
+        let numbers: Vec<u64> = events.iter().filter(|event| event.1 == priority).map(|event| event.0).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    }
+}

@@ -1,0 +1,4 @@
+//! Events as bytes and as JSON.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qfabric_hostile::event(bytes));

@@ -1,0 +1,4 @@
+//! Filters shipped as text.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qfabric_hostile::filter(bytes));

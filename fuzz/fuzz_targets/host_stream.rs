@@ -1,0 +1,4 @@
+//! What another host sends by plain sockets.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qfabric_hostile::host_stream(bytes));

@@ -1,0 +1,272 @@
+//! Where the fuzzer begins: `cargo run -p qfabric-hostile --example seeds -- FOLDER` writes FOLDER/TARGET/NUMBER. To be run
+//! again when a format changes: the kept inputs of another version are refused at their first byte.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use qfabric_channel::{
+    Delivery, Direction, FilterOrder, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec, Spot,
+    Submission, Target,
+};
+use qfabric_ecode::testing::texts::Text;
+use qfabric_hostile::{Ear, seeding};
+use qfabric_types::channel_wire::{Attributes, FromClient, Report, Submit, To};
+use qfabric_types::ecalls_wire::{self, Raise};
+use qfabric_types::{Instant, Nanos};
+
+fn main() -> std::io::Result<()> {
+    let folder = std::env::args().nth(1).map(PathBuf::from).expect("usage: seeds FOLDER");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let ecode = ecode(&root)?;
+    keep(&folder, "ecode_source", &ecode)?;
+    keep(&folder, "ecode_engines", &ecode)?;
+    keep(&folder, "filter", &texts(&FILTERS))?;
+    keep(&folder, "format", &[texts(&FORMATS), ecode].concat())?;
+    keep(&folder, "event", &texts(&EVENTS))?;
+    keep(&folder, "access", &texts(&ACCESS))?;
+    keep(&folder, "config", &[fs::read(root.join("packaging/daemon.toml"))?])?;
+    keep(&folder, "api_body", &texts(&BODIES))?;
+    keep(&folder, "words", &texts(&WORDS))?;
+    keep(&folder, "channel_frame", &frames())?;
+    keep(&folder, "local_message", &messages())?;
+    keep(&folder, "host_stream", &[stream()])
+}
+
+fn keep(folder: &Path, target: &str, inputs: &[Vec<u8>]) -> std::io::Result<()> {
+    let folder = folder.join(target);
+    fs::create_dir_all(&folder)?;
+    inputs.iter().enumerate().try_for_each(|(number, input)| fs::write(folder.join(format!("seed-{number}")), input))
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| [text.as_bytes(), &[0; 60]].concat()).map(|text| trimmed(&text)).collect()
+}
+
+/// Texts of whole files have no zeros behind them.
+fn trimmed(text: &[u8]) -> Vec<u8> {
+    let is_code = text.starts_with(b"struct") || text.starts_with(b"return") || text.starts_with(b"static");
+    let end = if is_code { text.len() } else { text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1) };
+    text[..end].to_vec()
+}
+
+fn ecode(root: &Path) -> std::io::Result<Vec<Vec<u8>>> {
+    let mut all: Vec<Vec<u8>> = (0..60).map(|seed| Text::random(seed, seed % 3 == 0).ecode().into_bytes()).collect();
+    for folder in ["crates/ecode/tests/corpus", "crates/ecode/tests/refused", "crates/cli/handlers"] {
+        for file in fs::read_dir(root.join(folder))? {
+            let path = file?.path();
+            if path.extension().is_some_and(|extension| extension == "ec") {
+                all.push(fs::read(path)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+const FILTERS: [&str; 6] = [
+    "return input.a > 2;",
+    "return input.a >= get_attribute(least);",
+    "return input.quality != 3 && input.b[1];",
+    "static int n; n++; return n % 3;",
+    "struct input { int a; int sinks; struct { long load; } sink[3]; }; struct output { unsigned char chosen[3]; };
+     for (int i = 0; i < 3; i++) output.chosen[i] = input.sink[i].load >= 0; return 1;",
+    "struct input { long c; struct { long number; long deadline; } event; }; struct output { long c; };
+     output.c = input.c * 2; return input.c < 100;",
+];
+
+const FORMATS: [&str; 3] = [
+    "struct one { int a; short b[2][3]; };",
+    "struct inner { char a[3]; }; struct one { int x; struct inner y[2]; unsigned long long z; }; struct two { long z; };",
+    r#"{"name":"one","size":8,"align":4,"fields":[{"name":"a","offset":0,"kind":{"scalar":{"bits":32,"signed":true}}},
+        {"name":"b","offset":4,"dims":[2],"kind":{"struct":{"name":"x","size":2,"align":2,"fields":[
+        {"name":"c","offset":0,"kind":{"scalar":{"bits":16,"signed":false}}}]}}}]}"#,
+];
+
+const EVENTS: [&str; 4] = [
+    r#"{"x":-7,"in":[{"a":-2,"b":[1,255]},{"a":3,"b":"abc","c":[[1,2],"xy"]}],"u":18446744073709551615,"list":[1,-2]}"#,
+    r#"{"h":65535,"u":true,"in":[]}"#,
+    "00ff0A",
+    "\u{1}\u{2}\u{3}\u{4}",
+];
+
+const ACCESS: [&str; 2] = [
+    "hosts = [\"cam-1\", \"wall\"]\nrouters = [\"edge\"]\n[[rule]]\nchannels = [\"video\", \"cam-*\", \"*\"]\nhosts = [\"cam-1\"]\n\
+     rights = [\"create\", \"send\", \"join\", \"install\"]\n",
+    "hosts = [\"a\"]\n[[rule]]\nchannels=[\"x\"]\nhosts=[\"*\"]\nrights=[]\n",
+];
+
+const BODIES: [&str; 16] = [
+    r#"{"pid":4711,"contract":{"class":"A","period_ns":40000000,"server_period_ns":5000000,"predictor":"hint:24",
+        "max_bandwidth":400000,"guaranteed":200000,"weight":2,"priority":1}}"#,
+    r#"{"period_ns":40000000,"server_period_ns":5000000,"rho":0.5,"early":0.1,"late":0.1}"#,
+    r#"{"lease":3,"channel":"video","format":"struct one { int a; };","order":"deadline","pressure":"drop-newest"}"#,
+    r#"{"lease":3}"#,
+    r#"{"lease":3,"application":"player","attributes":{"load":-3}}"#,
+    r#"{"lease":3,"types":["one"],"capacity":16,"attributes":{"role":2},"format":"struct one { int a; };"}"#,
+    r#"{"attributes":{"load":3,"role":null}}"#,
+    r#"{"lease":1,"application":"player","group":"room","parent":"house","level":2,"qos":[{"metric":"frame_rate","min":10,"max":25}]}"#,
+    r#"{"code":"return input.a;","types":["one"],"to":"all","parameters":{"least":3},"sink":"h1/3","lease":3}"#,
+    r#"{"parameters":{"least":3},"to":{"hosts":["a","b"]}}"#,
+    r#"{"lease":1,"parameter":"least","channel":"quality:video","event_type":"quality","field":"value"}"#,
+    r#"{"lease":1,"attribute":"cpu.run_queue","poll_ns":20000000,"threshold":"> 4 until 2","channel":"video"}"#,
+    r#"{"kind":"roles","channel":"video","event_bits":80000,"fade":true}"#,
+    r#"{"kind":"tree","channel":"video","capacity":100000,"streams":[{"channel":"a","event_bits":3,"weight":1.5}],"links":[]}"#,
+    r#"{"interface":"eth0","rate_bps":10000000,"mechanism":"htb"}"#,
+    r#"{"rate_bps":1000,"window":"1/3","select":{"mark":7},"period_ns":40000000,"bytes":1500}"#,
+];
+
+const WORDS: [&str; 18] = [
+    "cam-1",
+    "quality:video",
+    "alpha:5f3c09a1d2e4b687",
+    "> 4 until 2",
+    "< 80%",
+    "> 1.5M",
+    "1/3",
+    "A",
+    "middle",
+    "kernel",
+    "hint:24",
+    "mma:3,12",
+    "ol:36,60",
+    "udp:10.0.0.1:80-[::1]:90",
+    "1.5ms",
+    "40%",
+    "127.0.0.1:7447",
+    "unix:/run/x",
+];
+
+fn messages() -> Vec<Vec<u8>> {
+    let (mut all, mut out) = (Vec::new(), Vec::new());
+    let submit = Submit {
+        source: 3,
+        tag: 7,
+        confirm: true,
+        event_type: 1,
+        priority: 5,
+        deadline_ns: 9,
+        to: To::Sink("h1", 4),
+        attributes: Attributes::Listed(&[("quality", -3)]),
+        payload: &[1, 2, 3],
+    };
+    let report = Report { registration: 3, attribute: "app.rate_milli", value: -5 };
+    for message in [
+        FromClient::Hello { version: 3 },
+        FromClient::Submit(submit),
+        FromClient::More { sink: 3, events: 9 },
+        FromClient::Report(report),
+    ] {
+        message.encode(&mut out);
+        all.push(out.clone());
+    }
+    let raise = Raise { service: 3, pid: -1, deadline_us: 7, cpu: true, data: &[1; 8] };
+    for message in [ecalls_wire::FromClient::Raise(raise), ecalls_wire::FromClient::Reply { call: 3, data: &[2; 5] }] {
+        message.encode(&mut out);
+        all.push(out.clone());
+    }
+    all.extend((128..136).map(|kind| [&[kind][..], &[1; 40]].concat()));
+    all
+}
+
+fn stream() -> Vec<u8> {
+    let hello = b"QFL\n\x01\x00\x07\0\0\0\x01\0\0\0\x01r\x02h1";
+    let frames: [(u8, &[u8]); 4] = [(0, hello), (1, b""), (2, b"\x01video"), (4, &[1; 30])];
+    let framed = |(kind, body): (u8, &[u8])| [&(body.len() as u32 + 1).to_le_bytes()[..], &[kind], body].concat();
+    [vec![7], frames.into_iter().flat_map(framed).collect()].concat()
+}
+
+/// Two nodes that talk: what `h1` says, as pieces.
+struct Talk {
+    nodes: [Node; 2],
+    ears: [Ear; 2],
+    now: Instant,
+    said: Vec<u8>,
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    let mut talk = Talk::begin();
+    let mut all = vec![talk.said.clone()];
+    let channel = seeding::channel();
+    let sink = SinkSpec { delivery: Delivery::Queue { capacity: 4 }, ..SinkSpec::default() };
+    let (source, _) = talk.with(|node, now, ear| {
+        node.open(&channel, now, ear).expect("opened");
+        let attributes = [("load".parse().expect("a key"), 3)].into_iter().collect();
+        let sink = node.sink_subscribe(&channel, SinkSpec { attributes, ..sink }, now, ear).expect("a sink");
+        (node.source_subscribe(&channel, SourceSpec::default(), now, ear).expect("a source"), sink)
+    });
+    all.push(talk.said.clone());
+    let qos = vec![QosRange { metric: "frame_rate".parse().expect("a key"), min: 10, max: 25 }];
+    let name = |text: &str| text.parse().expect("a name");
+    let player = Registration { application: name("player"), group: name("g"), parent: Some(name("p")), level: 2, qos };
+    talk.with(|node, now, ear| node.register(player, now, ear)).expect("registered");
+    let spot = Spot { channel, direction: Direction::Out, name: name("f") };
+    let parameters = vec![("least".parse().expect("a key"), 2)];
+    let text = "return input.a >= get_attribute(least);".to_owned();
+    let filter = FilterSpec { spot: spot.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
+    let orders = [
+        FilterOrder::Install(filter),
+        FilterOrder::Parameter(spot.clone(), "least".parse().expect("a key"), 3),
+        FilterOrder::Remove(spot),
+    ];
+    for order in orders {
+        talk.with(|node, now, ear| node.ship(&[name("h0")], &order, now, ear));
+    }
+    all.push(talk.said.clone());
+    for number in 0..4 {
+        let (attributes, host) = ([("quality", number)], name("h0"));
+        let target = if number == 3 { Target::Host(&host) } else { Target::All };
+        talk.with(|node, now, ear| {
+            let deadline = (number == 2).then(|| now + Nanos::from_millis(5));
+            let event =
+                Submission { attributes: &attributes, payload: &[7; 8], deadline, target, ..Submission::default() };
+            node.submit(source, &event, now, ear).expect("submitted")
+        });
+    }
+    talk.with(|node, now, ear| node.leave_source(source, now, ear)).expect("it left");
+    all.push(talk.said);
+    all
+}
+
+impl Talk {
+    fn begin() -> Talk {
+        let nodes = [seeding::node_under_test(), seeding::open_node("h1")];
+        let mut talk = Talk { nodes, ears: Default::default(), now: seeding::BEGIN, said: vec![1] };
+        let [zero, one] = ["h0", "h1"].map(|name| name.parse().expect("a name"));
+        talk.nodes[0].appeared(&one, talk.now, &mut talk.ears[0]);
+        talk.nodes[1].appeared(&zero, talk.now, &mut talk.ears[1]);
+        talk.pass();
+        talk
+    }
+
+    fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant, &mut Ear) -> R) -> R {
+        let result = act(&mut self.nodes[1], self.now, &mut self.ears[1]);
+        self.pass();
+        result
+    }
+
+    /// Two seconds pass, in steps of 2^20 µs.
+    fn pass(&mut self) {
+        for _ in 0..2 {
+            for at in [0, 1, 0, 1, 0, 1] {
+                self.bring(at);
+            }
+            self.now = self.now + Nanos::from_micros(1 << 20);
+            let now = self.now;
+            for at in [0, 1] {
+                self.nodes[at].wake(now, &mut self.ears[at]);
+            }
+        }
+    }
+
+    fn bring(&mut self, from: usize) {
+        let host = ["h0", "h1"][from].parse().expect("a name");
+        for (lane, frame) in std::mem::take(&mut self.ears[from].frames) {
+            if from == 1 {
+                let lane = if lane == Lane::Data { 2 } else { 0 };
+                self.said.push(lane | 10 << 2);
+                self.said.extend((frame.len() as u16).to_le_bytes());
+                self.said.extend(&frame);
+            }
+            self.nodes[1 - from].arrive(&host, lane, &frame, self.now, &mut self.ears[1 - from]);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Filters shipped as text.
+
+use qfabric_channel::{Direction, FilterSpec, SinkSpec, SourceSpec, Spot, Submission};
+use qfabric_types::channel::Name;
+
+use crate::frames::{BEGIN, channel, open_node, types};
+use crate::{Ear, Script};
+
+/// Whatever is installed as a filter, or refused: events pass it or do not, and each sink that was not chosen is counted.
+/// The text ends with a zero; then come a byte (1: an IN-filter), attributes of the sinks, and events.
+pub fn filter(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let Some(text) = script.text() else { return };
+    let (mut node, mut ear) = (open_node("h0"), Ear::default());
+    node.create(&channel(), types(), BEGIN, &mut ear).expect("created");
+    let source = node.source_subscribe(&channel(), SourceSpec::default(), BEGIN, &mut ear).expect("a source");
+    let name: Name = "f".parse().expect("a name");
+    let direction = if script.byte() % 2 == 1 { Direction::In } else { Direction::Out };
+    for _ in 0..3 {
+        let load = [("load".parse().expect("a key"), script.long().cast_signed())];
+        let sink = SinkSpec { attributes: load.into_iter().collect(), ..SinkSpec::default() };
+        node.sink_subscribe(&channel(), sink, BEGIN, &mut ear).expect("a sink");
+    }
+    let spot = Spot { channel: channel(), direction, name };
+    let (types, parameters) = (Vec::new(), vec![("least".parse().expect("a key"), 2)]);
+    let filter = FilterSpec { spot: spot.clone(), sink: None, types, text: text.to_owned(), parameters };
+    match node.install(&filter) {
+        Ok(()) => {}
+        Err(why) => assert!(!why.to_string().is_empty()),
+    }
+    let _known_or_not = node.set_parameter(&spot, "least", script.long().cast_signed());
+    while !script.is_over() {
+        let mut payload = script.piece().to_vec();
+        payload.resize(payload.len().clamp(8, 64), 0);
+        let attributes = [("quality", i64::from(script.byte()))];
+        let event = Submission {
+            event_type: u16::from(script.byte() % 2),
+            attributes: &attributes,
+            payload: &payload,
+            ..Submission::default()
+        };
+        let sent = node.submit(source, &event, BEGIN, &mut ear).expect("a good event");
+        assert_eq!((sent.remote, sent.local + sent.filtered + sent.dropped), (0, 3));
+    }
+}

@@ -1,0 +1,105 @@
+//! Frames from other hosts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use qfabric_channel::testing::readable;
+use qfabric_channel::{
+    Action, Config, Delivery, EventType, Incarnation, Lane, Node, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Submission, Taken,
+};
+use qfabric_ecode::parse_formats;
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::{Instant, Nanos};
+
+use crate::{Ear, Script};
+
+/// Everybody may join, send, and install filters here; and create, as long as `create` says so: an earlier creation, by
+/// whomever, may end this host's.
+#[derive(Clone, Debug)]
+struct Rules {
+    create: Arc<AtomicBool>,
+}
+
+impl Policy for Rules {
+    fn allows(&self, _: &Name, action: Action, _: &ChannelId) -> bool {
+        action != Action::Create || self.create.load(Ordering::Relaxed)
+    }
+}
+
+/// Where every input begins.
+pub const BEGIN: Instant = Instant::new(1_000_000_000_000);
+
+/// A node without channels.
+pub fn open_node(host: &str) -> Node {
+    node_with(host, &Arc::new(AtomicBool::new(true)))
+}
+
+fn node_with(host: &str, create: &Arc<AtomicBool>) -> Node {
+    let config = Config::new(host.parse().expect("a name"), Incarnation::new(1, 7));
+    Node::new(Config { policy: Box::new(Rules { create: create.clone() }), ..config }, BEGIN)
+}
+
+/// The channel of [`open_node`]s.
+pub fn channel() -> ChannelId {
+    ChannelId::data("v".parse().expect("a name"))
+}
+
+/// Its types.
+pub fn types() -> Spec {
+    let types = parse_formats("struct one { int a; short b[2]; }; struct two { long c; };").expect("it compiles");
+    Spec { types: types.into_iter().map(|format| EventType { format }).collect(), ..Spec::default() }
+}
+
+/// A host with the channel, a source (number 1) and two sinks (2, which is queued, and 3).
+pub fn node_under_test() -> Node {
+    with_members(open_node("h0"))
+}
+
+fn with_members(mut node: Node) -> Node {
+    let mut ear = Ear::default();
+    node.create(&channel(), types(), BEGIN, &mut ear).expect("created");
+    node.source_subscribe(&channel(), SourceSpec::default(), BEGIN, &mut ear).expect("a source");
+    node.sink_subscribe(&channel(), SinkSpec::default(), BEGIN, &mut ear).expect("a sink");
+    let called = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+    node.sink_subscribe(&channel(), called, BEGIN, &mut ear).expect("a sink");
+    node
+}
+
+/// Whatever arrives from other hosts, a node lives on; its rosters are what its directory says; when the others are gone,
+/// nothing of them is left. And it says the same of itself as before, unless creations are believed.
+///
+/// A byte (1: creations are believed), then pieces: a byte (1: the other host, 2: the data lane, the rest: how much later), and a
+/// frame.
+pub fn channel_frame(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let create = script.byte() & 1 == 1;
+    let may_create = Arc::new(AtomicBool::new(true));
+    let (mut node, mut ear, mut now) = (with_members(node_with("h0", &may_create)), Ear::default(), BEGIN);
+    may_create.store(create, Ordering::Relaxed);
+    let others: [Name; 2] = ["h1", "h2"].map(|name| name.parse().expect("a name"));
+    others.iter().for_each(|host| node.appeared(host, now, &mut ear));
+    let before = node.directory().host(node.host()).cloned();
+    let mut taken = Taken::default();
+    while !script.is_over() {
+        let head = script.byte();
+        let (from, lane) = (&others[usize::from(head & 1)], if head & 2 == 0 { Lane::Control } else { Lane::Data });
+        let frame = script.piece();
+        readable(frame);
+        node.arrive(from, lane, frame, now, &mut ear);
+        node.assert_sound();
+        let event = Submission { payload: &[3; 8], ..Submission::default() };
+        let sent = node.submit(SourceId(1), &event, now, &mut ear);
+        let took = node.take(SinkId(2), &mut taken, now, &mut ear);
+        assert!(create || (sent.is_ok() && took.is_ok()), "no host ends another's members: {sent:?} {took:?}");
+        now = now + Nanos::from_micros(1 << (head >> 2 & 31));
+        if node.next_wakeup().is_some_and(|at| at <= now) {
+            node.wake(now, &mut ear);
+        }
+        ear.frames.clear();
+    }
+    others.iter().for_each(|host| node.vanished(host, now, &mut ear));
+    node.assert_sound();
+    assert!(create || node.directory().host(node.host()) == before.as_ref());
+    assert_eq!(node.directory().hosts().count(), 1);
+}

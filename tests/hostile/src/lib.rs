@@ -1,0 +1,66 @@
+//! What has to hold whatever bytes come: one function for each place where this program reads what another process, host
+//! or person wrote. It panics where something does not hold.
+//!
+//! The fuzzer calls them (`make fuzz`, `fuzz/fuzz_targets`), and so does an ordinary test, with the inputs that the fuzzer
+//! kept (`corpus/NAME/`): what was found once stays found, without a fuzzer.
+#![forbid(unsafe_code)]
+
+mod bodies;
+mod ear;
+mod ecode;
+mod events;
+mod filters;
+mod frames;
+mod managers;
+mod memory;
+mod messages;
+mod operations;
+mod script;
+mod texts;
+
+pub use bodies::api_body;
+pub use ear::Ear;
+pub use ecode::{ecode_engines, ecode_source};
+pub use events::{event, format};
+pub use filters::filter;
+pub use frames::channel_frame;
+pub use managers::manager;
+pub use memory::{memory_up, ring};
+pub use messages::{host_stream, local_message};
+pub use operations::channel_operations;
+pub use script::Script;
+pub use texts::{access, config, words};
+
+/// What inputs of [`channel_frame`] are made with.
+pub mod seeding {
+    pub use crate::frames::{BEGIN, channel, node_under_test, open_node};
+}
+
+/// What the fuzzer calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Of the target, its file and its corpus.
+    pub name: &'static str,
+    /// Panics where something does not hold.
+    pub check: fn(&[u8]),
+}
+
+/// All of them, by name.
+pub const TARGETS: [Target; 16] = [
+    Target { name: "access", check: access },
+    Target { name: "api_body", check: api_body },
+    Target { name: "channel_frame", check: channel_frame },
+    Target { name: "channel_operations", check: channel_operations },
+    Target { name: "config", check: config },
+    Target { name: "ecode_engines", check: ecode_engines },
+    Target { name: "ecode_source", check: ecode_source },
+    Target { name: "event", check: event },
+    Target { name: "filter", check: filter },
+    Target { name: "format", check: format },
+    Target { name: "host_stream", check: host_stream },
+    Target { name: "local_message", check: local_message },
+    Target { name: "manager", check: manager },
+    Target { name: "memory_up", check: memory_up },
+    Target { name: "ring", check: ring },
+    Target { name: "words", check: words },
+];

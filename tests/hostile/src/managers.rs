@@ -1,0 +1,211 @@
+//! What resource managers are told by those of other hosts.
+
+use qfabric_channel::{QosRange, Registration};
+use qfabric_host::manager::policies::{
+    BEGUN, Balance, CapacityTerms, FORWARD, HoldRate, Link, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST,
+    RateTerms, Relay, Roles, SinkSync, Spread, SpreadRule, Stream, SyncTerms, TreeShare,
+};
+use qfabric_host::manager::{
+    Ask, Controller, Filter, GroupController, Input, Manager, ManagerPort, Outcome, Rule, Whom, Wish,
+};
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, ReadingEvent, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+use crate::Script;
+
+const CAPACITY: i64 = 1_000_000;
+/// Divided here, and lent.
+const SHARE: AttributeId = AttributeId::of("cpu.share");
+/// Of a broker.
+const BROKERED: AttributeId = AttributeId::of("cpu.guaranteed");
+const NAMES: [&str; 12] = [
+    RATE,
+    NEED,
+    POSITION,
+    REQUEST,
+    BEGUN,
+    FORWARD,
+    "cpu.share",
+    "cpu.guaranteed",
+    "net.rate",
+    "app.copy",
+    "app.drop",
+    "x",
+];
+
+/// What a manager wanted of its world.
+#[derive(Default)]
+struct Port {
+    told: u64,
+    keeps: Vec<(Name, u64)>,
+}
+
+impl ManagerPort for Port {
+    fn tell(&mut self, _: &ChannelId, _: &Whom, event: &QualityEvent) {
+        self.told += 1;
+        assert_eq!(QualityEvent::decode(&event.encode()).as_ref(), Ok(event), "what is told can be read");
+    }
+    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
+    fn apply(&mut self, _: AppId, _: AttributeId, amount: i64) {
+        let _shown = Unit::Millionths.show(amount);
+    }
+    fn answered(&mut self, _: u64, _: &Outcome) {}
+    fn distance(&self, host: &Name) -> Option<Nanos> {
+        (host.as_str() != "c").then_some(Nanos::from_micros(300))
+    }
+    fn keep(&mut self, asker: &Name, request: u64, _: i64, _: Instant) {
+        self.keeps.push((asker.clone(), request));
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+fn channel(which: usize) -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: name(["film", "voice", "group.g", "group.lend"][which % 4]) }
+}
+
+/// Every policy there is: each hears what the others cause.
+fn policies(now: Instant) -> Vec<Box<dyn Controller>> {
+    let (film, second) = (channel(0), Nanos::from_millis(1_000));
+    let stream = |which| Stream { channel: channel(which), bits: 1_000.0, weight: 1.0 };
+    let rate = RateTerms { target: 20.0, tolerance: 0.5, gain: 0.5, most: 0.5, min: 0.1, max: 1_000.0 };
+    let links = vec![Link::Streams(vec![name("film"), name("voice")])];
+    let group = GroupController::new(&name("g"), None, 3, AttributeId::of("net.rate"), CAPACITY).expect("a level");
+    vec![
+        Box::new(Roles::new(&film, 1_000.0, CapacityTerms::default(), now)),
+        Box::new(HoldRate::new(&film, 20.0, rate)),
+        Box::new(Spread::new(&film, "cpu.share", second, SpreadRule::Placed, 7, now)),
+        Box::new(SinkSync::new(&film, SyncTerms::default(), now)),
+        Box::new(MediaSync::new(AppId(1), AppId(2), MediaTerms::default())),
+        Box::new(Balance::new(&film, second, 100).cancelling()),
+        Box::new(TreeShare::new(HOST, SHARE, vec![stream(0), stream(1)], links).with_grant(1e6)),
+        Box::new(group.with_local(AppId(3), 1_000, 9_000, 1)),
+        Box::new(Relay::new(&film, &[QualityKind::Level, QualityKind::Delay])),
+    ]
+}
+
+/// Whatever other hosts, applications and the broker say, in whatever order: a manager says little for what it hears, never
+/// lends more than there is, and keeps nothing of a host that is gone.
+pub fn manager(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let (mut now, mut port, mut manager) = (Instant::new(1_000_000_000), Port::default(), Manager::new(name("a")));
+    manager.capacity(SHARE, CAPACITY, now, &mut port);
+    manager.broker(BROKERED, channel(3));
+    policies(now).into_iter().for_each(|policy| _ = manager.add(policy));
+    while !script.is_over() {
+        let (before, kind) = (port.told, script.byte());
+        now = now + Nanos::from_micros(1 << (kind >> 3));
+        step(kind % 8, &mut script, &mut manager, now, &mut port);
+        assert!(port.told - before <= 10_000, "{} control events by one input", port.told - before);
+        assert!(manager.free(SHARE) >= 0 && (0..=CAPACITY).contains(&manager.lent(SHARE)));
+    }
+    ["b", "c", "d"].into_iter().for_each(|host| manager.handle(Input::HostGone(name(host)), now, &mut port));
+    assert_eq!(manager.lent(SHARE), 0, "what was lent is free again");
+}
+
+fn step(kind: u8, script: &mut Script<'_>, manager: &mut Manager, now: Instant, port: &mut Port) {
+    let host = name(["a", "b", "c", "d"][script.below(4)]);
+    match kind {
+        0..=2 => {
+            let (at, event) = (channel(script.below(4)), control(script, now));
+            manager.handle(Input::Control(at, host, event), now, port);
+        }
+        3 | 4 => {
+            let own = host.as_str() == "a";
+            let (at, reading) = (channel(script.below(4)), reading(script, now));
+            manager.handle(Input::Reading((!own).then_some(at), host, reading), now, port);
+        }
+        5 => members(host, script, manager, now, port),
+        6 => {
+            let at = manager.next_wakeup().map_or(now, |at| at.max(now));
+            manager.handle(Input::Wake, at.min(now + Nanos::from_millis(60_000)), port);
+        }
+        _ => broker(script, manager, now, port),
+    }
+}
+
+/// As it comes from the network, or near what is understood.
+fn control(script: &mut Script<'_>, now: Instant) -> QualityEvent {
+    if script.byte() % 4 == 0
+        && let Ok(event) = QualityEvent::decode(script.piece())
+    {
+        return event;
+    }
+    QualityEvent {
+        controller: AttributeId::of(["manager", "balance", "roles", "sink-sync", "spread", "group.g"][script.below(6)]),
+        kind: QualityKind::ALL[script.below(16)],
+        value: number(script),
+        other: number(script),
+        request: u64::from(script.byte() % 8),
+        at: now,
+        application: AppId(u64::from(script.byte() % 5)),
+        attribute: AttributeId::of(NAMES[script.below(NAMES.len())]),
+        subject: qfabric_types::monitor::QualityText::new(["", "film", "b"][script.below(3)]),
+    }
+}
+
+/// Small, or anything.
+fn number(script: &mut Script<'_>) -> i64 {
+    match script.byte() {
+        255 => script.long().cast_signed(),
+        254 => i64::from(script.half()) * 1_000_000,
+        small => i64::from(small) * 5_000 - 50_000,
+    }
+}
+
+fn reading(script: &mut Script<'_>, now: Instant) -> Reading {
+    let name = NAMES[script.below(NAMES.len())];
+    let reading = Reading {
+        attribute: AttributeId::of(name),
+        application: AppId(u64::from(script.byte() % 5)),
+        value: number(script),
+        at: if script.byte() % 4 == 0 { Instant::new(script.long()) } else { now },
+        over: Nanos::from_micros(u64::from(script.half())),
+        cause: Cause::ALL[script.below(Cause::ALL.len())],
+        unit: Unit::ALL[script.below(Unit::ALL.len())],
+    };
+    // As it arrives.
+    let arrived = ReadingEvent::decode(&ReadingEvent::encode(&reading, name)).expect("it can be read");
+    arrived.reading
+}
+
+fn members(host: Name, script: &mut Script<'_>, manager: &mut Manager, now: Instant, port: &mut Port) {
+    let what = script.byte();
+    let metric = |name: &str| name.parse().expect("a key");
+    let mut range = |name: &str| QosRange { metric: metric(name), min: number(script), max: number(script) };
+    let qos = vec![range("frame_rate"), range("importance"), range("net_rate")];
+    let group = name(["film", "voice", "g"][usize::from(what >> 2) % 3]);
+    let registration = Registration { application: name("player"), group, parent: None, level: what >> 5, qos };
+    match what % 4 {
+        0 | 1 => manager.handle(Input::Joined(host, registration), now, port),
+        2 => manager.handle(Input::Left(host, registration), now, port),
+        _ => manager.handle(Input::HostGone(host), now, port),
+    }
+}
+
+/// What happens on this host.
+fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, port: &mut Port) {
+    let (what, amount) = (script.byte(), number(script));
+    match what % 5 {
+        0 => {
+            let Some((asker, request)) = port.keeps.pop() else { return };
+            manager.kept((&asker, request), (amount >= 0).then_some(amount), now, port);
+        }
+        1 => drop(manager.redeem(&name("b"), u64::from(what >> 4), now, port)),
+        2 => {
+            let (least, most) = (amount.clamp(0, CAPACITY), number(script));
+            let wish = Wish { application: AppId(u64::from(what >> 5)), attribute: SHARE, least, most, importance: 1 };
+            let _admitted_or_refused = manager.came(&wish, now, port);
+        }
+        3 => manager.went(AppId(u64::from(what >> 5)), now, port),
+        _ => {
+            let rule = [Rule::First, Rule::BestOf(usize::from(what >> 5)), Rule::Nearest][usize::from(what) % 3];
+            let (request, channel, attribute) = (u64::from(what >> 5), channel(usize::from(what >> 4)), SHARE);
+            let (patience, hold) = (Nanos::from_millis(500), Nanos::from_millis(3_000));
+            manager.ask(Ask { request, channel, attribute, amount, rule, patience, hold }, now, port);
+        }
+    }
+}
