@@ -129,7 +129,7 @@ fn step(kind: u8, script: &mut Script<'_>, manager: &mut Manager, now: Instant, 
 
 /// As it comes from the network, or near what is understood.
 fn control(script: &mut Script<'_>, now: Instant) -> QualityEvent {
-    if script.byte() % 4 == 0
+    if script.byte().is_multiple_of(4)
         && let Ok(event) = QualityEvent::decode(script.piece())
     {
         return event;
@@ -162,7 +162,7 @@ fn reading(script: &mut Script<'_>, now: Instant) -> Reading {
         attribute: AttributeId::of(name),
         application: AppId(u64::from(script.byte() % 5)),
         value: number(script),
-        at: if script.byte() % 4 == 0 { Instant::new(script.long()) } else { now },
+        at: if script.byte().is_multiple_of(4) { Instant::new(script.long()) } else { now },
         over: Nanos::from_micros(u64::from(script.half())),
         cause: Cause::ALL[script.below(Cause::ALL.len())],
         unit: Unit::ALL[script.below(Unit::ALL.len())],

@@ -10,8 +10,8 @@ use qfabric_types::{Instant, Nanos};
 
 use super::{Delivered, Memory, Settings, World};
 use crate::{
-    Delivery, Direction, EventType, FilterError, FilterSpec, Node, Port, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
-    Spot, Submission, SubmitError, Taken,
+    Delivery, Direction, EventType, FilterError, FilterSpec, Node, Port, Pressure, SinkId, SinkSpec, SourceId,
+    SourceSpec, Spec, Spot, Submission, SubmitError, Taken,
 };
 
 /// Hosts of a run.
