@@ -14,6 +14,8 @@ pub struct Directory {
     pub(crate) hosts: BTreeMap<Name, HostRecord>,
     /// How many members each channel has on all hosts.
     crowds: BTreeMap<ChannelId, usize>,
+    /// How many members each host has on all channels.
+    loads: BTreeMap<Name, usize>,
 }
 
 /// What one host has told.
@@ -95,13 +97,22 @@ impl Directory {
         self.crowds.get(channel).copied().unwrap_or(0)
     }
 
+    /// How many sources and sinks a host has on all channels.
+    pub(crate) fn load(&self, host: &Name) -> usize {
+        self.loads.get(host).copied().unwrap_or(0)
+    }
+
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn assert_sound(&self) {
         for channel in self.channels() {
             let members: usize = self.hosts.values().map(|host| host.members(channel)).sum();
             assert_eq!(self.crowd(channel), members, "members of {}", channel.name);
         }
-        assert!(self.crowds.values().all(|crowd| *crowd > 0));
+        for (name, host) in &self.hosts {
+            let members: usize = host.channels.keys().map(|channel| host.members(channel)).sum();
+            assert_eq!(self.load(name), members, "members of {name}");
+        }
+        assert!(self.crowds.values().chain(self.loads.values()).all(|count| *count > 0));
     }
 
     /// All channels, in order.
@@ -222,35 +233,30 @@ impl Directory {
             _ => None,
         };
         let (channel, crowd) = (change.channel().cloned(), change.channel().map_or(0, |id| self.crowd(id)));
+        let load = self.load(host);
+        let has_room = crowd < Limits::MEMBERS && load < Limits::HOST_MEMBERS;
         let members = |record: &HostRecord| channel.as_ref().map_or(0, |channel| record.members(channel));
         let record = self.hosts.get_mut(host).ok_or(Unfit)?;
         let before = members(record);
-        record.apply(change, spec, crowd)?;
+        record.apply(change, spec, has_room)?;
         let after = members(record);
         if let Some(channel) = channel.filter(|_| before != after) {
-            self.count(channel, crowd + after - before);
+            count(&mut self.crowds, &channel, crowd + after - before);
+            count(&mut self.loads, host, load + after - before);
         }
         Ok(())
-    }
-
-    fn count(&mut self, channel: ChannelId, crowd: usize) {
-        if crowd == 0 {
-            self.crowds.remove(&channel);
-        } else {
-            self.crowds.insert(channel, crowd);
-        }
     }
 }
 
 impl HostRecord {
-    fn apply(&mut self, change: Change, spec: Option<Arc<Spec>>, crowd: usize) -> Result<(), Unfit> {
+    fn apply(&mut self, change: Change, spec: Option<Arc<Spec>>, has_room: bool) -> Result<(), Unfit> {
         let record = self;
         match change {
             Change::Hold(channel, origin, _) => record.hold(channel, origin, spec.ok_or(Unfit)?),
             Change::Release(channel) => record.channels.remove(&channel).map(drop).ok_or(Unfit),
             Change::Source(channel, id, info) => {
                 let held = record.channels.get_mut(&channel).ok_or(Unfit)?;
-                fits(held.sources.contains_key(&id) || crowd < Limits::MEMBERS)?;
+                fits(held.sources.contains_key(&id) || has_room)?;
                 held.sources.insert(id, info);
                 Ok(())
             }
@@ -260,7 +266,7 @@ impl HostRecord {
             }
             Change::Sink(channel, id, info) => {
                 let held = record.channels.get_mut(&channel).ok_or(Unfit)?;
-                fits(held.sinks.contains_key(&id) || crowd < Limits::MEMBERS)?;
+                fits(held.sinks.contains_key(&id) || has_room)?;
                 held.sinks.insert(id, info);
                 Ok(())
             }
@@ -290,6 +296,14 @@ impl HostRecord {
             }
         }
         Ok(())
+    }
+}
+
+fn count<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, of: &K, now: usize) {
+    if now == 0 {
+        counts.remove(of);
+    } else {
+        counts.insert(of.clone(), now);
     }
 }
 

@@ -141,6 +141,8 @@ impl Limits {
     pub const CHANNELS: usize = 1024;
     /// Sources and sinks of one channel, on all hosts.
     pub const MEMBERS: usize = 4096;
+    /// Sources and sinks of one host, on all channels: as many as its whole record is believed to have.
+    pub const HOST_MEMBERS: usize = 4 * Limits::MEMBERS;
     /// Types of events of one channel.
     pub const TYPES: usize = 64;
     /// Filters of one channel on one host.

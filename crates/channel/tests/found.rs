@@ -1,7 +1,7 @@
 //! What the fuzzer found (`make fuzz`), each as a claim of its own.
 
 use qfabric_channel::testing::{Memory, Settings, World};
-use qfabric_channel::{EventType, Lane, SinkId, SinkSpec, SourceSpec, Spec, Submission};
+use qfabric_channel::{EventType, Lane, Limits, SinkId, SinkSpec, SourceSpec, Spec, Submission};
 use qfabric_ecode::parse_formats;
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -65,4 +65,28 @@ fn a_host_that_says_it_has_sent_as_many_as_can_be_counted_does_not_stop_this_one
     let event = Submission { payload: &[0; 4], ..Submission::default() };
     world.with(&hosts[0], |node, now, port| node.submit(source, &event, now, port)).expect("submitted");
     assert_eq!(world.node(&hosts[0]).sink_counts(sink).map(|counts| counts.sent), Ok(u64::MAX));
+}
+
+/// A channel of no types, created by `h1`, and as many sources of it as one channel may have, as changes.
+fn crowd(channel: u8) -> Vec<u8> {
+    let hold = [&[1, 0, 1, channel][..], &[0; 8], &[2, b'h', b'1', 0, 0, 0, 0]].concat();
+    let source = |number: u32| [&[3, 0, 1, channel][..], &number.to_le_bytes(), &[0, 0, 0]].concat();
+    let sources = (0..Limits::MEMBERS as u32).flat_map(source);
+    [&(1 + Limits::MEMBERS as u16).to_le_bytes()[..], &hold].concat().into_iter().chain(sources).collect()
+}
+
+/// Four thousand on each of two thousand channels would be some gigabytes.
+#[test]
+fn a_host_has_no_more_members_on_all_channels_than_it_may_tell_of_at_once() {
+    let (mut world, hosts, _) = world();
+    let there = world.node(&hosts[1]).incarnation().0;
+    for channel in b'a'..b'g' {
+        let version = world.node(&hosts[0]).directory().host(&hosts[1]).expect("it is there").version;
+        arrive(&mut world, &hosts, &[begin(2, there), version.to_le_bytes().to_vec(), crowd(channel)].concat());
+    }
+    let record = world.node(&hosts[0]).directory().host(&hosts[1]).expect("it is there");
+    let members: usize = record.channels.values().map(|held| held.sources.len() + held.sinks.len()).sum();
+    assert_eq!(members, Limits::HOST_MEMBERS);
+    assert_eq!(world.node(&hosts[0]).counts().beyond_limit as usize, 6 * Limits::MEMBERS + 1 - Limits::HOST_MEMBERS);
+    world.node(&hosts[0]).assert_sound();
 }

@@ -37,8 +37,9 @@ fn faults() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
-    (any::<u64>(), 1..50_u64, 0..200_u32, 0..100_u32, any::<bool>(), 0..500_u64).prop_map(
+/// Up to so many of a thousand data frames get lost.
+fn settings(most_loss: u32) -> impl Strategy<Value = Settings> {
+    (any::<u64>(), 1..50_u64, 0..most_loss, 0..100_u32, any::<bool>(), 0..500_u64).prop_map(
         |(seed, delay, data_loss, control_loss, disorder, skew)| Settings {
             seed,
             hosts: HOSTS,
@@ -66,7 +67,7 @@ proptest! {
 
     #[test]
     fn after_any_faults_all_know_the_same_and_the_books_balance(
-        settings in settings(),
+        settings in settings(200),
         pressure in pressure(),
         ops in prop::collection::vec(prop_oneof![4 => members(), 5 => traffic(), 1 => faults()], 1..120),
     ) {
@@ -78,9 +79,11 @@ proptest! {
         run.end();
     }
 
+    /// A source that is quiet marks five times: where a fifth of all frames get lost, so do all five marks of some source
+    /// in one of forty runs of this test, and what was lost at its end stays unknown.
     #[test]
     fn without_churn_every_single_event_is_accounted_for(
-        settings in settings(),
+        settings in settings(60),
         pressure in pressure(),
         start in prop::collection::vec(
             prop_oneof![

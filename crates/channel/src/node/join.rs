@@ -168,10 +168,11 @@ impl Node {
     }
 
     fn room_for_member(&self, channel: &ChannelId) -> Result<(), Error> {
-        let (what, limit) = ("members of one channel", Limits::MEMBERS);
-        let asked = 1 + self.directory.crowd(channel);
         let remedy = "share members between applications, or use several channels";
-        if asked > limit { Err(Error::TooMany { what, asked, limit, remedy }) } else { Ok(()) }
+        let all = (1 + self.directory.crowd(channel), "members of one channel", Limits::MEMBERS);
+        let own = (1 + self.directory.load(&self.host), "members of one host on all channels", Limits::HOST_MEMBERS);
+        let over = [all, own].into_iter().find(|(asked, _, limit)| asked > limit);
+        over.map_or(Ok(()), |(asked, what, limit)| Err(Error::TooMany { what, asked, limit, remedy }))
     }
 }
 

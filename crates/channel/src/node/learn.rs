@@ -10,7 +10,7 @@ use crate::{Action, Directory, Limits, MemberId, Notice};
 
 /// Parts of a record, and changes in all of them: beyond it a host is not believed.
 const MOST_PARTS: u16 = 256;
-const MOST_CHANGES: usize = 2 * Limits::CHANNELS + 4 * Limits::MEMBERS;
+const MOST_CHANGES: usize = 2 * Limits::CHANNELS + Limits::HOST_MEMBERS + Limits::REGISTRATIONS;
 
 impl Node {
     /// Whether a frame is of a host that is there, and not of an earlier start of it.
