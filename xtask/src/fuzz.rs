@@ -93,14 +93,17 @@ fn seed() -> Result<u32> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH).context("a clock after 1970")?.subsec_nanos())
 }
 
-/// The smallest set of inputs that reaches the same edges, the small ones first, as far as they fit.
+/// The smallest set of inputs that reaches the same edges (however often), the small ones first, as far as they fit.
 fn keep(sh: &Shell, target: &str, corpus: &Path, kept: &Path, options: &Options) -> Result<()> {
     let (all, sanitizer) = (sh.create_temp_dir()?, &options.sanitizer);
     let chosen = all.path();
-    cmd!(sh, "cargo fuzz run --sanitizer {sanitizer} {target} {chosen} {kept} {corpus} -- -set_cover_merge=1")
-        .quiet()
-        .ignore_stderr()
-        .run()?;
+    cmd!(
+        sh,
+        "cargo fuzz run --sanitizer {sanitizer} {target} {chosen} {kept} {corpus} -- -set_cover_merge=1 -use_counters=0"
+    )
+    .quiet()
+    .ignore_stderr()
+    .run()?;
     let mut files = sh.read_dir(chosen)?.into_iter().map(|file| Ok((std::fs::metadata(&file)?.len(), file)));
     let mut files = files.by_ref().collect::<Result<Vec<_>>>()?;
     files.sort();

@@ -248,7 +248,12 @@ impl<'a> Decided<'a> {
 
     fn decode(reader: &mut Reader<'a>) -> Option<Decided<'a>> {
         let (is_decided, amount) = (reader.flag()?, reader.long()?.cast_signed());
-        let amount = is_decided.then_some(amount);
+        let amount = match (is_decided, amount) {
+            (true, amount) => Some(amount),
+            (false, 0) => None,
+            // Nothing is said in two ways.
+            (false, _) => return None,
+        };
         Some(Decided { channel: reader.text()?, attribute: reader.text()?, subject: reader.text()?, amount })
     }
 }

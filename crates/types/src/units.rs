@@ -130,7 +130,7 @@ impl FromStr for Nanos {
             _ => return Err(refused()),
         };
         let ns = number.parse::<f64>().map_err(|_| refused())? * scale;
-        if ns.is_finite() && ns < 1e18 { Ok(Nanos::from_f64(ns)) } else { Err(refused()) }
+        if ns.is_finite() && ns <= 1e18 { Ok(Nanos::from_f64(ns)) } else { Err(refused()) }
     }
 }
 
@@ -257,13 +257,13 @@ impl fmt::Display for Share {
 impl FromStr for Share {
     type Err = InvalidQuantity;
 
-    /// `0.4` or `40%`, of one CPU.
+    /// `0.4` or `40%`, of one CPU; or as it is shown, `0.4 CPU`.
     fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
         let refused = || InvalidQuantity { text: text.to_owned(), expected: "a share of one CPU, such as 0.4 or 40%" };
         let trimmed = text.trim();
         let (number, scale) = match trimmed.strip_suffix('%') {
             Some(percent) => (percent, 0.01),
-            None => (trimmed, 1.0),
+            None => (trimmed.strip_suffix("CPU").unwrap_or(trimmed).trim_end(), 1.0),
         };
         let cpus = number.parse::<f64>().map_err(|_| refused())? * scale;
         if (0.0..=Share::MAX.as_f64()).contains(&cpus) { Ok(Share::from_f64(cpus)) } else { Err(refused()) }
@@ -291,6 +291,16 @@ impl<'de> Deserialize<'de> for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by the fuzzer.
+    #[test]
+    fn what_is_shown_is_read_again() {
+        for share in [Share::ZERO, Share::from_ppm(400_000), Share::from_ppm(3_660_000)] {
+            assert_eq!(share.to_string().parse(), Ok(share));
+        }
+        let longest: Nanos = "999999999.9999s".parse().unwrap();
+        assert!(longest.to_string().parse::<Nanos>().is_ok());
+    }
 
     #[test]
     fn times_are_read_with_their_unit_only() {

@@ -73,6 +73,17 @@ fn no_more_attributes_are_sent_than_are_read() {
     assert!(bytes.len() <= MAX_MESSAGE);
 }
 
+/// Found by the fuzzer.
+#[test]
+fn an_amount_that_is_not_decided_is_no_message() {
+    let undecided = FromDaemon::Decided(Decided { channel: "v", attribute: "a", subject: "s", amount: None });
+    let mut bytes = Vec::new();
+    undecided.encode(&mut bytes);
+    assert_eq!(FromDaemon::decode(&bytes), Some(undecided));
+    bytes[5] = 1;
+    assert_eq!(FromDaemon::decode(&bytes), None);
+}
+
 proptest! {
     #[test]
     fn whatever_arrives_is_a_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
