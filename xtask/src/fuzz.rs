@@ -27,8 +27,8 @@ pub struct Options {
 /// Bytes of memory beyond which an input is a failure, in MB, and seconds.
 const MEMORY_MB: u32 = 1024;
 const TIMEOUT_S: u32 = 5;
-/// Kept inputs of one target: all of them have to fit tests/hostile's limit.
-const MOST_KEPT: u64 = 18_000;
+/// Bytes of kept inputs of one target. Half of the targets need less; the test of tests/hostile holds the sum.
+const MOST_KEPT: u64 = 28_000;
 
 /// Runs the targets one after the other; fails where one found something.
 pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
