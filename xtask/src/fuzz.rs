@@ -81,7 +81,7 @@ fn one(sh: &Shell, root: &Path, target: &str, options: &Options) -> Result<()> {
     let limits: Vec<String> = limits.map(|(name, limit)| format!("{name}={limit}")).collect();
     cmd!(
         sh,
-        "cargo fuzz run --sanitizer {sanitizer} {target} {corpus} {kept} -- -max_total_time={seconds} -seed={seed} {limits...}"
+        "cargo fuzz run --sanitizer {sanitizer} {target} {corpus} {kept} -- -fork=1 -max_total_time={seconds} -seed={seed} {limits...}"
     )
     .quiet()
     .run()?;
