@@ -475,17 +475,13 @@ fn said(kind: QualityKind, request: u64, value: i64) -> QualityEvent {
 
 #[test]
 fn one_host_is_one_offer_however_often_it_says_so() {
-    let mut net = Net::new(2);
-    let (patience, hold) = (MS(500), MS(3_000));
-    let ask =
-        Ask { request: 1, channel: channel("v"), attribute: CPU, amount: 5, rule: Rule::BestOf(2), patience, hold };
-    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    let mut net = Net::asking(1, Rule::BestOf(2));
     net.wires.queue.clear();
     for amount in 0..1_000 {
-        net.handle(0, Input::Control(channel("v"), name("h1"), said(QualityKind::Offer, 1, amount)));
+        net.handle(0, Input::Control(channel("pool"), name("h1"), said(QualityKind::Offer, 7, amount)));
     }
     assert!(net.wires.queue.is_empty(), "two hosts are waited for");
-    net.handle(0, Input::Control(channel("v"), name("h2"), said(QualityKind::Offer, 1, 7)));
+    net.handle(0, Input::Control(channel("pool"), name("h2"), said(QualityKind::Offer, 7, 7)));
     let (_, _, to, accepted) = net.wires.queue.pop_front().expect("the better one is taken");
     assert_eq!((to, accepted.kind), (Whom::Host(name("h1")), QualityKind::Accept));
     assert!(net.wires.queue.is_empty());
