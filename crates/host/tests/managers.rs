@@ -484,7 +484,6 @@ fn one_host_is_one_offer_however_often_it_says_so() {
     net.handle(0, Input::Control(channel("pool"), name("h2"), said(QualityKind::Offer, 7, 7)));
     let (_, _, to, accepted) = net.wires.queue.pop_front().expect("the better one is taken");
     assert_eq!((to, accepted.kind), (Whom::Host(name("h1")), QualityKind::Accept));
-    assert!(net.wires.queue.is_empty());
 }
 
 #[test]
