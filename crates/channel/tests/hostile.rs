@@ -168,6 +168,31 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
     assert_eq!(world.notices(&hosts[2]).into_iter().filter(|notice| *notice == goes).count(), 2, "came, and went");
 }
 
+/// A host says that it holds `v`, of no types, which `h0` created in 1970.
+fn claim(world: &mut Memory, from: &Name, to: &Name) {
+    let record = world.node(to).directory().host(from).expect("it is there");
+    let prefix = [&[1, 2][..], &record.incarnation.0.to_le_bytes(), &record.version.to_le_bytes()].concat();
+    let hold = [&[1, 0, 1, 0, 1, b'v'][..], &[0; 8], &[2, b'h', b'0', 0, 0, 0, 0]].concat();
+    world.with(to, |node, now, port| node.arrive(from, Lane::Control, &[prefix, hold].concat(), now, port));
+}
+
+#[test]
+fn who_may_not_create_ends_no_channel_by_naming_an_earlier_creation() {
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, house);
+    let duplicate = |world: &mut Memory, host: &Name| {
+        world.notices(host).iter().any(|notice| matches!(notice, Notice::DuplicateName { .. }))
+    };
+    for host in [&hosts[0], &hosts[2]] {
+        claim(&mut world, &hosts[1], host);
+        let said = world.node(host).directory().host(&hosts[1]).expect("it is there").channels[&channel("v")].clone();
+        assert_eq!(said.origin.created_unix_ns, 0, "it was understood");
+        assert!(!duplicate(&mut world, host));
+        assert!(world.node(host).directory().host(host).expect("itself").channels.contains_key(&channel("v")));
+    }
+    claim(&mut world, &hosts[3], &hosts[2]);
+    assert!(duplicate(&mut world, &hosts[2]), "h3 may create");
+}
+
 fn filter(name: &str, text: &str) -> FilterSpec {
     let spot = Spot { channel: channel("v"), direction: Direction::Out, name: name.parse().expect("a name") };
     FilterSpec { spot, sink: None, types: vec![], text: text.to_owned(), parameters: vec![] }

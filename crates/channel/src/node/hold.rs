@@ -1,11 +1,11 @@
 //! Which channels this host holds.
 
 use qfabric_types::Instant;
-use qfabric_types::channel::{ChannelId, Plane};
+use qfabric_types::channel::{ChannelId, Name, Plane};
 
 use super::{Channel, Ctx, Node};
 use crate::wire::Change;
-use crate::{Action, Error, Limits, Notice, Origin, Port, Spec};
+use crate::{Action, Error, Held, Limits, Notice, Origin, Port, Spec};
 
 impl Node {
     /// Creates a channel, with its Q-channel, and holds both until [`Node::close`].
@@ -94,7 +94,7 @@ impl Node {
             channel.opens += 1;
             return;
         }
-        if let Some(there) = self.directory.standing(channel) {
+        if let Some(there) = self.standing(channel) {
             self.hold(channel, there.origin.clone(), (*there.spec).clone(), ctx);
         }
     }
@@ -159,12 +159,20 @@ impl Node {
         }
     }
 
-    /// Of several creations of one name the earliest stands: a later one becomes an opening of it where the
-    /// specifications agree, else it ends here.
+    /// How the creation of a channel that stands is held: the earliest of those that a host which may create holds. That
+    /// others name a creator proves nothing; theirs counts where there is no such host, its creator having gone.
+    fn standing<'a>(&'a self, id: &'a ChannelId) -> Option<&'a Held> {
+        let may_create = |host: &Name| self.config.policy.allows(host, Action::Create, id);
+        let believed = self.directory.holders(id).filter(|(host, _)| may_create(host)).map(|(_, held)| held);
+        believed.min_by_key(|held| &held.origin).or_else(|| self.directory.standing(id))
+    }
+
+    /// Of several creations of one name one stands: another becomes an opening of it where the specifications agree,
+    /// else it ends here.
     pub(crate) fn stand(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
         let Some(place) = self.place(id) else { return };
         let mine = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
-        let (Some(mine), Some(stands)) = (mine, self.directory.standing(id)) else { return };
+        let (Some(mine), Some(stands)) = (mine, self.standing(id)) else { return };
         if mine.origin == stands.origin {
             return;
         }

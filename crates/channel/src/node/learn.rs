@@ -133,7 +133,7 @@ impl Node {
         let notices = self.notices_of(host, &change);
         let channel = change.channel().cloned();
         let step = Step::of(self, host, &change);
-        let overtakes = self.overtakes(&change);
+        let competes = self.competes(&change);
         self.forget_sources(host, &change);
         if self.directory.apply(host, change).is_err() {
             self.counts.beyond_limit += 1;
@@ -141,7 +141,7 @@ impl Node {
         }
         if let Some(channel) = channel {
             self.reseat(host, &channel, step);
-            if overtakes {
+            if competes {
                 self.touched.insert(channel);
             }
         }
@@ -151,11 +151,11 @@ impl Node {
         true
     }
 
-    /// Whether it names an earlier creation than the one that this host's opening goes back to.
-    fn overtakes(&self, change: &Change) -> bool {
+    /// Whether it names another creation than the one that this host's opening goes back to: that one may stand.
+    fn competes(&self, change: &Change) -> bool {
         let Change::Hold(channel, origin, _) = change else { return false };
         let mine = self.directory.host(&self.host).and_then(|record| record.channels.get(channel));
-        mine.is_some_and(|mine| *origin < mine.origin)
+        mine.is_some_and(|mine| *origin != mine.origin)
     }
 
     /// What is booked of sources that go.

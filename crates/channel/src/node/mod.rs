@@ -62,7 +62,7 @@ pub struct Node {
     requests: BTreeMap<u32, Waiting>,
     /// Last number given to a source, sink, registration or request.
     last_number: u32,
-    /// Open channels of which an earlier creation has become known.
+    /// Open channels of which another creation has become known.
     touched: BTreeSet<ChannelId>,
     /// Open channels whose roster has to be made anew.
     stale: BTreeSet<ChannelId>,
