@@ -9,7 +9,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::requests::{HOLD, Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
+use super::requests::{Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
     Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, View, What, Whom, Wish,
@@ -283,21 +283,17 @@ impl Manager {
         port: &mut dyn ManagerPort,
     ) {
         let key = (host.clone(), event.request);
-        if *host == self.host || event.value <= 0 || self.holds.held.contains_key(&key) {
+        let is_known = self.holds.held.contains_key(&key);
+        if *host == self.host || event.value <= 0 || is_known || self.holds.held.len() >= MOST_HELD {
             return;
         }
         if self.brokered.contains_key(&event.attribute) {
             return self.ask_broker(channel, host, event, now, port);
         }
-        if self.holds.held.len() >= MOST_HELD {
-            return;
-        }
         let free = self.shares.free(event.attribute);
         let Some(granted) = self.shares.lend(event.attribute, event.value) else { return };
         self.granted(granted, now, port);
-        let (attribute, amount, until) = (event.attribute, event.value, now + HOLD);
-        let held = Held { attribute, amount, until, stage: Stage::Offered };
-        self.holds.held.insert(key, held);
+        self.holds.held.insert(key, Held::of(event, Stage::Offered, now));
         told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Offer, event, free, now)));
     }
 

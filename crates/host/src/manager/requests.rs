@@ -259,6 +259,13 @@ pub(super) struct Held {
     pub stage: Stage,
 }
 
+impl Held {
+    /// What a request asks for, for a moment.
+    pub fn of(request: &QualityEvent, stage: Stage, now: Instant) -> Held {
+        Held { attribute: request.attribute, amount: request.value, until: now + HOLD, stage }
+    }
+}
+
 /// The giver's side: by asker and its number.
 #[derive(Debug, Default)]
 pub(super) struct Holds {

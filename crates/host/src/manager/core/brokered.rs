@@ -11,7 +11,7 @@ use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::Whom;
-use super::super::requests::{HOLD, Held, MOST_HELD, Stage, Told, reply, said};
+use super::super::requests::{HOLD, Held, Stage, Told, reply, said};
 use super::{Manager, ManagerPort};
 
 /// Longest that something is kept, whatever an asker says.
@@ -59,13 +59,12 @@ impl Manager {
         now: Instant,
         port: &mut dyn ManagerPort,
     ) {
-        if self.holds.held.len() >= MOST_HELD || self.brokered.get(&event.attribute) != Some(channel) {
+        if self.brokered.get(&event.attribute) != Some(channel) {
             return;
         }
-        let (attribute, amount, until) = (event.attribute, event.value, now + HOLD);
-        let held = Held { attribute, amount, until, stage: Stage::Asked(channel.clone()) };
+        let held = Held::of(event, Stage::Asked(channel.clone()), now);
+        port.keep(host, event.request, held.amount, held.until);
         self.holds.held.insert((host.clone(), event.request), held);
-        port.keep(host, event.request, amount, until);
     }
 
     /// An offer that has expired is not made again: the asker hears nothing, and takes the next.
