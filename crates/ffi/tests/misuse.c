@@ -5,14 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MS UINT64_C(1000000)
-#define CHECK(what)                                                                                            \
-    do {                                                                                                       \
-        if (!(what)) {                                                                                         \
-            fprintf(stderr, "line %d: %s; last error: %s\n", __LINE__, #what, qf_last_error());                \
-            exit(1);                                                                                           \
-        }                                                                                                      \
-    } while (0)
+#include "check.h"
 
 static int observed, predicted, decided;
 
