@@ -1,6 +1,7 @@
 //! Helpers of tests that need the real scheduler: one at a time, with threads whose doings are known.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -35,6 +36,46 @@ pub fn may_reserve() -> bool {
         skip("this test needs CAP_SYS_NICE");
     }
     may
+}
+
+/// Aborts the test program with a message when no thread progresses for [`Watchdog::SILENCE`]. For tests of code that may
+/// hang: a slow machine is slow, but it progresses.
+#[derive(Debug)]
+pub struct Watchdog {
+    steps: Arc<AtomicU64>,
+    /// Dropping it ends the thread.
+    _stop: std::sync::mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// Longer than any thread waits for a CPU beside eight hogs per core.
+    pub const SILENCE: Duration = Duration::from_secs(120);
+
+    /// Starts watching `what`.
+    pub fn start(what: &str) -> Watchdog {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let steps = Arc::new(AtomicU64::new(0));
+        let (seen, what) = (steps.clone(), what.to_owned());
+        std::thread::spawn(move || {
+            let mut last = u64::MAX;
+            while stopped.recv_timeout(Watchdog::SILENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let now = seen.load(Ordering::Relaxed);
+                if now == last {
+                    // Not by `eprintln`, which the test harness keeps to itself.
+                    let silence = Watchdog::SILENCE;
+                    let _ = writeln!(io::stderr(), "{what}: no progress for {silence:?} after {now} steps");
+                    std::process::abort();
+                }
+                last = now;
+            }
+        });
+        Watchdog { steps, _stop: stop }
+    }
+
+    /// Reports one step.
+    pub fn progress(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A thread of this process with a known way of life; ends when dropped.

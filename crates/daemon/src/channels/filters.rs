@@ -136,10 +136,8 @@ impl Fabric {
 
     /// Filters are for those who hold the channel here.
     fn check_holder(&self, peer: Peer, channel: &ChannelId) -> Result<(), Problem> {
-        match self.registry().holds(peer, channel) {
-            true => Ok(()),
-            false => Err(problems::not_your_channel(channel)),
-        }
+        let holds = self.registry().holds(peer, channel);
+        if holds { Ok(()) } else { Err(problems::not_your_channel(channel)) }
     }
 
     /// What reaches a sink of this host is its user's affair.

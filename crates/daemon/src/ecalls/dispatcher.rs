@@ -49,13 +49,7 @@ impl Dispatcher {
     /// Starts it; `listener` is `ecalls.sock`, non-blocking.
     pub fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
         ecalls.watch(&listener, Source::Listener)?;
-        let turning = Turning {
-            ecalls: ecalls.clone(),
-            listener,
-            buffer: vec![0; MAX_MESSAGE],
-            judge_at: Instant::ZERO,
-            check_at: Instant::ZERO,
-        };
+        let turning = Turning::new(ecalls.clone(), listener);
         let thread = std::thread::Builder::new().name("qf-ecalls".to_owned());
         let thread = Some(thread.spawn(move || turning.run())?);
         Ok(Dispatcher { ecalls, thread })
@@ -81,6 +75,11 @@ struct Turning {
 }
 
 impl Turning {
+    fn new(ecalls: Arc<Ecalls>, listener: OwnedFd) -> Turning {
+        let buffer = vec![0; MAX_MESSAGE];
+        Turning { ecalls, listener, buffer, judge_at: Instant::ZERO, check_at: Instant::ZERO }
+    }
+
     fn run(mut self) {
         // Refused without CAP_SYS_NICE: then it runs like anybody else.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);
@@ -100,21 +99,17 @@ impl Turning {
 
     fn sleep(&self, happened: &mut Vec<epoll::Event>) {
         happened.clear();
-        let patience = match lock(&self.ecalls.queue).is_empty() {
-            true => self.patience(),
-            false => Nanos::ZERO,
-        };
-        let ns = patience.get();
+        // In a `let` of its own: `patience` takes the registry, which comes before the queue.
+        let is_idle = lock(&self.ecalls.queue).is_empty();
+        let ns = if is_idle { self.patience().get() } else { 0 };
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
         // An error (a signal) is as good as nothing having happened.
         let _ = epoll::wait(&self.ecalls.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
     }
 
     fn patience(&self) -> Nanos {
-        match self.ecalls.registry().subscriptions.is_empty() {
-            true => LONGEST,
-            false => JUDGE_EVERY,
-        }
+        let is_unused = self.ecalls.registry().subscriptions.is_empty();
+        if is_unused { LONGEST } else { JUDGE_EVERY }
     }
 
     fn hear(&mut self, source: Source) {
@@ -186,6 +181,36 @@ impl Turning {
         self.check_at = now + CHECK_EVERY;
         for id in self.ecalls.lost_processes() {
             self.ecalls.process_lost(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ecalls::EcallsConfig;
+    use qfabric_linux::testing::Watchdog;
+
+    const TURNS: usize = 50_000;
+
+    #[test]
+    fn reports_and_an_idle_dispatcher_never_wait_for_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path()).unwrap();
+        let turning = Turning::new(ecalls.clone(), crate::control::wake_descriptor().unwrap());
+        // Never read here: every sleep ends at once.
+        ecalls.nudge();
+        let watchdog = Watchdog::start("the dispatcher's sleep beside reports");
+        std::thread::scope(|scope| {
+            scope.spawn(|| repeat(&watchdog, || turning.sleep(&mut Vec::with_capacity(SOURCES))));
+            repeat(&watchdog, || drop(ecalls.report()));
+        });
+    }
+
+    fn repeat(watchdog: &Watchdog, step: impl Fn()) {
+        for _ in 0..TURNS {
+            step();
+            watchdog.progress();
         }
     }
 }

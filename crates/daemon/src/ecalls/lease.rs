@@ -149,7 +149,8 @@ impl Ecalls {
 
     fn module_of(&self, id: LeaseId) -> Result<Arc<SocketModule>, Problem> {
         let side = self.kernel().map_err(|why| problems::unavailable("sock.ready", &why.what, &why.remedy))?;
-        if let Some(module) = self.registry().leases.get(&id).and_then(|lease| lease.sockets.clone()) {
+        let opened = self.registry().leases.get(&id).and_then(|lease| lease.sockets.clone());
+        if let Some(module) = opened {
             return Ok(module);
         }
         let module = SocketModule::open(&side.kernel).map_err(|error| problems::install(&error))?;

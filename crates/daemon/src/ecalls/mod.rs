@@ -20,6 +20,10 @@
 //!
 //! Installing happens in the API's worker threads, one at a time; it compiles and talks to the kernel without the
 //! registry's lock. The lock is held for look-ups only, never while a handler runs.
+//!
+//! Order of locks: `setup`, then `registry`, then a leaf, which is `queue` or one of a subscription or the pool. Whoever
+//! holds a leaf takes no other lock. A guard that another lock follows is taken in a `let` of its own, because a guard
+//! in the scrutinee of a `match` lives until the end of its arms.
 
 mod call;
 mod checks;
@@ -295,13 +299,14 @@ impl Ecalls {
         let root = Peer { pid: 0, owner: qfabric_types::Owner { uid: 0, gid: 0 } };
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let subscriptions = self.subscriptions(root);
-        let registry = self.registry();
+        let (services, leases) = self.count_services_and_leases();
+        let waiting = lock(&self.queue).len() as u64;
         EcallsReport {
             subscriptions,
-            services: registry.services.len() as u64,
-            leases: registry.leases.len() as u64,
+            services,
+            leases,
             threads: self.pool.threads() as u64,
-            waiting: lock(&self.queue).len() as u64,
+            waiting,
             raised: of(&self.totals.raised),
             delivered: of(&self.totals.delivered),
             late: of(&self.totals.late),
@@ -312,6 +317,11 @@ impl Ecalls {
             cpu: of(&self.totals.cpu),
             favours_dropped: of(&self.totals.favours_dropped),
         }
+    }
+
+    fn count_services_and_leases(&self) -> (u64, u64) {
+        let registry = self.registry();
+        (registry.services.len() as u64, registry.leases.len() as u64)
     }
 
     /// Ends the dispatcher, the handler threads and everything that was installed.

@@ -212,18 +212,22 @@ impl Subscription {
     /// Faults of the kernel's part since this was last asked go into the window; then whether there were more than
     /// `limit` within a second: why the handler is to be taken out.
     pub fn judge(&self, now: Instant, limit: u32) -> Option<String> {
-        let kernel = lock(&self.installed).as_ref().map(|installed| installed.counters());
-        let mut window = lock(&self.faults);
-        if let Some(counters) = kernel {
-            window.kernel(counters.faults, counters.last_fault);
-        }
-        let found = window.judge(now)?;
+        let found = self.count_faults(now)?;
         if found.count <= limit || !self.is_active() {
             return None;
         }
         let why =
             format!("{} faults within a second, {limit} are allowed; the last: {}", found.count, shown(found.last));
         Some(why)
+    }
+
+    fn count_faults(&self, now: Instant) -> Option<Found> {
+        let kernel = lock(&self.installed).as_ref().map(|installed| installed.counters());
+        let mut window = lock(&self.faults);
+        if let Some(counters) = kernel {
+            window.kernel(counters.faults, counters.last_fault);
+        }
+        window.judge(now)
     }
 
     /// Ends deliveries; the counters stay. The kernel's part is for the caller to drop.
