@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use qfabric_client::{Claim, Connection, Contract, Foresight, Late, Nanos, Session, Share, clock};
+use qfabric_client::{Claim, Connection, Contract, Foresight, Late, Nanos, Reclaiming, Session, Share, clock};
 
 use crate::connect;
 use crate::errors::python;
@@ -64,7 +64,7 @@ impl NativeSession {
     #[pyo3(signature = (period_ms, *, name="python", server_period_ms=None, max_bandwidth=0.95, predictor="ma:12",
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
         skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
-        favour_events=false, control_place="user", claim=None))]
+        favour_events=false, control_place="user", claim=None, reclaiming=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -90,8 +90,11 @@ impl NativeSession {
         favour_events: bool,
         control_place: &str,
         claim: Option<&str>,
+        reclaiming: Option<&str>,
     ) -> PyResult<NativeSession> {
-        let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6));
+        let former = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
+        let kind = reclaiming.map_or(Ok(former), str::parse).map_err(value_error)?;
+        let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6)).reclaimed_as(kind);
         let server_period = server_period_ms.map_or(fresh.server_period, |ms| Nanos::from_f64(ms * 1e6));
         let contract = Contract {
             server_period,
@@ -105,7 +108,6 @@ impl NativeSession {
             late,
             priority,
             weight,
-            reclaim,
             service: service_ms.map(|ms| Nanos::from_f64(ms * 1e6)),
             window: window.map(str::parse).transpose().map_err(value_error)?,
             work_conserving,

@@ -77,6 +77,8 @@ def test_jobs_run_under_a_reservation(socket):
     [
         ({"service_ms": 2, "window": "1/5"}, "a window"),
         ({"favour_events": True}, "favour"),
+        ({"reclaiming": "soft"}, "soft"),
+        ({"reclaiming": "iris"}, "IRIS"),
         ({"work_conserving": True}, "extra service"),
         ({"control_place": "kernel"}, "kernel"),
     ],

@@ -125,6 +125,7 @@ def test_an_ended_session_says_so(session):
         ({"period_ms": 40, "service_ms": 10, "window": "5/5"}, "5/5"),
         ({"period_ms": 40, "service_ms": 50}, "50 ms is longer than the period 40 ms"),
         ({"period_ms": 40, "control_place": "moon"}, "moon"),
+        ({"period_ms": 40, "reclaiming": "moon"}, "hard, soft, grub or iris"),
     ],
 )
 def test_nonsense_is_a_value_error_naming_it(nonsense, named):

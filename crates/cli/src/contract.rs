@@ -1,7 +1,7 @@
 //! The options that say a contract, shared by the commands that ask for one.
 
 use qfabric_types::{
-    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, Nanos, PredictorSpec, Share, Window,
+    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, Nanos, PredictorSpec, Reclaiming, Share, Window,
 };
 
 use crate::exit::Failure;
@@ -55,7 +55,7 @@ impl Rhythm {
 pub struct ContractArgs {
     #[command(flatten)]
     pub rhythm: Rhythm,
-    /// P: period of the reservation; T must be a whole multiple [default: T/4]
+    /// P: period of the reservation; T must be a whole multiple [default: T/4; with --reclaiming soft: T]
     #[arg(long, value_name = "TIME")]
     pub server_period: Option<Nanos>,
     /// A and B: a part of the CPU is guaranteed; C: takes what is left over
@@ -88,11 +88,16 @@ pub struct ContractArgs {
     /// E/T: how late a job may end, as a fraction of the period
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
     pub late: f64,
-    /// Use what other reservations leave over (GRUB); the default
-    #[arg(long, conflicts_with = "hard")]
+    /// What happens at the end of the budget. hard: wait for the next period. soft: go on with a later deadline.
+    /// grub: the budget lasts longer while others sleep. iris: idle time begins the next period early. soft and iris
+    /// need the mechanism ext
+    #[arg(long, value_name = "KIND", default_value_t = Reclaiming::Grub)]
+    pub reclaiming: Reclaiming,
+    /// The same as --reclaiming grub
+    #[arg(long, conflicts_with_all = ["hard", "reclaiming"])]
     pub reclaim: bool,
-    /// Never run beyond the budget of a period
-    #[arg(long, visible_alias = "no-reclaim")]
+    /// The same as --reclaiming hard: never run beyond the budget of a period
+    #[arg(long, visible_alias = "no-reclaim", conflicts_with = "reclaiming")]
     pub hard: bool,
     /// C: so much CPU time in every period, for all threads together, instead of what feedback finds out
     /// (mechanism ext)
@@ -123,6 +128,7 @@ impl ContractArgs {
             None => Contract { name: self.name(program).to_owned(), ..Contract::default() },
         };
         contract.jobs = if self.rhythm.period().is_some() { JobSource::Activations } else { JobSource::Consumption };
+        contract = contract.reclaimed_as(if self.hard { Reclaiming::Hard } else { self.reclaiming });
         contract.server_period = self.server_period.unwrap_or(contract.server_period);
         contract.class = self.class;
         contract.max_bandwidth = self.max_bandwidth;
@@ -134,7 +140,6 @@ impl ContractArgs {
         contract.rho = self.rho;
         contract.early = self.early;
         contract.late = self.late;
-        contract.reclaim = !self.hard;
         contract.service = self.service;
         contract.window = self.window;
         contract.work_conserving = self.work_conserving;
@@ -173,7 +178,7 @@ mod tests {
         assert_eq!((c.period, c.class, c.weight), (Nanos::from_millis(40), Class::A, 2));
         assert_eq!(c.predictor, PredictorSpec::Interleaved { n: 3, lanes: 12 });
         assert_eq!((c.max_bandwidth, c.jobs), (Share::from_ppm(400_000), JobSource::Activations));
-        assert!(c.reclaim && c.name == "prog");
+        assert!(c.reclaiming == Reclaiming::Grub && c.name == "prog");
     }
 
     #[test]
@@ -183,6 +188,18 @@ mod tests {
         assert_eq!((c.window, c.work_conserving, c.favour_events), (Window::new(1, 5).ok(), true, true));
         assert_eq!(c.promised(), Some(Share::from_ppm(200_000)));
         assert_eq!(contract("--fps 25 --controller kernel").unwrap().controller, ControlPlace::Kernel);
+    }
+
+    #[test]
+    fn every_kind_of_reclaiming_has_its_name() {
+        for kind in Reclaiming::ALL {
+            assert_eq!(contract(&format!("--reclaiming {kind}")).unwrap().reclaiming, kind);
+        }
+        let soft = |line| contract(&format!("--period 40ms --reclaiming soft {line}")).unwrap().periods_per_job();
+        assert_eq!((soft(""), soft("--server-period 10ms")), (1, 4));
+        assert_eq!(contract("--hard").unwrap().reclaiming, Reclaiming::Hard);
+        assert_eq!(contract("--no-reclaim").unwrap().reclaiming, Reclaiming::Hard);
+        assert_eq!(contract("--reclaim").unwrap().reclaiming, Reclaiming::Grub);
     }
 
     #[test]
@@ -218,6 +235,8 @@ mod tests {
             ("--max-bandwidth 0", "budget 0 ns"),
             ("--fps 25 --period 40ms", "cannot be used with"),
             ("--hard --reclaim", "cannot be used with"),
+            ("--hard --reclaiming soft", "cannot be used with"),
+            ("--reclaiming cash", "use hard, soft, grub or iris"),
             ("--period 40ms --service 10ms --window 5/5", "5/5 lets every period be missed"),
             ("--period 40ms --service 10ms --window 6/5", "x must be below y"),
             ("--period 40ms --service 10ms --window 1/0", "1/0 counts over no period"),

@@ -67,8 +67,8 @@ pub use session::Session;
 pub use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostStatus, Loan, Offer, Problem};
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
-    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Share,
-    Usage, Window,
+    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Reclaiming,
+    Share, Usage, Window,
 };
 
 /// The guide's programs compile.

@@ -13,7 +13,7 @@ use qfabric_daemon::{Config, Embedded, MechanismName};
 use qfabric_linux::ext::{Ext, ExtError};
 use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::{Application, ApplicationRequest, Covers, HostStatus};
-use qfabric_types::{Contract, JobSource, Nanos, ServerCounts, Share};
+use qfabric_types::{Contract, JobSource, Nanos, Reclaiming, ServerCounts, Share};
 
 /// Periods looked at: long enough that a wrong share would show, short enough for an emulated machine.
 const LOOK: Duration = Duration::from_millis(2_500);
@@ -122,7 +122,7 @@ fn a_hard_service_gets_no_more_than_it_asked_for() {
     }
     let (_service, client) = service(ext());
     let program = burner();
-    admit(&client, &program, Contract { reclaim: false, ..fixed("hard", 10, 50, None) }).unwrap();
+    admit(&client, &program, Contract { reclaiming: Reclaiming::Hard, ..fixed("hard", 10, 50, None) }).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let share = used(&program);
     assert!((0.17..0.23).contains(&share), "{share} of a CPU on an idle machine");

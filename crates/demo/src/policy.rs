@@ -1,7 +1,7 @@
 //! Who competes: schedulers as they come, static reservations, and Q-Fabric with each predictor.
 
 use anyhow::Result;
-use qfabric_types::{Nanos, PredictorSpec, Reservation, Setting, Share, ThreadId};
+use qfabric_types::{Nanos, PredictorSpec, Reclaiming, Reservation, Setting, Share, ThreadId};
 use serde::{Deserialize, Serialize};
 
 /// One way to schedule the players.
@@ -65,7 +65,7 @@ impl Policy {
         Ok(Some(Setting {
             thread: ThreadId(player as i32),
             reservation: Some(reservation),
-            reclaim: *reclaim,
+            reclaiming: if *reclaim { Reclaiming::Grub } else { Reclaiming::Hard },
             terms: Default::default(),
         }))
     }
@@ -180,7 +180,7 @@ mod tests {
         let policy = Policy::Static { budget: Budget::EqualShares, reclaim: true };
         let setting = policy.static_setting(7, &ground()).unwrap().unwrap();
         assert_eq!(setting.reservation.unwrap().budget(), Nanos::from_millis(3));
-        assert!(setting.reclaim && setting.thread == ThreadId(7));
+        assert!(setting.reclaiming == Reclaiming::Grub && setting.thread == ThreadId(7));
     }
 
     #[test]

@@ -541,6 +541,14 @@ enum qf_status qf_set_favour(struct qf_session *task,
                              bool work_conserving);
 
 /**
+ * What happens at the end of the budget: "hard" (wait for the next period), "soft" (go on with a deadline one period
+ * later), "grub" (the default: the budget lasts longer while other servers sleep) or "iris" (idle time begins the next
+ * period early). "soft" and "iris" need the mechanism ext; "soft" also makes the server's period the task's.
+ */
+enum qf_status qf_set_reclaiming(struct qf_session *task,
+                                 const char *kind);
+
+/**
  * Where budgets are decided: "user" (the daemon) or "kernel". The latter needs the mechanism ext.
  */
 enum qf_status qf_set_control_place(struct qf_session *task, const char *place);

@@ -206,6 +206,24 @@ pub unsafe extern "C" fn qf_set_favour(task: *mut qf_session, events: bool, work
     }
 }
 
+/// What happens at the end of the budget: "hard" (wait for the next period), "soft" (go on with a deadline one period
+/// later), "grub" (the default: the budget lasts longer while other servers sleep) or "iris" (idle time begins the next
+/// period early). "soft" and "iris" need the mechanism ext; "soft" also makes the server's period the task's.
+///
+/// # Safety
+/// `task` is a live handle, `kind` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_reclaiming(task: *mut qf_session, kind: *const c_char) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            let kind = named(text("the kind of reclaiming", kind)?)?;
+            task.contract = task.contract.clone().reclaimed_as(kind);
+            Ok(())
+        })
+    }
+}
+
 /// Where budgets are decided: "user" (the daemon) or "kernel". The latter needs the mechanism ext.
 ///
 /// # Safety

@@ -83,6 +83,7 @@ int main(void)
     CHECK(qf_set_own_predictor(task, NULL, predict, NULL) == QF_INVALID);
     CHECK(qf_set_service(task, MS, 5, 5) == QF_INVALID && strstr(qf_last_error(), "5/5"));
     CHECK(qf_set_service(task, MS, 1, 0) == QF_INVALID && qf_set_control_place(task, "moon") == QF_INVALID);
+    CHECK(qf_set_reclaiming(task, "moon") == QF_INVALID && qf_set_reclaiming(task, "iris") == QF_OK);
     CHECK(qf_set_task_period(task, 0) == QF_OK && qf_start(task) == QF_INVALID);
     CHECK(qf_set_task_period(task, 4 * MS) == QF_OK && qf_set_server_period(task, 3 * MS) == QF_OK);
     CHECK(qf_start(task) == QF_INVALID && strstr(qf_last_error(), "3 ms"));
@@ -91,7 +92,7 @@ int main(void)
     CHECK(qf_set_service(task, 5 * MS, 1, 5) == QF_OK && qf_set_favour(task, true, true) == QF_OK);
     CHECK(qf_start(task) == QF_INVALID && strstr(qf_last_error(), "5 ms is longer than the period 4 ms"));
     CHECK(qf_set_service(task, 0, 0, 1) == QF_OK && qf_set_favour(task, false, false) == QF_OK);
-    CHECK(qf_set_server_period(task, 4 * MS) == QF_OK && qf_set_control_place(task, "user") == QF_OK);
+    CHECK(qf_set_server_period(task, 4 * MS) == QF_OK && qf_set_control_place(task, "user") == QF_OK && qf_set_reclaiming(task, "hard") == QF_OK);
     CHECK(qf_set_target(task, 0.1, 0.1) == QF_OK && qf_set_skip_late(task, true) == QF_OK);
     CHECK(qf_set_own_predictor(task, observe, predict, NULL) == QF_OK);
     CHECK(qf_set_own_controller(task, decide, &decided) == QF_OK);

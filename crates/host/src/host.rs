@@ -291,7 +291,10 @@ impl Host {
             Some(what) if in_kernel && !abilities.kernel_control => {
                 Err(problem::incapable(&self.config.mechanism, what))
             }
-            _ => Ok(()),
+            _ => match contract.reclaiming.beyond_deadline() {
+                Some(what) if !abilities.all_reclaiming => Err(problem::incapable(&self.config.mechanism, what)),
+                _ => Ok(()),
+            },
         }
     }
 

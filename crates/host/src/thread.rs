@@ -2,7 +2,7 @@
 
 use qfabric_control::TaskController;
 use qfabric_types::{
-    Contract, Instant, KernelControl, MIN_BUDGET, Nanos, Reservation, Setting, Share, Terms, ThreadId,
+    Contract, Instant, KernelControl, MIN_BUDGET, Nanos, Reclaiming, Reservation, Setting, Share, Terms, ThreadId,
 };
 
 use crate::activation::Activations;
@@ -48,7 +48,7 @@ impl Governor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     pub reservation: Reservation,
-    pub reclaim: bool,
+    pub reclaiming: Reclaiming,
     pub terms: Terms,
     /// What it counts in the books: of a server that several threads share, once; with a window, less.
     pub counted: Share,
@@ -186,7 +186,7 @@ impl Thread {
         };
         if let (Some(new), Some(old)) = (desired, self.applied) {
             let rise = new.reservation.share().saturating_sub(old.reservation.share());
-            let same_kind = new.reclaim == old.reclaim
+            let same_kind = new.reclaiming == old.reclaiming
                 && new.reservation.period() == old.reservation.period()
                 && (new.terms, new.counted == Share::ZERO) == (old.terms, old.counted == Share::ZERO);
             let rises = new.reservation.budget() >= old.reservation.budget();
@@ -217,7 +217,7 @@ impl Thread {
         Setting {
             thread: self.id,
             reservation: value.map(|value| value.reservation),
-            reclaim: value.is_some_and(|value| value.reclaim),
+            reclaiming: value.map(|value| value.reclaiming).unwrap_or_default(),
             terms: value.map(Value::terms_to_tell).unwrap_or_default(),
         }
     }
@@ -239,5 +239,5 @@ pub(crate) fn value_of(share: Share, contract: &Contract, terms: Terms) -> Optio
     let period = contract.server_period;
     let budget = share.budget_in(period).min(period);
     let reservation = Reservation::new(budget, period).ok()?;
-    Some(Value { reservation, reclaim: contract.reclaim, terms, counted: reservation.share() })
+    Some(Value { reservation, reclaiming: contract.reclaiming, terms, counted: reservation.share() })
 }

@@ -11,7 +11,7 @@ use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Setting, Share, ThreadId,
+    AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Setting, Share, ThreadId,
 };
 
 const CAPACITY: u32 = 180;
@@ -157,7 +157,8 @@ impl Outside {
         match step {
             Step::Join { source, class_a, program, threads, most, weight, reclaim } => {
                 let mut contract = contract(source, most, 0);
-                (contract.weight, contract.reclaim) = (weight, reclaim);
+                (contract.weight, contract.reclaiming) =
+                    (weight, if reclaim { Reclaiming::Grub } else { Reclaiming::Hard });
                 contract.class = if class_a { Class::A } else { Class::C };
                 let threads: Vec<ThreadId> = (0..threads).map(|_| self.fresh()).collect();
                 let covers = match threads.first() {

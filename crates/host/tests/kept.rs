@@ -88,7 +88,8 @@ impl Life {
 }
 
 fn two_cpus() -> HostConfig {
-    let abilities = Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1] };
+    let abilities =
+        Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1], ..Abilities::default() };
     HostConfig { abilities, cpu_capacity: share(90), mechanism: "ext".to_owned(), ..HostConfig::default() }
 }
 

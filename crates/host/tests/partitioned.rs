@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use qfabric_host::{HostConfig, HostEvent, Input, Limits};
 use qfabric_types::api::{Covers, Problem};
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, ControlPlace, JobSource, Nanos, Reservation, Setting, Share, ThreadId, Window,
+    Abilities, AppId, Class, Contract, ControlPlace, JobSource, Nanos, Reclaiming, Reservation, Setting, Share,
+    ThreadId, Window,
 };
 
 const EACH: u32 = 90;
@@ -20,7 +21,8 @@ fn ms(ms: u64) -> Nanos {
 
 /// Two CPUs with 90 % of each for servers, under a mechanism that can do everything.
 fn config() -> HostConfig {
-    let abilities = Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1] };
+    let abilities =
+        Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1], ..Abilities::default() };
     HostConfig {
         limits: Limits::of_capacity(share(2 * EACH)),
         cpu_capacity: share(EACH),
@@ -45,6 +47,21 @@ fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> Result<Ap
 
 fn last(bench: &Bench, thread: i32) -> Setting {
     *bench.settings.iter().rfind(|setting| setting.thread == ThreadId(thread)).expect("nothing was set")
+}
+
+#[test]
+fn soft_and_iris_are_refused_by_name_where_the_mechanism_has_hard_and_grub() {
+    let config = HostConfig { abilities: Abilities::default(), mechanism: "deadline".to_owned(), ..config() };
+    let mut bench = Bench::with_config(config);
+    for (kind, named) in [(Reclaiming::Soft, "cannot give soft"), (Reclaiming::Iris, "cannot give IRIS")] {
+        let asked = Contract::new("player", ms(40)).reclaimed_as(kind);
+        let refused = bench.join(&asked, Covers::Program, &[1]).unwrap_err();
+        assert!(refused.message.contains(named) && refused.next_step.contains("--mechanism ext"), "{refused:?}");
+    }
+    assert!(bench.settings.is_empty(), "nothing was changed");
+    for kind in [Reclaiming::Hard, Reclaiming::Grub] {
+        bench.join(&Contract::new("player", ms(40)).reclaimed_as(kind), Covers::Program, &[1 + kind as i32]).unwrap();
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use divan::Bencher;
 use qfabric_linux::observe::{Observer, SwitchObserver};
 use qfabric_linux::testing::{Worker, live_lock};
 use qfabric_linux::{Deadline, Mechanism, capacity, clock, threads};
-use qfabric_types::{Nanos, Reservation, Setting, ThreadId};
+use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 fn main() {
     let _alone = live_lock();
@@ -18,7 +18,7 @@ fn main() {
 
 fn setting(thread: ThreadId, budget_us: u64) -> Setting {
     let reservation = Reservation::new(Nanos::from_micros(budget_us), Nanos::from_millis(10)).unwrap();
-    Setting { thread, reservation: Some(reservation), reclaim: true, terms: Default::default() }
+    Setting { thread, reservation: Some(reservation), reclaiming: Reclaiming::Grub, terms: Default::default() }
 }
 
 #[divan::bench]

@@ -62,7 +62,7 @@ fn accepts(mechanism: &mut Deadline, thread: ThreadId, budget: Nanos) -> Result<
     match mechanism.apply(&qfabric_types::Setting {
         thread,
         reservation: Some(reservation),
-        reclaim: false,
+        reclaiming: qfabric_types::Reclaiming::Hard,
         terms: Default::default(),
     }) {
         Ok(()) => Ok(true),

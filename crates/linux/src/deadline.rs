@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use qfabric_types::{Instant, Nanos, Reservation, Setting, ThreadId};
+use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Setting, ThreadId};
 use rustix::thread::CapabilitySet;
 
 use crate::cgroup;
@@ -105,8 +105,8 @@ impl Deadline {
         self.threads.is_empty()
     }
 
-    fn reserve(&mut self, thread: ThreadId, reservation: Reservation, reclaim: bool) -> Result<(), ApplyError> {
-        let wanted = SchedAttr::deadline(reservation, reclaim);
+    fn reserve(&mut self, thread: ThreadId, reservation: Reservation, kind: Reclaiming) -> Result<(), ApplyError> {
+        let wanted = SchedAttr::deadline(reservation, kind == Reclaiming::Grub);
         let now = SchedAttr::of(thread).map_err(|e| self.read_failed(thread, &e))?;
         match self.threads.get(&thread).and_then(|h| h.given) {
             Some(given) if given == now && now == wanted => return Ok(()),
@@ -231,11 +231,12 @@ impl Mechanism for Deadline {
     }
 
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {
-        if let (Some(_), Some(what)) = (setting.reservation, setting.terms.beyond_budgets()) {
+        let lacking = setting.terms.beyond_budgets().or(setting.reclaiming.beyond_deadline());
+        if let (Some(_), Some(what)) = (setting.reservation, lacking) {
             return Err(ApplyError::Incapable { thread: setting.thread, mechanism: self.name(), what });
         }
         match setting.reservation {
-            Some(reservation) => self.reserve(setting.thread, reservation, setting.reclaim),
+            Some(reservation) => self.reserve(setting.thread, reservation, setting.reclaiming),
             None => self.release(setting.thread),
         }
     }

@@ -3,18 +3,18 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_linux::sched_attr::{Policy, RECLAIM, SchedAttr};
 use qfabric_linux::testing::{Worker, live_lock, may_reserve, settled_room};
 use qfabric_linux::{ApplyError, Deadline, Mechanism};
-use qfabric_types::{Nanos, Reservation, Setting, ThreadId};
+use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 fn setting(thread: ThreadId, budget_us: u64, period_us: u64) -> Setting {
     let reservation = Reservation::new(Nanos::from_micros(budget_us), Nanos::from_micros(period_us)).unwrap();
-    Setting { thread, reservation: Some(reservation), reclaim: false, terms: Default::default() }
+    Setting { thread, reservation: Some(reservation), reclaiming: Reclaiming::Hard, terms: Default::default() }
 }
 
 fn none(thread: ThreadId) -> Setting {
-    Setting { thread, reservation: None, reclaim: false, terms: Default::default() }
+    Setting { thread, reservation: None, reclaiming: Reclaiming::Hard, terms: Default::default() }
 }
 
 fn attr(thread: ThreadId) -> SchedAttr {
@@ -177,6 +177,23 @@ fn without_the_capability_the_refusal_says_how_to_get_it() {
     let refused = refused.join().unwrap();
     assert!(matches!(&refused, ApplyError::Denied { errno: libc::EPERM, .. }), "{refused}");
     assert!(refused.to_string().contains("setcap cap_sys_nice"), "{refused}");
+}
+
+#[test]
+fn soft_and_iris_are_refused_by_name_and_the_thread_stays_as_it_was() {
+    live!();
+    let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
+    let before = SchedAttr::of(worker.thread).unwrap();
+    for (reclaiming, named) in [(Reclaiming::Soft, "cannot give soft"), (Reclaiming::Iris, "cannot give IRIS")] {
+        let asked = Setting { reclaiming, ..setting(worker.thread, 1_000, 10_000) };
+        let refused = mechanism.apply(&asked).unwrap_err();
+        assert!(refused.to_string().contains(named) && refused.to_string().contains("--mechanism ext"), "{refused}");
+        assert_eq!(SchedAttr::of(worker.thread).unwrap(), before);
+    }
+    for (reclaiming, reclaims) in [(Reclaiming::Grub, true), (Reclaiming::Hard, false)] {
+        mechanism.apply(&Setting { reclaiming, ..setting(worker.thread, 1_000, 10_000) }).unwrap();
+        assert_eq!(SchedAttr::of(worker.thread).unwrap().flags & RECLAIM != 0, reclaims);
+    }
 }
 
 #[test]

@@ -4,11 +4,11 @@ use qfabric_linux::journal::{self, Journal};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::{Worker, live_lock, may_reserve};
 use qfabric_linux::{Deadline, Mechanism};
-use qfabric_types::{Nanos, Reservation, Setting, ThreadId};
+use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 fn setting(thread: ThreadId) -> Setting {
     let reservation = Reservation::new(Nanos::from_millis(1), Nanos::from_millis(10)).unwrap();
-    Setting { thread, reservation: Some(reservation), reclaim: true, terms: Default::default() }
+    Setting { thread, reservation: Some(reservation), reclaiming: Reclaiming::Grub, terms: Default::default() }
 }
 
 /// Ends as a killed process does: nothing is put back, the lock on the journal goes.

@@ -18,4 +18,4 @@ mod server;
 pub use admission::{OverCommitted, admit};
 pub use event_queue::{EventQueue, Full};
 pub use machine::{Finished, Machine, MachineConfig, TaskId};
-pub use server::{Mode, Server, State};
+pub use server::{AHEAD_MAX, Server, State};

@@ -6,12 +6,14 @@
 //! runs out. **Reclaiming** is GRUB as Linux has it since 6.5: a running server spends its budget at the rate
 //! `max{ U_i, U_max − U_inactive − U_extra } / U_max` of real time, where U_max is the bound on each CPU and
 //! `U_extra = U_max − ΣU/m`. Departure: Linux counts U_inactive per CPU, here it is the mean over the CPUs.
+//! **IRIS**: at a moment when a CPU would idle, the servers that wait with their budgets spent are all brought forward
+//! by what the first of them has to wait, so that it has its next budget now (Marzario et al. 2004).
 
 use std::collections::VecDeque;
 
-use qfabric_types::{Instant, Nanos, Reservation, Share};
+use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 
-use crate::{Mode, OverCommitted, Server, State, admit};
+use crate::{OverCommitted, Server, State, admit};
 
 /// What the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +137,7 @@ impl Machine {
     ///
     /// # Errors
     /// The sum would exceed the bound: the old reservation stays in force (Linux: EBUSY).
-    pub fn reserve(&mut self, task: TaskId, wanted: Option<(Reservation, Mode)>) -> Result<(), OverCommitted> {
+    pub fn reserve(&mut self, task: TaskId, wanted: Option<(Reservation, Reclaiming)>) -> Result<(), OverCommitted> {
         let now = self.now;
         if let Some((reservation, mode)) = wanted {
             self.check(task, reservation.share())?;
@@ -205,8 +207,10 @@ impl Machine {
             }
         }
         let mut order = std::mem::take(&mut self.order);
-        order.clear();
-        order.extend((0..self.tasks.len()).filter(|&i| self.tasks[i].server.is_some() && self.tasks[i].is_ready()));
+        self.find_ready(&mut order);
+        while order.len() < cpus && self.use_idle_time() {
+            self.find_ready(&mut order);
+        }
         order.sort_by_key(|&i| self.tasks[i].server.map(|server| server.deadline()));
         order.truncate(cpus);
         for &i in &order {
@@ -217,9 +221,39 @@ impl Machine {
         self.order = order;
     }
 
+    fn find_ready(&self, order: &mut Vec<usize>) {
+        order.clear();
+        order.extend((0..self.tasks.len()).filter(|&i| self.tasks[i].server.is_some() && self.tasks[i].is_ready()));
+    }
+
+    /// A CPU would idle: the first of the servers that wait for idle time is replenished now. Answers whether there
+    /// was one.
+    fn use_idle_time(&mut self) -> bool {
+        let now = self.now;
+        let waiting = |task: &Task| task.server.filter(|server| !task.jobs.is_empty() && server.wants_idle_time());
+        let Some(first) = self.tasks.iter().filter_map(|task| Some(waiting(task)?.deadline())).min() else {
+            return false;
+        };
+        let (mut replenished, time) = (false, first.since(now));
+        for task in &mut self.tasks {
+            if waiting(task).is_none() {
+                continue;
+            }
+            let Some(server) = &mut task.server else { continue };
+            server.bring_forward(time);
+            if server.deadline() <= now {
+                server.replenish(now);
+                replenished = true;
+            }
+        }
+        replenished
+    }
+
     /// Budget per real time of a running server.
     fn spending_of(&self, task: usize) -> f64 {
-        let Some(server) = self.tasks[task].server.filter(|server| server.mode() == Mode::Reclaim) else { return 1.0 };
+        let Some(server) = self.tasks[task].server.filter(|server| server.mode() == Reclaiming::Grub) else {
+            return 1.0;
+        };
         let (m, most) = (self.config.cpus as f64, self.config.bound.as_f64());
         let servers = || self.tasks.iter().filter_map(|task| task.server);
         let total: f64 = servers().map(|s| s.share().as_f64()).sum();
@@ -249,7 +283,7 @@ impl Machine {
         let Some(server) = task.server else { return ends };
         let server_event = match server.state() {
             State::Lagging(until) => until,
-            State::Throttled => server.deadline().max(self.now + Nanos::new(1)),
+            State::Throttled => server.recharge_at().max(self.now + Nanos::new(1)),
             State::Ready if task.spending > 0.0 => self.noticed(after(server.budget_ns().max(0.0) / task.spending)),
             _ => Instant::NEVER,
         };
@@ -278,7 +312,7 @@ impl Machine {
             let Some(server) = &mut task.server else { continue };
             server.spend(passed_ns * task.spending);
             match server.state() {
-                State::Throttled if server.deadline() <= to => Self::replenish(server, to, task.jobs.is_empty()),
+                State::Throttled if server.recharge_at() <= to => Self::replenish(server, to, task.jobs.is_empty()),
                 // A job that ends with the last of the budget ends in this period.
                 State::Ready if server.budget_ns() <= NOTHING_NS && ticked && !(ended && task.jobs.len() == 1) => {
                     server.spend(server.budget_ns().max(0.0));

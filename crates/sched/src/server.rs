@@ -2,29 +2,21 @@
 //! (reclaiming spends them at fractional rates).
 //!
 //! ```text
-//!            wake                     budget spent, hard or reclaiming
+//!            wake                     budget spent, hard, GRUB or IRIS
 //!   Asleep --------> Ready ------------------------------------------> Throttled
 //!     ^  ^             |  ^  `-- budget spent, soft: new budget, deadline later   |
-//!     |  |  zero lag   |  `--------------- replenish, at the deadline ------------'
+//!     |  |  zero lag   |  `-- replenish, at the deadline; IRIS, soft: or idle ----'
 //!     |  `-- Lagging <-'  sleep (its bandwidth still counts as active until then)
 //!     `----------------'  sleep, lag already zero
 //! ```
 //! Rules of `kernel/sched/deadline.c`: a changed reservation is used from the next replenishment on; a
 //! wake-up keeps budget and deadline unless that would exceed the bandwidth.
 
-use qfabric_types::{Instant, Reservation, Share};
+use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 
-/// What happens when the budget is spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// It waits for its next period: never more than Q in P.
-    #[default]
-    Hard,
-    /// It goes on with a later deadline: more than Q in P where nobody with an earlier deadline minds.
-    Soft,
-    /// GRUB: it spends its budget more slowly while others leave bandwidth unused, then waits.
-    Reclaim,
-}
+/// How far a soft server's deadline may be postponed before it waits. Without a bound, one that ran alone for long
+/// would wait just as long behind servers that wake later.
+pub const AHEAD_MAX: Nanos = Nanos::new(u32::MAX as u64);
 
 /// Where a server is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +28,7 @@ pub enum State {
     Lagging(Instant),
     /// Wants the CPU.
     Ready,
-    /// Budget spent; replenished at its deadline.
+    /// Budget spent; replenished at [`Server::recharge_at`].
     Throttled,
 }
 
@@ -44,7 +36,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Server {
     reservation: Reservation,
-    mode: Mode,
+    mode: Reclaiming,
     budget_ns: f64,
     deadline: Instant,
     state: State,
@@ -52,12 +44,12 @@ pub struct Server {
 
 impl Server {
     /// A sleeping server with nothing in its account.
-    pub fn new(reservation: Reservation, mode: Mode) -> Self {
+    pub fn new(reservation: Reservation, mode: Reclaiming) -> Self {
         Server { reservation, mode, budget_ns: 0.0, deadline: Instant::ZERO, state: State::Asleep }
     }
 
     /// Another reservation, used from the next replenishment on. What is left of the old one stays.
-    pub fn change(&mut self, reservation: Reservation, mode: Mode) {
+    pub fn change(&mut self, reservation: Reservation, mode: Reclaiming) {
         (self.reservation, self.mode) = (reservation, mode);
     }
 
@@ -66,7 +58,7 @@ impl Server {
         self.reservation
     }
     /// What happens when the budget is spent.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> Reclaiming {
         self.mode
     }
     /// What is left to spend before the deadline, in ns; below zero where it was overdrawn.
@@ -123,12 +115,31 @@ impl Server {
     /// The budget is spent, and that has been noticed.
     pub fn exhaust(&mut self, now: Instant) {
         debug_assert!(self.budget_ns <= 0.0, "{} ns are left", self.budget_ns);
-        match self.mode {
-            Mode::Soft => self.refill(now),
-            // Noticed only after its deadline: the next period has begun already.
-            Mode::Hard | Mode::Reclaim if self.deadline <= now => self.refill(now),
-            Mode::Hard | Mode::Reclaim => self.state = State::Throttled,
+        // Hard ones, too, where it is noticed only after the deadline: the next period has begun already.
+        if self.recharge_at() <= now {
+            self.refill(now);
+        } else {
+            self.state = State::Throttled;
         }
+    }
+
+    /// When a server with its budget spent has it again, unless the CPU idles before.
+    pub fn recharge_at(&self) -> Instant {
+        match self.mode {
+            Reclaiming::Soft => self.deadline - AHEAD_MAX,
+            Reclaiming::Hard | Reclaiming::Grub | Reclaiming::Iris => self.deadline,
+        }
+    }
+
+    /// Whether it waits with its budget spent for what others leave idle.
+    pub fn wants_idle_time(&self) -> bool {
+        self.state == State::Throttled && matches!(self.mode, Reclaiming::Iris | Reclaiming::Soft)
+    }
+
+    /// The CPU idles: as if `time` had passed for its period. In IRIS all servers that wait are brought forward by the
+    /// same time, which shares idle time in proportion to their bandwidths.
+    pub fn bring_forward(&mut self, time: Nanos) {
+        self.deadline = self.deadline - time;
     }
 
     /// A new period begins for a throttled server.
@@ -153,7 +164,7 @@ impl Server {
     /// time would have spent what it has spent.
     pub fn sleep(&mut self, now: Instant) {
         let left_ns = self.budget_ns.max(0.0) * self.reservation.period().as_f64();
-        let zero_lag = self.deadline - qfabric_types::Nanos::from_f64(left_ns / self.reservation.budget().as_f64());
+        let zero_lag = self.deadline - Nanos::from_f64(left_ns / self.reservation.budget().as_f64());
         if self.state == State::Throttled {
             // Slept with nothing left: the deadline stays, and with it the throttling.
             return;
@@ -172,7 +183,6 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::Nanos;
 
     fn at(ms: u64) -> Instant {
         Instant::new(ms * 1_000_000)
@@ -182,7 +192,7 @@ mod tests {
         Reservation::new(Nanos::from_millis(budget_ms), Nanos::from_millis(10)).unwrap()
     }
 
-    fn awake(mode: Mode) -> Server {
+    fn awake(mode: Reclaiming) -> Server {
         let mut server = Server::new(reservation(2), mode);
         server.wake(at(100));
         server
@@ -190,13 +200,13 @@ mod tests {
 
     #[test]
     fn a_first_wake_up_starts_a_period() {
-        let server = awake(Mode::Hard);
+        let server = awake(Reclaiming::Hard);
         assert_eq!((server.budget_ns(), server.deadline(), server.state()), (2e6, at(110), State::Ready));
     }
 
     #[test]
     fn a_hard_server_waits_for_its_deadline_with_its_budget_spent() {
-        let mut server = awake(Mode::Hard);
+        let mut server = awake(Reclaiming::Hard);
         server.spend(2e6);
         server.exhaust(at(103));
         assert_eq!((server.state(), server.deadline()), (State::Throttled, at(110)));
@@ -206,15 +216,38 @@ mod tests {
 
     #[test]
     fn a_soft_server_goes_on_with_a_later_deadline() {
-        let mut server = awake(Mode::Soft);
+        let mut server = awake(Reclaiming::Soft);
         server.spend(2e6);
         server.exhaust(at(103));
         assert_eq!((server.state(), server.deadline(), server.budget_ns()), (State::Ready, at(120), 2e6));
     }
 
     #[test]
+    fn a_soft_server_far_ahead_of_its_deadline_waits() {
+        let mut server = awake(Reclaiming::Soft);
+        while server.state() == State::Ready {
+            server.spend(2e6);
+            server.exhaust(at(100));
+        }
+        let ahead = server.deadline().since(at(100));
+        assert!(ahead > AHEAD_MAX && ahead <= AHEAD_MAX + Nanos::from_millis(10), "{ahead}");
+        assert_eq!(server.recharge_at(), server.deadline() - AHEAD_MAX);
+    }
+
+    #[test]
+    fn an_iris_server_is_replenished_at_its_deadline_or_when_brought_forward() {
+        let mut server = awake(Reclaiming::Iris);
+        server.spend(2e6);
+        server.exhaust(at(103));
+        assert_eq!((server.state(), server.recharge_at()), (State::Throttled, at(110)));
+        server.bring_forward(Nanos::from_millis(6));
+        server.replenish(at(104));
+        assert_eq!((server.state(), server.deadline(), server.budget_ns()), (State::Ready, at(114), 2e6));
+    }
+
+    #[test]
     fn waking_with_more_than_the_bandwidth_left_starts_a_new_period() {
-        let mut server = awake(Mode::Hard);
+        let mut server = awake(Reclaiming::Hard);
         server.spend(1e6);
         server.sleep(at(101));
         server.wake(at(106));
@@ -223,7 +256,7 @@ mod tests {
 
     #[test]
     fn waking_with_less_than_the_bandwidth_left_keeps_what_is_left() {
-        let mut server = awake(Mode::Hard);
+        let mut server = awake(Reclaiming::Hard);
         server.spend(1.5e6);
         server.sleep(at(102));
         server.wake(at(104));
@@ -232,9 +265,9 @@ mod tests {
 
     #[test]
     fn a_changed_budget_is_used_from_the_next_replenishment_on() {
-        let mut server = awake(Mode::Hard);
+        let mut server = awake(Reclaiming::Hard);
         server.spend(1e6);
-        server.change(reservation(5), Mode::Hard);
+        server.change(reservation(5), Reclaiming::Hard);
         assert_eq!(server.budget_ns(), 1e6);
         server.spend(1e6);
         server.exhaust(at(104));
@@ -244,7 +277,7 @@ mod tests {
 
     #[test]
     fn bandwidth_stays_in_use_until_the_lag_is_zero() {
-        let mut server = awake(Mode::Reclaim);
+        let mut server = awake(Reclaiming::Grub);
         server.spend(1e6);
         server.sleep(at(102));
         assert_eq!(server.state(), State::Lagging(at(105)), "half the budget: half the period");
@@ -256,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_overdraft_is_paid_with_a_later_deadline() {
-        let mut server = awake(Mode::Hard);
+        let mut server = awake(Reclaiming::Hard);
         server.spend(5e6);
         server.exhaust(at(105));
         server.replenish(at(110));

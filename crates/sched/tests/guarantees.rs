@@ -1,8 +1,8 @@
 //! What a reservation guarantees, whatever the others do.
 
 use proptest::prelude::*;
-use qfabric_sched::{Finished, Machine, MachineConfig, Mode, TaskId};
-use qfabric_types::{Instant, Nanos, Reservation, Share};
+use qfabric_sched::{Finished, Machine, MachineConfig, TaskId};
+use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 
 const MS: u64 = 1_000_000;
 
@@ -27,7 +27,7 @@ fn machine(cpus: usize, bound_percent: u32) -> Machine {
 #[derive(Clone, Debug)]
 struct Load {
     reservation: Reservation,
-    mode: Mode,
+    mode: Reclaiming,
     jobs: Vec<(u64, u64)>,
 }
 
@@ -55,7 +55,7 @@ fn jobs() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 fn load() -> impl Strategy<Value = Load> {
-    let mode = prop_oneof![Just(Mode::Hard), Just(Mode::Soft), Just(Mode::Reclaim)];
+    let mode = prop::sample::select(Reclaiming::ALL.to_vec());
     (500u64..4_000, 5u64..30, mode, jobs()).prop_map(|(budget_us, period_ms, mode, mut jobs)| {
         jobs.sort();
         Load { reservation: reservation(budget_us, period_ms), mode, jobs }
@@ -77,7 +77,7 @@ fn loads(bound: f64) -> impl Strategy<Value = Vec<Load>> {
 #[test]
 fn one_hard_server_alone_spends_its_budget_once_per_period() {
     let mut machine = machine(1, 100);
-    let load = Load { reservation: reservation(2_000, 10), mode: Mode::Hard, jobs: vec![(0, 7_000)] };
+    let load = Load { reservation: reservation(2_000, 10), mode: Reclaiming::Hard, jobs: vec![(0, 7_000)] };
     let finished = run(&mut machine, &[load], at(100));
     assert_eq!(finished[0].finish, at(31), "2 ms at 0, 10, 20 and 1 ms at 30");
     assert_eq!(finished[0].virtual_finish, Some(at(40)));
@@ -85,7 +85,7 @@ fn one_hard_server_alone_spends_its_budget_once_per_period() {
 
 #[test]
 fn soft_and_reclaiming_servers_use_what_nobody_wants() {
-    for (mode, done_by) in [(Mode::Soft, at(7)), (Mode::Reclaim, at(8))] {
+    for (mode, done_by) in [(Reclaiming::Soft, at(7)), (Reclaiming::Grub, at(8)), (Reclaiming::Iris, at(7))] {
         let mut machine = machine(1, 95);
         let load = Load { reservation: reservation(2_000, 10), mode, jobs: vec![(0, 7_000)] };
         let finished = run(&mut machine, &[load], at(100));
@@ -96,9 +96,31 @@ fn soft_and_reclaiming_servers_use_what_nobody_wants() {
 #[test]
 fn a_lone_reclaiming_server_gets_the_bound_and_no_more() {
     let mut machine = machine(1, 95);
-    let load = Load { reservation: reservation(1_000, 10), mode: Mode::Reclaim, jobs: vec![(0, 950_000)] };
+    let load = Load { reservation: reservation(1_000, 10), mode: Reclaiming::Grub, jobs: vec![(0, 950_000)] };
     let finish = run(&mut machine, &[load], at(2_000))[0].finish.get() / MS;
     assert!((990..=1_010).contains(&finish), "950 ms of work took {finish} ms");
+}
+
+/// Two that always want more and one that sleeps, whose 40 % are the idle time.
+#[test]
+fn iris_shares_idle_time_in_proportion_to_bandwidth() {
+    let mut machine = machine(1, 100);
+    let load = |budget_us, mode, jobs| Load { reservation: reservation(budget_us, 10), mode, jobs };
+    let iris = |budget_us| load(budget_us, Reclaiming::Iris, (0..3_000).map(|_| (0, 1_000)).collect());
+    let sleeper = load(4_000, Reclaiming::Hard, vec![]);
+    let finished = run(&mut machine, &[iris(4_000), iris(2_000), sleeper], at(900));
+    let done = |task| finished.iter().filter(|job| job.task == TaskId(task)).count();
+    assert!((598..=602).contains(&done(0)) && (298..=302).contains(&done(1)), "{} and {}", done(0), done(1));
+}
+
+#[test]
+fn iris_takes_nothing_that_another_server_wants() {
+    let mut machine = machine(1, 100);
+    let load = |budget_us, mode| Load { reservation: reservation(budget_us, 10), mode, jobs: vec![(0, 500_000)] };
+    let loads = [load(3_000, Reclaiming::Iris), load(7_000, Reclaiming::Hard)];
+    let finished = run(&mut machine, &loads, at(2_000));
+    let hard = finished.iter().find(|job| job.task == TaskId(1)).unwrap().finish;
+    assert!(hard <= at(720), "500 ms at 7 in 10 ms took {} ms", hard.get() / MS);
 }
 
 #[test]
@@ -115,7 +137,7 @@ fn best_effort_gets_the_rest_in_equal_parts() {
 fn a_spent_budget_is_noticed_at_the_tick() {
     let tick = Nanos::from_millis(4);
     let mut machine = Machine::new(MachineConfig { tick, ..MachineConfig::default() });
-    let load = Load { reservation: reservation(2_000, 10), mode: Mode::Hard, jobs: vec![(0, 400_000)] };
+    let load = Load { reservation: reservation(2_000, 10), mode: Reclaiming::Hard, jobs: vec![(0, 400_000)] };
     let finish = run(&mut machine, &[load], at(5_000))[0].finish.get() / MS;
     assert!((1_980..=2_020).contains(&finish), "the average is exact: 400 ms at 20 % took {finish} ms");
 }
@@ -124,9 +146,9 @@ fn a_spent_budget_is_noticed_at_the_tick() {
 fn what_does_not_fit_is_refused_and_the_old_value_stays() {
     let mut machine = machine(1, 90);
     let (first, second) = (machine.spawn(), machine.spawn());
-    machine.reserve(first, Some((reservation(5_000, 10), Mode::Hard))).unwrap();
-    machine.reserve(second, Some((reservation(4_000, 10), Mode::Hard))).unwrap();
-    let refusal = machine.reserve(second, Some((reservation(4_001, 10), Mode::Hard))).unwrap_err();
+    machine.reserve(first, Some((reservation(5_000, 10), Reclaiming::Hard))).unwrap();
+    machine.reserve(second, Some((reservation(4_000, 10), Reclaiming::Hard))).unwrap();
+    let refusal = machine.reserve(second, Some((reservation(4_001, 10), Reclaiming::Hard))).unwrap_err();
     assert_eq!(refusal.free, Share::from_ppm(400_000));
     assert_eq!(machine.server(second).unwrap().reservation(), reservation(4_000, 10));
 }
@@ -135,13 +157,13 @@ fn what_does_not_fit_is_refused_and_the_old_value_stays() {
 fn a_reservation_given_up_counts_until_its_deadline() {
     let mut machine = machine(1, 90);
     let (first, second) = (machine.spawn(), machine.spawn());
-    machine.reserve(first, Some((reservation(5_000, 10), Mode::Hard))).unwrap();
+    machine.reserve(first, Some((reservation(5_000, 10), Reclaiming::Hard))).unwrap();
     machine.release(first, Nanos::from_millis(3));
     while machine.run_until(at(4)).is_some() {}
     machine.reserve(first, None).unwrap();
-    assert!(machine.reserve(second, Some((reservation(5_000, 10), Mode::Hard))).is_err());
+    assert!(machine.reserve(second, Some((reservation(5_000, 10), Reclaiming::Hard))).is_err());
     machine.run_until(at(10));
-    assert!(machine.reserve(second, Some((reservation(5_000, 10), Mode::Hard))).is_ok());
+    assert!(machine.reserve(second, Some((reservation(5_000, 10), Reclaiming::Hard))).is_ok());
 }
 
 proptest! {
@@ -167,7 +189,7 @@ proptest! {
     fn a_hard_reservation_behaves_as_if_it_were_alone(mut loads in loads(1.0)) {
         let first = &mut loads[0];
         let period_ms = first.reservation.period().get() / MS;
-        first.mode = Mode::Hard;
+        first.mode = Reclaiming::Hard;
         first.jobs.iter_mut().for_each(|job| job.0 = job.0 / period_ms * period_ms);
         let of_first = |loads: &[Load]| -> Vec<_> {
             let finished = run(&mut machine(1, 100), loads, at(60_000));
@@ -179,7 +201,7 @@ proptest! {
     /// A job that starts in a fresh period and stays backlogged ends within ⌈c/Q⌉ periods, among others.
     #[test]
     fn a_backlogged_job_gets_its_budget_in_every_period(mut loads in loads(1.0), cost_us in 100u64..40_000) {
-        (loads[0].mode, loads[0].jobs) = (Mode::Hard, vec![(50, cost_us)]);
+        (loads[0].mode, loads[0].jobs) = (Reclaiming::Hard, vec![(50, cost_us)]);
         let mut machine = machine(1, 100);
         let finished = run(&mut machine, &loads, at(60_000));
         let job = finished.iter().find(|f| f.task == TaskId(0)).unwrap();
@@ -192,7 +214,7 @@ proptest! {
     /// Reclaiming takes from nobody: the others still end in time.
     #[test]
     fn reclaiming_harms_no_reservation(mut loads in loads(0.95)) {
-        loads.iter_mut().for_each(|load| load.mode = Mode::Reclaim);
+        loads.iter_mut().for_each(|load| load.mode = Reclaiming::Grub);
         let mut machine = machine(1, 95);
         for finished in run(&mut machine, &loads, at(60_000)) {
             prop_assert!(Some(finished.finish) <= finished.virtual_finish);
@@ -203,7 +225,7 @@ proptest! {
     #[test]
     fn hard_servers_never_get_more_than_their_bandwidth(cpus in 1usize..4, work_ms in 50u64..300) {
         let mut machine = machine(cpus, 95);
-        let load = |budget| Load { reservation: reservation(budget, 10), mode: Mode::Hard, jobs: vec![(0, work_ms * 1_000)] };
+        let load = |budget| Load { reservation: reservation(budget, 10), mode: Reclaiming::Hard, jobs: vec![(0, work_ms * 1_000)] };
         let loads: Vec<_> = (0..cpus * 3).map(|_| load(3_000)).collect();
         for finished in run(&mut machine, &loads, at(60_000)) {
             let full = work_ms.div_ceil(3) - 1;

@@ -7,12 +7,12 @@
 //! refuses them. A daemon that dies leaves the reservations as they are, until its successor puts all back.
 
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
-use qfabric_sched::{Finished, Machine, MachineConfig, Mode, TaskId};
+use qfabric_sched::{Finished, Machine, MachineConfig, TaskId};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, Quality, QualityMeter, Reservation, Setting, Share,
-    ThreadId, quantized_error,
+    Abilities, AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, Quality, QualityMeter, Reclaiming,
+    Reservation, Setting, Share, ThreadId, quantized_error,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -25,7 +25,7 @@ pub enum Policy {
     /// Like the hogs.
     BestEffort,
     /// One reservation for ever.
-    Static(Reservation, Mode),
+    Static(Reservation, Reclaiming),
     /// Q-Fabric, under this contract.
     Fabric(Contract),
 }
@@ -127,7 +127,9 @@ const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 impl World {
     /// Everybody is there, nobody has begun.
     pub fn new(scenario: Scenario) -> Self {
-        let config = HostConfig { limits: scenario.limits, mechanism: "sim".into(), ..HostConfig::default() };
+        let abilities = Abilities { all_reclaiming: true, ..Abilities::default() };
+        let limits = scenario.limits;
+        let config = HostConfig { limits, abilities, mechanism: "sim".into(), ..HostConfig::default() };
         let mut world = World {
             machine: Machine::new(scenario.machine),
             host: Some(Host::new(config)),
@@ -174,8 +176,8 @@ impl World {
             _ => (0.2, 0.0),
         };
         let meter = QualityMeter::new(player.period, early, late);
-        if let Policy::Static(reservation, mode) = &player.policy {
-            let admitted = self.machine.reserve(task, Some((*reservation, *mode)));
+        if let Policy::Static(reservation, reclaiming) = &player.policy {
+            let admitted = self.machine.reserve(task, Some((*reservation, *reclaiming)));
             self.outcomes.refused += u64::from(admitted.is_err());
         }
         self.running.push(Running { player, task, app: None, released: 0, ended: 0, ring: Vec::new(), meter });
@@ -277,13 +279,12 @@ impl World {
 
     fn apply(&mut self, setting: Setting) -> Outcome {
         self.measure();
-        let mode = if setting.reclaim { Mode::Reclaim } else { Mode::Hard };
         let task = TaskId(setting.thread.0 as usize);
         if self.is_refused_at_random(task, setting) {
             self.outcomes.refused += 1;
             return Outcome::Busy;
         }
-        match self.machine.reserve(task, setting.reservation.map(|reservation| (reservation, mode))) {
+        match self.machine.reserve(task, setting.reservation.map(|reservation| (reservation, setting.reclaiming))) {
             Ok(()) => {
                 self.outcomes.settings += 1;
                 Outcome::Done

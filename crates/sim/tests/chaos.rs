@@ -8,7 +8,7 @@ use qfabric_host::Limits;
 use qfabric_sched::MachineConfig;
 use qfabric_sim::video::Video;
 use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, World};
-use qfabric_types::{Choice, Class, Contract, Instant, Nanos, Share};
+use qfabric_types::{Choice, Class, Contract, Instant, Nanos, Reclaiming, Share};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -19,7 +19,7 @@ fn any_contract(random: &mut ChaCha8Rng, period: Nanos) -> Contract {
         Nanos::new(period.get() / periods),
         predictors[random.random_range(0..predictors.len())],
         random.random_range(0.0..2.0),
-        random.random_range(0..2) == 0,
+        [Reclaiming::Hard, Reclaiming::Grub][random.random_range(0..2)],
     );
     contract.period = period;
     contract.weight = random.random_range(1..10);

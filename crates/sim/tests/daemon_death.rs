@@ -4,13 +4,13 @@ mod common;
 
 use common::*;
 use qfabric_sim::world::{Policy, World};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, Reclaiming};
 
 const P: Nanos = Nanos::from_millis(10);
 
 #[test]
 fn players_of_a_dead_daemon_keep_their_last_reservation_and_then_the_normal_scheduler() {
-    let policy = |p| Policy::Fabric(contract(p, "ma:12", 1.0, true));
+    let policy = |p| Policy::Fabric(contract(p, "ma:12", 1.0, Reclaiming::Grub));
     let mut scenario = load_shift(&policy, P, Nanos::ZERO, 10, 5);
     scenario.machine.hogs = 0;
     scenario.death = Some((Instant::new(4_000_000_000), Instant::new(6_000_000_000)));
@@ -22,7 +22,7 @@ fn players_of_a_dead_daemon_keep_their_last_reservation_and_then_the_normal_sche
 
 #[test]
 fn a_death_without_a_successor_stops_nobody() {
-    let policy = |p| Policy::Fabric(contract(p, "hint:24", 0.0, true));
+    let policy = |p| Policy::Fabric(contract(p, "hint:24", 0.0, Reclaiming::Grub));
     let mut scenario = load_shift(&policy, P, Nanos::ZERO, 10, 6);
     scenario.death = Some((Instant::new(3_000_000_000), Instant::NEVER));
     let outcomes = World::new(scenario).run();

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use qfabric_control::model::Dynamics;
-use qfabric_sched::{Machine, MachineConfig, Mode, TaskId};
-use qfabric_types::{Instant, Nanos, Reservation, Share};
+use qfabric_sched::{Machine, MachineConfig, TaskId};
+use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 
 const P: Nanos = Nanos::from_millis(5);
 const START: u64 = 7_000_000;
@@ -16,7 +16,7 @@ fn machine(others: usize) -> Machine {
     for i in 0..others {
         let other = machine.spawn();
         let reservation = Reservation::new(Nanos::from_micros(900 + 100 * i as u64), Nanos::from_millis(7)).unwrap();
-        machine.reserve(other, Some((reservation, Mode::Hard))).unwrap();
+        machine.reserve(other, Some((reservation, Reclaiming::Hard))).unwrap();
         machine.release(other, Nanos::from_millis(100_000));
     }
     machine
@@ -30,7 +30,7 @@ fn errors(machine: &mut Machine, periods: u64, jobs: &[(u64, u64)]) -> Vec<i64> 
     let set = |machine: &mut Machine, k: usize| {
         if let Some(&(_, budget_us)) = jobs.get(k) {
             let reservation = Reservation::new(Nanos::from_micros(budget_us), P).unwrap();
-            machine.reserve(task, Some((reservation, Mode::Hard))).unwrap();
+            machine.reserve(task, Some((reservation, Reclaiming::Hard))).unwrap();
         }
     };
     let mut errors = Vec::new();

@@ -3,9 +3,8 @@
 mod common;
 
 use common::*;
-use qfabric_sched::Mode;
 use qfabric_sim::world::Policy;
-use qfabric_types::Nanos;
+use qfabric_types::{Nanos, Reclaiming};
 
 const SECONDS: u64 = 20;
 const P: Nanos = Nanos::from_millis(10);
@@ -22,14 +21,14 @@ fn table(tick: Nanos, p: Nanos) -> String {
     let mut table = format!("{:<34}{:>11}{:>11}{:>13}{:>9}\n", "policy", "misses", "in target", "reserved", "set/job");
     let mut add = |name: &str, policy: Scheduled| table.push_str(&line(name, measure(policy, p, tick, SECONDS)));
     add("best effort", &|_| Policy::BestEffort);
-    add("static equal shares, hard", &|p| equal_shares(p, Mode::Hard));
-    add("static equal shares, GRUB", &|p| equal_shares(p, Mode::Reclaim));
+    add("static equal shares, hard", &|p| equal_shares(p, Reclaiming::Hard));
+    add("static equal shares, GRUB", &|p| equal_shares(p, Reclaiming::Grub));
     for (predictor, rho) in
         [("ma:12", 0.0), ("ma:12", 1.0), ("mma:3,12", 0.0), ("mma:3,12", 1.0), ("hint:24", 0.0), ("hint:24", 1.0)]
     {
-        for (kind, reclaim) in [("hard", false), ("GRUB", true)] {
+        for (kind, reclaiming) in [("hard", Reclaiming::Hard), ("GRUB", Reclaiming::Grub)] {
             add(&format!("Q-Fabric {predictor} rho {rho}, {kind}"), &|p| {
-                Policy::Fabric(contract(p, predictor, rho, reclaim))
+                Policy::Fabric(contract(p, predictor, rho, reclaiming))
             });
         }
     }
@@ -51,8 +50,8 @@ fn the_table_of_enforcement_at_the_tick_is_as_stored() {
 #[test]
 fn on_grub_it_misses_half_as_often_as_static_grub_with_less_reserved() {
     for tick in [Nanos::ZERO, TICK] {
-        let rival = measure(&|p| equal_shares(p, Mode::Reclaim), P, tick, 2 * SECONDS);
-        let ours = measure(&|p| Policy::Fabric(contract(p, "hint:24", 0.0, true)), P, tick, 2 * SECONDS);
+        let rival = measure(&|p| equal_shares(p, Reclaiming::Grub), P, tick, 2 * SECONDS);
+        let ours = measure(&|p| Policy::Fabric(contract(p, "hint:24", 0.0, Reclaiming::Grub)), P, tick, 2 * SECONDS);
         assert!(ours.misses <= 0.5 * rival.misses, "{ours:?} against {rival:?}, tick {tick}");
         assert!(ours.reserved <= 0.85 * rival.reserved, "{ours:?} against {rival:?}, tick {tick}");
     }

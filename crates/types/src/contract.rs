@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reservation, Share, Window,
+    Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reclaiming, Reservation,
+    Share, Window,
 };
 
 /// How the ends of jobs become known.
@@ -58,8 +59,9 @@ pub struct Contract {
     pub priority: u8,
     /// Weight inside the level, 1 to 10 000.
     pub weight: u32,
-    /// GRUB: use what other reservations leave over (`SCHED_FLAG_RECLAIM`).
-    pub reclaim: bool,
+    /// What happens at the end of the budget. The former field `reclaim` (`true`: GRUB, `false`: hard) is read as well.
+    #[serde(alias = "reclaim")]
+    pub reclaiming: Reclaiming,
     /// C: this much CPU time in every period T, for all threads together, instead of what feedback finds out.
     /// The server's period is T then.
     #[serde(rename = "service_ns")]
@@ -155,7 +157,7 @@ impl Contract {
             profile: None,
             priority: 5,
             weight: 1,
-            reclaim: true,
+            reclaiming: Reclaiming::default(),
             service: None,
             window: None,
             work_conserving: false,
@@ -167,6 +169,12 @@ impl Contract {
     /// A contract for `service` of CPU time in every `period`, without feedback.
     pub fn fixed(name: &str, period: Nanos, service: Nanos) -> Self {
         Contract { service: Some(service), ..Contract::new(name, period) }.settled()
+    }
+
+    /// The same with that kind of reclaiming. A soft server's deadline is meant to be the job's, so its period is T.
+    pub fn reclaimed_as(self, reclaiming: Reclaiming) -> Self {
+        let server_period = if reclaiming == Reclaiming::Soft { self.period } else { self.server_period };
+        Contract { reclaiming, server_period, ..self }
     }
 
     /// With a fixed service the server's period is T, whatever the default was.
@@ -302,6 +310,13 @@ mod tests {
     fn the_defaults_are_a_valid_contract() {
         assert_eq!(Contract::default().check(), Ok(()));
         assert_eq!(Contract::new("odd", Nanos::new(100_001)).check(), Ok(()));
+    }
+
+    #[test]
+    fn a_soft_servers_period_is_the_jobs() {
+        let of = |kind| Contract::new("player", Nanos::from_millis(40)).reclaimed_as(kind);
+        assert_eq!((of(Reclaiming::Soft).periods_per_job(), of(Reclaiming::Iris).periods_per_job()), (1, 4));
+        assert_eq!(of(Reclaiming::Soft).check(), Ok(()));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod nouns;
 #[cfg(feature = "openapi")]
 mod openapi;
 mod quality;
+mod reclaiming;
 mod reservation;
 pub mod ring;
 mod server;
@@ -33,6 +34,7 @@ pub use job::{Foresight, JobRecord};
 pub use moments::Moments;
 pub use nouns::{Demand, Sample, Setting, Usage};
 pub use quality::{Quality, QualityMeter, quantized_error};
+pub use reclaiming::Reclaiming;
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};
 pub use server::{Abilities, ControlPlace, InvalidWindow, KernelControl, ServerCounts, Terms, Window};
 pub use spec::{Choice, Class, InvalidSpec, PredictorSpec};

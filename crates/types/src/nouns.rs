@@ -1,7 +1,7 @@
 //! The nouns between controller, broker and kernel. [`crate::Contract`] and [`crate::Quality`] have files of
 //! their own.
 
-use crate::{AppId, Instant, JobRecord, Nanos, Reservation, Share, Terms, ThreadId};
+use crate::{AppId, Instant, JobRecord, Nanos, Reclaiming, Reservation, Share, Terms, ThreadId};
 
 /// What an application's controller wants now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub struct Setting {
     pub thread: ThreadId,
     /// What it gets from its next replenishment on; `None` puts it back under the scheduler it came from.
     pub reservation: Option<Reservation>,
-    /// Whether it may use what other reservations leave over.
-    pub reclaim: bool,
+    /// What its server does at the end of the budget.
+    pub reclaiming: Reclaiming,
     /// What only some mechanisms can carry out; the default asks for nothing of it.
     pub terms: Terms,
 }

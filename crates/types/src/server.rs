@@ -203,6 +203,8 @@ pub struct Abilities {
     pub rescues: bool,
     /// It can carry a controller in the kernel.
     pub kernel_control: bool,
+    /// It has every kind of [`crate::Reclaiming`], not only hard and GRUB.
+    pub all_reclaiming: bool,
     /// The CPUs on which servers are admitted one by one; empty: only the sum over all counts.
     pub cpus: Vec<u32>,
 }

@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use qfabric_client::{Client, Session};
 use qfabric_types::ring::Grant;
-use qfabric_types::{Contract, Foresight, Instant, JobSource, Nanos};
+use qfabric_types::{Contract, Foresight, Instant, JobSource, Nanos, Reclaiming};
 
 use crate::options::ContractOptions;
 use crate::{pace, trace};
@@ -66,7 +66,8 @@ impl Marks {
 }
 
 fn contract(options: &ContractOptions, period: Nanos) -> Result<Contract> {
-    let standard = Contract::new(&options.name, period);
+    let kind = if options.hard { Reclaiming::Hard } else { options.reclaiming };
+    let standard = Contract::new(&options.name, period).reclaimed_as(kind);
     Ok(Contract {
         class: options.class,
         server_period: options.server_period.unwrap_or(standard.server_period),
@@ -77,7 +78,6 @@ fn contract(options: &ContractOptions, period: Nanos) -> Result<Contract> {
         early: options.early,
         late: options.late,
         max_bandwidth: options.max_bandwidth,
-        reclaim: !options.hard,
         profile: options.profile.as_deref().map(trace::read).transpose()?,
         ..standard
     })

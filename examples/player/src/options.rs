@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
-use qfabric_types::{Choice, Class, Nanos, PredictorSpec, Share};
+use qfabric_types::{Choice, Class, Nanos, PredictorSpec, Reclaiming, Share};
 
 /// Decode a video stream frame by frame at a fixed rate, and log what each frame cost and when it was ready.
 #[derive(Parser, Debug)]
@@ -93,8 +93,11 @@ pub struct ContractOptions {
     /// Never ask for more than this share of one CPU.
     #[arg(long, default_value = "0.95")]
     pub max_bandwidth: Share,
-    /// Do not use what other reservations leave over.
-    #[arg(long)]
+    /// What happens at the end of the budget: hard, soft, grub or iris.
+    #[arg(long, value_name = "KIND", default_value_t = Reclaiming::Grub)]
+    pub reclaiming: Reclaiming,
+    /// The same as --reclaiming hard.
+    #[arg(long, conflicts_with = "reclaiming")]
     pub hard: bool,
     /// A trace (`c_ns bytes` per line) of a trial execution, to start from.
     #[arg(long, value_name = "TRACE")]

@@ -51,6 +51,7 @@ class Session:
         favour_events: bool = False,
         control_place: str = "user",
         claim: Optional[str] = None,
+        reclaiming: Optional[str] = None,
     ) -> None: ...
     def job(
         self,

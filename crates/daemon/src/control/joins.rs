@@ -2,7 +2,7 @@
 
 use qfabric_host::Input;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, Problem};
-use qfabric_types::{AppId, Contract, Instant, JobSource, ThreadId};
+use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 
 use super::apps::App;
 use super::command::{Adjustment, Command, Managed, NewRing, Report};
@@ -103,8 +103,8 @@ impl Engine {
     fn decide_reclaim(&self, contract: &mut Contract) {
         match self.bounds.reclaim {
             Reclaim::AsAsked => {}
-            Reclaim::Always => contract.reclaim = true,
-            Reclaim::Never => contract.reclaim = false,
+            Reclaim::Always => contract.reclaiming = Reclaiming::Grub,
+            Reclaim::Never => contract.reclaiming = Reclaiming::Hard,
         }
     }
 

@@ -123,13 +123,16 @@ pub(crate) fn best_effort_is_possible(service: Nanos, period: Nanos) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_types::Reclaiming;
+
     use super::*;
 
     #[test]
     fn nothing_gives_no_reservation_and_takes_every_one_back() {
         let (mut mechanism, capacity) = instead(Fallback::None, None);
         let reservation = Reservation::new(Nanos::from_millis(1), Nanos::from_millis(10)).ok();
-        let give = Setting { thread: ThreadId(7), reservation, reclaim: false, terms: Default::default() };
+        let give =
+            Setting { thread: ThreadId(7), reservation, reclaiming: Reclaiming::Hard, terms: Default::default() };
         assert!(mechanism.apply(&give).unwrap_err().to_string().contains("none cannot give reservations"));
         assert_eq!(mechanism.apply(&Setting { reservation: None, ..give }), Ok(()));
         assert_eq!((mechanism.name(), capacity), ("none", Share::ZERO));

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use qfabric_linux::{Mechanism, threads};
-use qfabric_types::{AppId, Reservation, Setting, Terms, ThreadId};
+use qfabric_types::{AppId, Reclaiming, Reservation, Setting, Terms, ThreadId};
 
 /// What our threads are called.
 const PREFIX: &str = "qf-";
@@ -49,7 +49,7 @@ impl Own {
     fn put(&mut self, thread: ThreadId, mechanism: &mut dyn Mechanism) -> bool {
         let terms =
             Terms { group: Some(AppId(0)), cpu: self.cpu, work_conserving: true, events: true, ..Terms::default() };
-        let setting = Setting { thread, reservation: self.reservation, reclaim: true, terms };
+        let setting = Setting { thread, reservation: self.reservation, reclaiming: Reclaiming::Grub, terms };
         let done = mechanism.apply(&setting).is_ok();
         if done {
             self.covered.insert(thread);

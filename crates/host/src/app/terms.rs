@@ -67,7 +67,8 @@ impl App {
         let granted = self.granted.min(promised);
         let part = u128::from(service.get()) * ppm(granted) / ppm(promised).max(1);
         let reservation = Reservation::new(Nanos::new(part as u64), period).ok()?;
-        let value = |counted| Value { reservation, reclaim: self.contract.reclaim, terms: self.terms(thread), counted };
+        let value =
+            |counted| Value { reservation, reclaiming: self.contract.reclaiming, terms: self.terms(thread), counted };
         if self.carrier() == Some(thread.id) {
             return Some(value(granted));
         }

@@ -32,7 +32,8 @@ impl Host {
     fn suspend_if_needed(&mut self, at: usize) {
         let (app, abilities) = (&mut self.apps[at], &self.config.abilities);
         let in_kernel = app.contract.controller == ControlPlace::Kernel && !abilities.kernel_control;
-        let lacks = app.contract.needs().filter(|_| !abilities.terms || in_kernel);
+        let kind = app.contract.reclaiming.beyond_deadline().filter(|_| !abilities.all_reclaiming);
+        let lacks = app.contract.needs().filter(|_| !abilities.terms || in_kernel).or(kind);
         app.suspended = lacks.is_some();
         if let Some(what) = lacks {
             let event = HostEvent::Suspended { app: app.id, what };

@@ -11,7 +11,9 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
-use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, Terms, ThreadId, Window};
+use qfabric_types::{
+    Abilities, AppId, Instant, Reclaiming, Reservation, ServerCounts, Setting, Share, Terms, ThreadId, Window,
+};
 
 use super::{Change, Ext, ExtConfig, ExtError, Mode, ServerId, ServerSpec};
 use crate::clock;
@@ -45,7 +47,7 @@ struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     reservation: Reservation,
-    reclaim: bool,
+    reclaiming: Reclaiming,
     terms: Terms,
 }
 
@@ -57,7 +59,7 @@ impl Asked {
     }
 
     fn mode(&self) -> Mode {
-        if self.reclaim { Mode::Soft } else { Mode::Hard }
+        if self.reclaiming == Reclaiming::Hard { Mode::Hard } else { Mode::Soft }
     }
 
     fn window(&self) -> Window {
@@ -199,9 +201,9 @@ impl Mechanism for ExtMechanism {
     }
 
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {
-        let Setting { thread, reservation, reclaim, terms } = *setting;
+        let Setting { thread, reservation, reclaiming, terms } = *setting;
         let done = match reservation {
-            Some(reservation) => self.reserve(thread, Asked { reservation, reclaim, terms }),
+            Some(reservation) => self.reserve(thread, Asked { reservation, reclaiming, terms }),
             None => self.ext.leave(thread).map(|()| self.take_out(thread)),
         };
         done.map_err(|error| refusal(thread, reservation, error))
@@ -212,7 +214,7 @@ impl Mechanism for ExtMechanism {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { terms: true, rescues: true, kernel_control: true, cpus: self.cpus() }
+        Abilities { terms: true, rescues: true, kernel_control: true, all_reclaiming: false, cpus: self.cpus() }
     }
 
     fn capacity(&self) -> Option<Share> {
@@ -297,7 +299,7 @@ mod tests {
 
     fn asked(budget_ms: u64, terms: Terms) -> Asked {
         let reservation = Reservation::new(Nanos::from_millis(budget_ms), Nanos::from_millis(40)).unwrap();
-        Asked { reservation, reclaim: false, terms }
+        Asked { reservation, reclaiming: Reclaiming::Hard, terms }
     }
 
     #[test]

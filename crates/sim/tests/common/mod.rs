@@ -2,10 +2,10 @@
 #![allow(dead_code)]
 
 use qfabric_host::Limits;
-use qfabric_sched::{MachineConfig, Mode};
+use qfabric_sched::MachineConfig;
 use qfabric_sim::video::Video;
 use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, World};
-use qfabric_types::{Contract, Instant, JobSource, Nanos, Reservation, Share};
+use qfabric_types::{Contract, Instant, JobSource, Nanos, Reclaiming, Reservation, Share};
 
 pub const T: Nanos = Nanos::from_millis(40);
 /// Capacity of two CPUs of which 90 % may be reserved.
@@ -17,17 +17,17 @@ pub const SEEDS: [u64; 3] = [0, 1, 2];
 pub type Scheduled<'a> = &'a dyn Fn(Nanos) -> Policy;
 
 /// All there is, in equal shares, for ever.
-pub fn equal_shares(p: Nanos, mode: Mode) -> Policy {
+pub fn equal_shares(p: Nanos, mode: Reclaiming) -> Policy {
     let budget = Share::from_ppm(CAPACITY.ppm() / 6).budget_in(p);
     Policy::Static(Reservation::new(budget, p).unwrap(), mode)
 }
 
 /// A contract as the demo's players have it.
-pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaim: bool) -> Contract {
+pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaiming: Reclaiming) -> Contract {
     let mut contract = Contract::new("player", T);
     (contract.jobs, contract.server_period) = (JobSource::Marked, p);
     (contract.predictor, contract.rho) = (predictor.parse().unwrap(), rho);
-    (contract.early, contract.max_bandwidth, contract.reclaim) = (0.25, Share::from_ppm(900_000), reclaim);
+    (contract.early, contract.max_bandwidth, contract.reclaiming) = (0.25, Share::from_ppm(900_000), reclaiming);
     contract
 }
 
