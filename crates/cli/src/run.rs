@@ -103,7 +103,7 @@ fn mechanism(wanted: &str, contract: &Contract) -> MechanismName {
     match wanted {
         "deadline" => MechanismName::Deadline,
         "ext" => MechanismName::Ext,
-        _ if contract.needs().is_some() => MechanismName::Ext,
+        _ if contract.needs().or(contract.reclaiming.beyond_deadline()).is_some() => MechanismName::Ext,
         _ => MechanismName::Auto,
     }
 }

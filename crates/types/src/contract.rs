@@ -123,6 +123,10 @@ pub enum InvalidContract {
     ServiceOverMaximum { service: Nanos, period: Nanos, asked: Share, most: Share },
     #[error("server period {server_period} with a fixed service: its server's period is T, {period}; leave it out")]
     ServicePeriod { server_period: Nanos, period: Nanos },
+    #[error(
+        "window {window} with reclaiming {reclaiming}, which moves the periods that the window counts; use hard or grub"
+    )]
+    MovedWindow { window: Window, reclaiming: Reclaiming },
     #[error("controller kernel has nothing to control with {what}; leave {remedy} out, or use controller user")]
     Controller { what: &'static str, remedy: &'static str },
     #[error("controller kernel knows the predictors ma:N and mma:N,S, not {predictor}; use one of them")]
@@ -229,6 +233,7 @@ impl Contract {
         }
         Reservation::new(self.max_budget(), server_period)?;
         self.check_service()?;
+        self.check_window()?;
         self.check_controller()?;
         in_range("rho", self.rho, 0.0, 100.0, "0 to 100 standard deviations")?;
         in_range("early (e/T)", self.early, 0.0, 1.0, "0 to 1")?;
@@ -266,6 +271,15 @@ impl Contract {
             return Err(InvalidContract::ServiceOverMaximum { service, period, asked, most });
         }
         Reservation::new(service, period).map(drop).map_err(InvalidContract::from)
+    }
+
+    fn check_window(&self) -> Result<(), InvalidContract> {
+        match (self.window, self.reclaiming) {
+            (Some(window), reclaiming @ (Reclaiming::Soft | Reclaiming::Iris)) => {
+                Err(InvalidContract::MovedWindow { window, reclaiming })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_controller(&self) -> Result<(), InvalidContract> {
@@ -348,6 +362,7 @@ mod tests {
         let kernel = Contract { controller: ControlPlace::Kernel, ..fixed(10) };
         let hint = Contract { predictor: PredictorSpec::Hint { n: 24 }, controller: ControlPlace::Kernel, ..default() };
         let short = Contract { server_period: Nanos::from_millis(10), ..fixed(10) };
+        let moved = Contract { window: Window::new(1, 5).ok(), reclaiming: Reclaiming::Iris, ..fixed(10) };
         for (contract, named) in [
             (fixed(50), "service 50 ms is longer than the period 40 ms"),
             (fixed(0), "budget 0 ns"),
@@ -355,6 +370,7 @@ mod tests {
             (short, "server period 10 ms"),
             (kernel, "leave the service out"),
             (hint, "not hint:24"),
+            (moved, "window 1/5 with reclaiming iris"),
         ] {
             let refusal = contract.check().unwrap_err().to_string();
             assert!(refusal.contains(named), "{refusal} does not name {named}");
