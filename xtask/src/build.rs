@@ -9,10 +9,13 @@ use crate::tools::target;
 /// Where the demo's report goes unless it is told otherwise.
 const REPORT: &str = "out/demo";
 
+/// What the demo is built of: without the network engine, which is half of the build and which it does not use.
+const DEMO: [&str; 5] = ["--no-default-features", "-p", "qfabric-cli", "-p", "qfabric-player"];
+
 /// Builds the program and the player with optimisation, and runs the demo with `args`.
 pub fn demo(sh: &Shell, args: &[String]) -> Result<()> {
     setup::run(sh)?;
-    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player").run()?;
+    cmd!(sh, "cargo build --release --locked {DEMO...}").run()?;
     let program = target(sh)?.join("release/qfabric");
     let out: &[&str] = if args.iter().any(|arg| arg.starts_with("--out")) { &[] } else { &["--out", REPORT] };
     if setup::is_root(sh)? {
@@ -36,4 +39,20 @@ pub fn man(sh: &Shell) -> Result<String> {
         sh.write_file(folder.join(file), text + "\n")?;
     }
     Ok(folder.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_is_built_without_the_network_engine() {
+        let sh = Shell::new().unwrap();
+        sh.change_dir(env!("CARGO_MANIFEST_DIR"));
+        let tree =
+            |options: &[&str]| cmd!(sh, "cargo tree --locked --prefix none {options...}").quiet().read().unwrap();
+        assert!(tree(&DEMO[1..]).contains("zenoh v"), "the whole program has it");
+        let demo = tree(&DEMO);
+        assert!(demo.contains("qfabric-player v") && !demo.contains("zenoh"), "{demo}");
+    }
 }

@@ -145,7 +145,7 @@ pub enum Security {
 }
 
 /// All of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// This host.
     pub host: Name,

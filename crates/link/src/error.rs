@@ -65,6 +65,12 @@ pub enum Error {
         /// What is wrong and what to do.
         reason: String,
     },
+    /// The program was built without the feature `zenoh`.
+    #[error(
+        "this program was built without the engine zenoh: build it with `cargo build --release -p qfabric-cli`, \
+         or write `engine = \"tcp\"` under [channels], which connects hosts of one machine only"
+    )]
+    WithoutZenoh,
     /// Zenoh said no.
     #[error("zenoh: {0}")]
     Zenoh(String),

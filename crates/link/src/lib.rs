@@ -4,6 +4,8 @@
 //! both to the same promises: Zenoh (between machines, mutually authenticated), and plain sockets (within one machine;
 //! the floor of every measurement). [`Link`] puts a [`qfabric_channel::Node`] on top of one.
 #![forbid(unsafe_code)]
+// Some of what both engines may use, only Zenoh does.
+#![cfg_attr(not(feature = "zenoh"), allow(dead_code, unused_imports))]
 
 mod config;
 mod engine;
@@ -18,6 +20,10 @@ pub mod security;
 pub mod testing;
 mod threads;
 mod turn;
+#[cfg(feature = "zenoh")]
+mod zenoh;
+#[cfg(not(feature = "zenoh"))]
+#[path = "without_zenoh.rs"]
 mod zenoh;
 
 pub use config::{Address, Config, EngineKind, Role, Scouting, Security, Tls};

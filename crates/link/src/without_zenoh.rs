@@ -1,0 +1,24 @@
+//! Stands in for the engine Zenoh in a build without the feature `zenoh`: Zenoh and its dependencies are half of the build,
+//! and the demo needs no network.
+
+use std::sync::Arc;
+
+use qfabric_channel::Incarnation;
+
+use crate::engine::{Engine, Handler};
+use crate::{Config, Error};
+
+/// Refuses.
+pub(crate) fn open(
+    _: &Config,
+    _: Incarnation,
+    _: Arc<dyn Handler>,
+    _: impl FnOnce() + Send + 'static,
+) -> Result<Arc<dyn Engine>, Error> {
+    Err(Error::WithoutZenoh)
+}
+
+/// Whether two configurations open the same network; the engine plain has no settings of its own.
+pub(crate) fn is_same(one: &Config, other: &Config) -> bool {
+    one == other
+}
