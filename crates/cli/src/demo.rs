@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use qfabric_demo::{Options, Terminal};
-use qfabric_types::Nanos;
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
@@ -28,18 +27,25 @@ pub struct Args {
     /// Write report, plots and tables into this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Write one row per setting and policy as JSON
+    /// Write rows, verdicts and steal as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Processes that burn CPU time [default: six per CPU]
     #[arg(long, value_name = "N")]
     hogs: Option<usize>,
-    /// Only runs whose `setting: policy` contains this word; may be repeated
+    /// Only policies whose `setting: policy` contains this word; may be repeated
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// P: period of the players' reservations; must divide 40 ms
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
-    server_period: Nanos,
+    /// All policies, the paper's predictors and skipping players too
+    #[arg(long)]
+    all: bool,
+    /// L: server periods P of the players' reservations in one frame period
+    #[arg(long, value_name = "L", default_value_t = Options::default().server_periods,
+          value_parser = clap::value_parser!(u64).range(2..=20))]
+    server_periods: u64,
+    /// Seed of the random order of the rounds [default: from the clock; the report names it]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Folder the clips are kept in
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
@@ -48,7 +54,12 @@ pub struct Args {
     contract: Vec<String>,
 }
 
-/// Carries it out.
+fn seed_from_clock() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::from(now.unwrap_or_default().subsec_micros())
+}
+
+/// Runs the demo and prints its report. The exit code is 0 whenever a report was made, whatever its verdicts.
 pub fn run(args: Args) -> Outcome {
     if !(1.0..=86_400.0).contains(&args.seconds) {
         return Err(Failure::usage(format!("--seconds is {}; use 1 to 86400", args.seconds)));
@@ -63,7 +74,9 @@ pub fn run(args: Args) -> Outcome {
         out: args.out.clone(),
         json: args.json,
         cache: args.cache,
-        server_period: args.server_period,
+        server_periods: args.server_periods,
+        all: args.all,
+        seed: args.seed.unwrap_or_else(seed_from_clock),
         contract: args.contract,
         ..Options::default()
     };

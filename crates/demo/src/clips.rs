@@ -127,20 +127,33 @@ pub fn ensure(cache: &Path, player: &Path, stop: &Stop, progress: &mut dyn Progr
     Ok([clip(0), clip(1)])
 }
 
-/// Says so where a clip costs much more or less than it was made for.
-pub fn misfit(clip: &Clip, share: f64) -> Option<String> {
-    let target = [&CLOSED, &MIXED].into_iter().find(|r| r.name == clip.name)?.target;
-    let fits = (0.7..=1.4).contains(&(share / target));
-    (!fits).then(|| {
-        format!(
-            "decoding {} takes {:.0} % of one CPU now and was made to take {:.0} %: something else is running, or was \
-             when it was made; remove {} to make the clips anew",
-            clip.title,
-            share * 100.0,
-            target * 100.0,
-            clip.path.parent().unwrap_or(&clip.path).display()
-        )
-    })
+/// A clip costs at most this many times its design, or its design at most this many times the clip; the frame period
+/// evens out the rest.
+const FITS: f64 = 1.4;
+
+/// By which factor the cost of a clip must change, where decoding it took `share` of one CPU at 25 frames a second;
+/// none where it fits.
+pub fn misfit(clip: &Clip, share: f64) -> Option<f64> {
+    let factor = recipe(clip)?.target / share.max(1e-6);
+    (!(1.0 / FITS..=FITS).contains(&factor)).then_some(factor)
+}
+
+fn recipe(clip: &Clip) -> Option<&'static Recipe> {
+    [&CLOSED, &MIXED].into_iter().find(|recipe| recipe.name == clip.name)
+}
+
+/// The same clip in the size that costs `factor` times as much: one that lies in the cache where it fits, else a new
+/// one.
+pub fn resized(cache: &Path, clip: &Clip, factor: f64, stop: &Stop, progress: &mut dyn Progress) -> Result<Clip> {
+    let recipe = recipe(clip).context("a clip of no recipe")?;
+    let making = |size| Making::new(cache, recipe, recipe.scenes.to_vec(), size);
+    let wanted = clip.size.scaled(factor);
+    let cached = (Size::RANGE.0.0..=Size::RANGE.1.0).map(Size).filter(|&size| making(size).path.exists());
+    let distance = |size: &Size| (2.0 * (f64::from(size.0) / f64::from(wanted.0)).ln()).abs();
+    let nearest = cached.min_by(|a, b| distance(a).total_cmp(&distance(b))).filter(|size| distance(size) < FITS.ln());
+    let size = nearest.unwrap_or(wanted);
+    let path = make_all(&[making(size)], stop, progress)?.remove(0);
+    Ok(Clip { path, size, ..clip.clone() })
 }
 
 /// The sizes at which decoding costs what the recipes say; measured once and kept.
@@ -302,18 +315,30 @@ mod tests {
         assert_eq!((hash(""), hash("a")), (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c));
     }
 
-    #[test]
-    fn a_clip_that_costs_twice_as_much_as_meant_is_named() {
-        let clip = Clip {
+    fn mixed(size: Size) -> Clip {
+        Clip {
             name: MIXED.name.into(),
             title: MIXED.title.into(),
             path: "/cache/clips/mixed.mkv".into(),
-            size: Size(20),
+            size,
             frames: 144,
-        };
-        assert_eq!(misfit(&clip, MIXED.target), None);
-        let note = misfit(&clip, 2.0 * MIXED.target).unwrap();
-        assert!(note.contains("mixed groups") && note.contains("/cache/clips"), "{note}");
+        }
+    }
+
+    #[test]
+    fn a_clip_that_costs_a_quarter_more_fits_and_one_that_costs_twice_as_much_does_not() {
+        let clip = mixed(Size(20));
+        assert_eq!(misfit(&clip, MIXED.target * 1.25), None);
+        assert_eq!(misfit(&clip, 2.0 * MIXED.target), Some(0.5));
+    }
+
+    #[test]
+    fn a_cached_size_is_taken_where_it_is_near_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let near = Making::new(folder.path(), &MIXED, MIXED.scenes.to_vec(), Size(15)).path;
+        std::fs::write(&near, "a clip").unwrap();
+        let clip = resized(folder.path(), &mixed(Size(20)), 0.5, &Stop::never(), &mut Silent).unwrap();
+        assert_eq!((clip.size, clip.path), (Size(15), near), "14 would fit exactly");
     }
 
     #[test]

@@ -1,14 +1,17 @@
-//! The main job, measured: real video decoded at 25 frames a second on a loaded machine, without and with
+//! The main job, measured: real video decoded at about 25 frames a second on a loaded machine, without and with
 //! Q-Fabric, side by side in one run.
 //!
 //! Two settings: one player under CPU hogs, and the one that separates the good from the lucky: players near
-//! the capacity of the host whose load shifts half-way. [`run`] makes the clips (once), measures, and
-//! answers a [`Report`] that writes itself as tables, plots, JSON and one HTML page.
+//! the capacity of the host whose load shifts half-way. [`run`] makes the clips (once), sets the load for the machine
+//! as it is now, plays the policies in short interleaved rounds, and answers a [`Report`] with intervals and
+//! verdicts. `docs/design/0022-demo.md` gives the reasons.
 //! Source: AQuoSA 2009, §6.1 and Table II.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod children;
 pub mod clips;
+pub mod disturbance;
 pub mod live;
 pub mod plan;
 pub mod policy;
@@ -18,6 +21,7 @@ pub mod report;
 pub mod rows;
 pub mod scenes;
 mod stage;
+pub mod stats;
 pub mod trial;
 pub mod verdict;
 
@@ -27,7 +31,7 @@ pub use progress::{Progress, Silent, Terminal};
 pub use report::Report;
 pub use stage::run;
 
-/// What the demo is told.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long the whole of it should take, the making of clips excepted.
@@ -38,12 +42,16 @@ pub struct Options {
     pub only: Vec<String>,
     /// Where report, plots and tables go; made when it is not there. `None`: nowhere.
     pub out: Option<PathBuf>,
-    /// Where the rows go as JSON. `None`: nowhere.
+    /// Where rows and verdicts go as JSON. `None`: nowhere.
     pub json: Option<PathBuf>,
     /// Folder of the clips; `None`: found by [`clips::cache_folder`].
     pub cache: Option<PathBuf>,
-    /// P; must divide 40 ms.
-    pub server_period: qfabric_types::Nanos,
+    /// L: server periods in one frame period.
+    pub server_periods: u64,
+    /// All policies instead of those that matter most.
+    pub all: bool,
+    /// Of the order of the rounds.
+    pub seed: u64,
     /// Further options for the contract of each player under Q-Fabric, as `qfabric-player` takes them.
     pub contract: Vec<String>,
     /// Raise it to end everything; `run` also raises it on SIGINT and SIGTERM.
@@ -53,13 +61,15 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            seconds: 75.0,
+            seconds: 165.0,
             hogs: None,
             only: Vec::new(),
             out: None,
             json: None,
             cache: None,
-            server_period: qfabric_types::Nanos::from_millis(10),
+            server_periods: 4,
+            all: false,
+            seed: 1,
             contract: Vec::new(),
             stop: children::Stop::default(),
         }

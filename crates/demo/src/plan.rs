@@ -1,7 +1,13 @@
-//! Which runs there are and how long each takes.
+//! Which rounds are played, and in which order.
 //!
-//! Policies share the processors, so they run one after another. A run near capacity gets twice the time of
-//! a run under hogs: it has a shift half-way and must show what happens after it.
+//! Policies share the processors, so they play one after another; a machine whose speed changes would favour
+//! whoever plays at the right time. Approach: short rounds. A cycle holds at most one round of each policy, in
+//! random order, so that rounds of one cycle can be compared. Policies behind a claim get as many rounds as
+//! [`crate::verdict::ENOUGH_JOBS`] jobs take; the others one, and more where time is left.
+
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
 
 use crate::policy::{self, Policy};
 
@@ -15,6 +21,9 @@ pub enum Scenario {
 }
 
 impl Scenario {
+    /// Both.
+    pub const ALL: [Scenario; 2] = [Scenario::Hogs, Scenario::Shift];
+
     /// Short name.
     pub fn name(self) -> &'static str {
         match self {
@@ -30,54 +39,139 @@ impl Scenario {
             Scenario::Shift => 1.3,
         }
     }
-    fn weight(self) -> f64 {
+    /// Players at once.
+    pub fn players(self, cpus: usize) -> usize {
         match self {
-            Scenario::Hogs => 1.0,
-            Scenario::Shift => 2.0,
+            Scenario::Hogs => 1,
+            Scenario::Shift => crate::trial::PLAYERS_PER_CPU * cpus,
         }
     }
-    fn policies(self) -> Vec<Policy> {
+    /// Jobs of one player in one round, the warm-up included. Behind a claim about one player stand
+    /// 5 x 120 jobs, behind one about six players 4 x 528.
+    pub fn jobs(self) -> usize {
         match self {
-            Scenario::Hogs => policy::under_hogs(),
-            Scenario::Shift => policy::near_capacity(),
+            Scenario::Hogs => 120 + crate::live::WARM_UP,
+            Scenario::Shift => 88 + crate::live::WARM_UP,
+        }
+    }
+    /// Rounds of a policy behind a claim.
+    fn claim_rounds(self) -> usize {
+        match self {
+            Scenario::Hogs => 5,
+            Scenario::Shift => 4,
+        }
+    }
+    fn policies(self, all: bool) -> Vec<Policy> {
+        match self {
+            Scenario::Hogs => policy::under_hogs(all),
+            Scenario::Shift => policy::near_capacity(all),
         }
     }
 }
 
-/// One run.
+/// One policy in one scenario.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Run {
+pub struct Entry {
     /// In which setting.
     pub scenario: Scenario,
     /// Under which policy.
     pub policy: Policy,
-    /// How long it plays.
-    pub seconds: f64,
+    /// Rounds to be played.
+    pub rounds: usize,
 }
 
-/// What a run costs beside playing: starting players, loading clips, late frames.
-const OVERHEAD_SECONDS: f64 = 0.9;
-/// The trial execution.
-const TRIAL_SECONDS: f64 = 3.0;
-/// Two seconds are 50 jobs, of which 12 warm up; less says nothing.
-const SHORTEST_SECONDS: f64 = 2.0;
-
-/// The runs that fit into `seconds`, or the shortest ones where none fit. `only` keeps those whose scenario
-/// or label contains one of its words, whatever their case; empty keeps all.
-pub fn plan(seconds: f64, only: &[String]) -> Vec<Run> {
-    let mut runs: Vec<Run> = [Scenario::Hogs, Scenario::Shift]
-        .into_iter()
-        .flat_map(|scenario| scenario.policies().into_iter().map(move |policy| (scenario, policy)))
-        .filter(|(scenario, policy)| wanted(*scenario, policy, only))
-        .map(|(scenario, policy)| Run { scenario, policy, seconds: 0.0 })
-        .collect();
-    let weights: f64 = runs.iter().map(|run| run.scenario.weight()).sum();
-    let playing = seconds - TRIAL_SECONDS - OVERHEAD_SECONDS * runs.len() as f64;
-    for run in &mut runs {
-        let share = playing * run.scenario.weight() / weights;
-        run.seconds = (share.max(SHORTEST_SECONDS) * 25.0).floor() / 25.0;
+impl Entry {
+    fn is_claim(&self) -> bool {
+        self.policy.is_claim(self.scenario)
     }
-    runs
+}
+
+/// One round of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Index of the entry.
+    pub entry: usize,
+    /// Rounds of one cycle are compared with each other.
+    pub cycle: usize,
+}
+
+/// What a round costs beside playing: starting players, decoding up to the first frame, late frames.
+const OVERHEAD_SECONDS: f64 = 1.6;
+/// Trial execution and pilot rounds.
+const CALIBRATION_SECONDS: f64 = 10.0;
+
+/// All rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Policies with their numbers of rounds; none has zero.
+    pub entries: Vec<Entry>,
+    /// In the order of playing.
+    pub rounds: Vec<Round>,
+    /// Entries for which there was no time, by name.
+    pub left_out: Vec<String>,
+}
+
+/// The plan for about `seconds`. Every claim has one round of each side, however short the time is. `only` keeps
+/// entries whose `scenario: label` contains one of its words, whatever their case; empty keeps all.
+pub fn plan(seconds: f64, only: &[String], all: bool, seed: u64) -> Plan {
+    let mut entries: Vec<Entry> = Scenario::ALL
+        .into_iter()
+        .flat_map(|scenario| scenario.policies(all).into_iter().map(move |policy| (scenario, policy)))
+        .filter(|(scenario, policy)| wanted(*scenario, policy, only))
+        .map(|(scenario, policy)| Entry { scenario, policy, rounds: 0 })
+        .collect();
+    allot(&mut entries, seconds - CALIBRATION_SECONDS);
+    let left_out = entries.iter().filter(|e| e.rounds == 0).map(name).collect();
+    entries.retain(|entry| entry.rounds > 0);
+    Plan { rounds: order(&entries, seed), entries, left_out }
+}
+
+/// Gives rounds to the entries: one to each claim, one to each other entry, the rest of each claim, and then one
+/// more to every entry in turn, each as long as there is time for it.
+fn allot(entries: &mut [Entry], seconds: f64) {
+    let mut left = seconds;
+    for entry in entries.iter_mut().filter(|entry| entry.is_claim()) {
+        left -= cost(entry);
+        entry.rounds = 1;
+    }
+    let mut give = |entries: &mut [Entry], wants: &dyn Fn(&Entry) -> bool| {
+        let mut given = false;
+        for entry in entries.iter_mut().filter(|entry| wants(entry)) {
+            if cost(entry) <= left {
+                left -= cost(entry);
+                entry.rounds += 1;
+                given = true;
+            }
+        }
+        given
+    };
+    give(entries, &|entry| entry.rounds == 0);
+    while give(entries, &|entry| entry.is_claim() && entry.rounds < entry.scenario.claim_rounds()) {}
+    while give(entries, &|_| true) {}
+    if let Some(first) = entries.first_mut().filter(|_| left == seconds) {
+        first.rounds = 1; // one round is played, however short the time is
+    }
+}
+
+fn cost(entry: &Entry) -> f64 {
+    entry.scenario.jobs() as f64 * crate::trial::PERIOD_NS * 1e-9 + OVERHEAD_SECONDS
+}
+
+/// Cycle by cycle, each in random order.
+fn order(entries: &[Entry], seed: u64) -> Vec<Round> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let cycles = entries.iter().map(|entry| entry.rounds).max().unwrap_or(0);
+    let one_cycle = |cycle| {
+        let playing = (0..entries.len()).filter(move |&entry| entries[entry].rounds > cycle);
+        let mut rounds: Vec<Round> = playing.map(|entry| Round { entry, cycle }).collect();
+        rounds.shuffle(&mut random);
+        rounds
+    };
+    (0..cycles).flat_map(one_cycle).collect()
+}
+
+fn name(entry: &Entry) -> String {
+    format!("{}: {}", entry.scenario.name(), entry.policy.label())
 }
 
 fn wanted(scenario: Scenario, policy: &Policy, only: &[String]) -> bool {
@@ -88,37 +182,64 @@ fn wanted(scenario: Scenario, policy: &Policy, only: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::ENOUGH_JOBS;
 
-    fn total(runs: &[Run]) -> f64 {
-        runs.iter().map(|r| r.seconds + OVERHEAD_SECONDS).sum::<f64>() + TRIAL_SECONDS
+    fn total(plan: &Plan) -> f64 {
+        plan.rounds.iter().map(|r| cost(&plan.entries[r.entry])).sum::<f64>() + CALIBRATION_SECONDS
+    }
+
+    fn default_plan() -> Plan {
+        plan(crate::Options::default().seconds, &[], false, 1)
     }
 
     #[test]
-    fn the_runs_fill_the_seconds_and_no_more() {
-        for seconds in [75.0, 120.0, 600.0] {
-            let total = total(&plan(seconds, &[]));
-            assert!(total <= seconds && total > seconds - 1.0, "{total} of {seconds}");
+    fn the_rounds_fill_the_seconds_and_no_more() {
+        for seconds in [165.0, 300.0] {
+            let total = total(&plan(seconds, &[], false, 1));
+            assert!(total <= seconds && total > seconds - 8.0, "{total} of {seconds}");
         }
     }
 
     #[test]
-    fn a_run_with_a_shift_is_twice_as_long() {
-        let runs = plan(120.0, &[]);
-        let seconds = |scenario| runs.iter().find(|r| r.scenario == scenario).unwrap().seconds;
-        assert!((seconds(Scenario::Shift) - 2.0 * seconds(Scenario::Hogs)).abs() < 0.1);
+    fn enough_jobs_stand_behind_every_claim_by_default() {
+        let plan = default_plan();
+        assert!(plan.left_out.is_empty(), "{:?}", plan.left_out);
+        for entry in plan.entries.iter().filter(|entry| entry.is_claim()) {
+            let jobs = entry.rounds * (entry.scenario.jobs() - crate::live::WARM_UP) * entry.scenario.players(2);
+            assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", name(entry));
+        }
     }
 
     #[test]
-    fn too_few_seconds_give_the_shortest_runs_that_say_something() {
-        assert!(plan(1.0, &[]).iter().all(|run| run.seconds == SHORTEST_SECONDS));
+    fn a_cycle_plays_each_policy_once_in_an_order_that_the_seed_repeats() {
+        let plan = default_plan();
+        let first: Vec<usize> = plan.rounds.iter().filter(|r| r.cycle == 0).map(|r| r.entry).collect();
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..plan.entries.len()).collect::<Vec<_>>());
+        assert_ne!(first, sorted, "the order is not random");
+        assert_eq!(plan, default_plan());
+        let cycles: Vec<usize> = plan.rounds.iter().map(|r| r.cycle).collect();
+        assert!(cycles.is_sorted(), "cycles overlap");
+    }
+
+    #[test]
+    fn too_few_seconds_leave_the_claims_and_name_what_is_left_out() {
+        let plan = plan(20.0, &[], false, 1);
+        assert!(plan.entries.iter().all(|entry| entry.rounds == 1 && entry.is_claim()));
+        assert!(plan.left_out.iter().any(|name| name == "shift: nice -20"), "{:?}", plan.left_out);
     }
 
     #[test]
     fn only_keeps_what_is_named() {
-        let labels = |only: &str| plan(60.0, &[only.into()]).iter().map(|r| r.policy.label()).collect::<Vec<_>>();
-        assert_eq!(labels("plain"), ["plain"]);
-        assert_eq!(labels("shift: nice"), ["nice -20"]);
-        assert_eq!(labels("HINT").len(), 3);
-        assert!(labels("no such policy").is_empty());
+        let labels = |only: &str, all| {
+            plan(500.0, &[only.into()], all, 1).entries.iter().map(|e| e.policy.label()).collect::<Vec<_>>()
+        };
+        assert_eq!(labels("plain", false), ["plain"]);
+        assert_eq!(labels("shift: nice", false), ["nice -20"]);
+        assert_eq!(labels("MMA", false).len(), 0);
+        assert_eq!(labels("MMA", true).len(), 2);
+        assert!(labels("no such policy", true).is_empty());
+        assert_eq!(plan(1.0, &["plain".into()], false, 1).rounds.len(), 1, "one round is played in any case");
     }
 }

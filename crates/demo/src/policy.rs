@@ -1,8 +1,10 @@
-//! Who competes: schedulers as they come, static reservations, and Q-Fabric with each predictor.
+//! The contenders: schedulers as they come, static reservations, and Q-Fabric with each predictor.
 
 use anyhow::Result;
 use qfabric_types::{Nanos, PredictorSpec, Reclaiming, Reservation, Setting, Share, ThreadId};
 use serde::{Deserialize, Serialize};
+
+use crate::plan::Scenario;
 
 /// One way to schedule the players.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,20 +14,66 @@ pub enum Policy {
     Plain,
     /// The default scheduler, nice −20.
     Nice,
+    /// SCHED_FIFO, one priority for all players.
+    Fifo,
     /// SCHED_DEADLINE with one budget for ever.
     Static {
         /// How the budget is chosen.
         budget: Budget,
         /// GRUB.
         reclaim: bool,
+        /// Which frames the players skip.
+        skip: Skip,
     },
     /// Q-Fabric.
     Qfabric {
         /// What says the next computation time.
-        predictor: PredictorSpec,
+        knowledge: Knowledge,
         /// GRUB.
         reclaim: bool,
+        /// Which frames the players skip.
+        skip: Skip,
     },
+}
+
+/// Where Q-Fabric's knowledge of the next job comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knowledge {
+    /// A predictor of the daemon.
+    Predictor(PredictorSpec),
+    /// The cost of each frame, measured before in the calibration and given by the player as foresight: the limit of
+    /// what any predictor could achieve.
+    Oracle,
+}
+
+/// Which frames a player does not decode, of those that no other frame needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Skip {
+    /// None.
+    #[default]
+    None,
+    /// Those whose deadline has passed.
+    Late,
+    /// Those that are predicted to end after their deadline.
+    Predicted,
+}
+
+impl Skip {
+    fn name(self) -> &'static str {
+        match self {
+            Skip::None => "none",
+            Skip::Late => "late",
+            Skip::Predicted => "predicted",
+        }
+    }
+    fn suffix(self) -> String {
+        if self == Skip::None { String::new() } else { format!(", skips {}", self.name()) }
+    }
+    fn arguments(self) -> Vec<String> {
+        if self == Skip::None { Vec::new() } else { ["--skip", self.name()].map(String::from).into() }
+    }
 }
 
 /// How a static budget is chosen.
@@ -38,28 +86,59 @@ pub enum Budget {
     EqualShares,
 }
 
+/// A thread runs on one CPU at a time; the rest is left to best effort, as in Q-Fabric's contracts.
+const MOST_OF_ONE_CPU: Share = Share::from_ppm(950_000);
+
 impl Policy {
     /// What the report calls it.
     pub fn label(&self) -> String {
         match self {
             Policy::Plain => "plain".into(),
             Policy::Nice => "nice -20".into(),
-            Policy::Static { budget, reclaim } => format!("static {}, {}", budget.label(), kind(*reclaim)),
-            Policy::Qfabric { predictor, reclaim } => format!("Q-Fabric {}, {}", name(*predictor), kind(*reclaim)),
+            Policy::Fifo => "SCHED_FIFO".into(),
+            Policy::Static { budget, reclaim, skip } => {
+                format!("static {}, {}{}", budget.label(), kind(*reclaim), skip.suffix())
+            }
+            Policy::Qfabric { knowledge, reclaim, skip } => {
+                format!("Q-Fabric {}, {}{}", knowledge.label(), kind(*reclaim), skip.suffix())
+            }
         }
     }
 
     /// Whether a reservation is held under it.
     pub fn reserves(&self) -> bool {
-        !matches!(self, Policy::Plain | Policy::Nice)
+        matches!(self, Policy::Static { .. } | Policy::Qfabric { .. })
+    }
+
+    /// Whether the daemon is needed for it.
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Policy::Qfabric { .. })
+    }
+
+    /// Whether its players predict what a frame costs, in the daemon or on their own.
+    pub fn predicts(&self) -> bool {
+        match self {
+            Policy::Static { skip, .. } => *skip == Skip::Predicted,
+            policy => policy.is_ours(),
+        }
+    }
+
+    /// Whether a claim needs it: Q-Fabric as it comes, and the rival near capacity.
+    pub fn is_claim(&self, scenario: Scenario) -> bool {
+        *self == headline() || (scenario == Scenario::Shift && *self == equal_shares(true))
+    }
+
+    /// Whether it knows the cost of each frame beforehand.
+    pub fn is_oracle(&self) -> bool {
+        matches!(self, Policy::Qfabric { knowledge: Knowledge::Oracle, .. })
     }
 
     /// The setting of a static policy for one player.
     pub fn static_setting(&self, player: u32, ground: &Ground) -> Result<Option<Setting>> {
-        let Policy::Static { budget, reclaim } = self else { return Ok(None) };
+        let Policy::Static { budget, reclaim, .. } = self else { return Ok(None) };
         let share = match budget {
             Budget::TimesMean(factor) => Share::from_f64(ground.mean_share * factor),
-            Budget::EqualShares => Share::from_ppm(ground.capacity.ppm() / ground.players.max(1)),
+            Budget::EqualShares => Share::from_ppm(ground.capacity.ppm() / ground.players.max(1)).min(MOST_OF_ONE_CPU),
         };
         let reservation = Reservation::new(share.budget_in(ground.server_period), ground.server_period)?;
         Ok(Some(Setting {
@@ -73,17 +152,35 @@ impl Policy {
     /// What the player is told on its command line.
     pub fn arguments(&self, ground: &Ground) -> Vec<String> {
         match self {
-            Policy::Plain | Policy::Static { .. } => Vec::new(),
+            Policy::Plain | Policy::Fifo => Vec::new(),
+            Policy::Static { skip, .. } => skip.arguments(),
             Policy::Nice => ["--policy", "nice"].map(String::from).into(),
-            Policy::Qfabric { predictor, reclaim } => {
-                let mut arguments = vec!["--qfabric".into(), "--predictor".into(), predictor.to_string()];
+            Policy::Qfabric { knowledge, reclaim, skip } => {
+                let mut arguments = vec!["--qfabric".into(), "--predictor".into(), knowledge.predictor().to_string()];
                 arguments.extend(["--server-period".into(), format!("{}ns", ground.server_period.get())]);
                 arguments.extend(["--early".into(), ground.early.to_string(), "--rho".into(), ground.rho.to_string()]);
+                arguments.extend(skip.arguments());
                 // Last, so that a caller's options hold.
                 arguments.extend(ground.contract.iter().cloned());
                 arguments.extend((!reclaim).then(|| "--hard".into()));
                 arguments
             }
+        }
+    }
+}
+
+impl Knowledge {
+    fn label(self) -> String {
+        match self {
+            Knowledge::Predictor(predictor) => name(predictor),
+            Knowledge::Oracle => "oracle".into(),
+        }
+    }
+    /// The contract's predictor; not asked where the player gives the cost itself.
+    fn predictor(self) -> PredictorSpec {
+        match self {
+            Knowledge::Predictor(predictor) => predictor,
+            Knowledge::Oracle => HINT,
         }
     }
 }
@@ -114,6 +211,8 @@ fn name(predictor: PredictorSpec) -> String {
 /// What the policies of one scenario have in common.
 #[derive(Clone, Debug)]
 pub struct Ground {
+    /// T.
+    pub period: Nanos,
     /// P, for reservations, and for rounding the errors of all policies alike.
     pub server_period: Nanos,
     /// What may be reserved on this host.
@@ -130,32 +229,62 @@ pub struct Ground {
     pub contract: Vec<String>,
 }
 
-/// The predictors of the comparison: the paper's three, and the one it points at.
-pub fn predictors() -> [PredictorSpec; 4] {
+const HINT: PredictorSpec = PredictorSpec::Hint { n: 24 };
+
+/// The predictors that only know the past: those of the paper.
+fn of_the_paper() -> [PredictorSpec; 3] {
     [
         PredictorSpec::MovingAverage { n: 12 },
         PredictorSpec::Interleaved { n: 3, lanes: 12 },
         PredictorSpec::LeastSquares { taps: 36, training: 60 },
-        PredictorSpec::Hint { n: 24 },
     ]
 }
 
-/// The policies for one player under hogs. Hard reservations show what each predictor is worth: with GRUB a
-/// lone player may use what is left over, and hardly needs a budget.
-pub fn under_hogs() -> Vec<Policy> {
-    let fixed = |factor, reclaim| Policy::Static { budget: Budget::TimesMean(factor), reclaim };
-    let mut policies = vec![Policy::Plain, Policy::Nice];
-    policies.extend([fixed(1.0, false), fixed(1.2, false), fixed(1.0, true), fixed(1.2, true)]);
-    policies.extend(predictors().map(|predictor| Policy::Qfabric { predictor, reclaim: false }));
-    policies.push(Policy::Qfabric { predictor: predictors()[3], reclaim: true });
+/// Q-Fabric as it comes: the hint, on GRUB.
+pub fn headline() -> Policy {
+    ours(Knowledge::Predictor(HINT), true)
+}
+
+/// Q-Fabric without skipping.
+pub fn ours(knowledge: Knowledge, reclaim: bool) -> Policy {
+    Policy::Qfabric { knowledge, reclaim, skip: Skip::None }
+}
+
+/// The whole room in equal shares: with GRUB the rival near capacity.
+pub fn equal_shares(reclaim: bool) -> Policy {
+    Policy::Static { budget: Budget::EqualShares, reclaim, skip: Skip::None }
+}
+
+/// The same policy with players that skip.
+pub fn skipping(policy: Policy, skip: Skip) -> Policy {
+    match policy {
+        Policy::Static { budget, reclaim, .. } => Policy::Static { budget, reclaim, skip },
+        Policy::Qfabric { knowledge, reclaim, .. } => Policy::Qfabric { knowledge, reclaim, skip },
+        other => other,
+    }
+}
+
+/// The policies for one player under hogs, the important ones first. Hard reservations show what each predictor is
+/// worth: with GRUB a lone player may use what is left over, and hardly needs a budget.
+pub fn under_hogs(all: bool) -> Vec<Policy> {
+    let fixed = |factor, reclaim| Policy::Static { budget: Budget::TimesMean(factor), reclaim, skip: Skip::None };
+    let mut policies = vec![Policy::Plain, Policy::Nice, Policy::Fifo, fixed(1.2, false), fixed(1.2, true)];
+    policies.extend([headline(), ours(Knowledge::Predictor(HINT), false), ours(Knowledge::Oracle, true)]);
+    if all {
+        policies.extend([fixed(1.0, false), fixed(1.0, true)]);
+        policies.extend(of_the_paper().map(|predictor| ours(Knowledge::Predictor(predictor), false)));
+    }
     policies
 }
 
-/// The policies for six players near capacity.
-pub fn near_capacity() -> Vec<Policy> {
-    let equal = |reclaim| Policy::Static { budget: Budget::EqualShares, reclaim };
-    let mut policies = vec![Policy::Nice, equal(false), equal(true)];
-    policies.extend(predictors().map(|predictor| Policy::Qfabric { predictor, reclaim: true }));
+/// The policies for players near capacity, the important ones first.
+pub fn near_capacity(all: bool) -> Vec<Policy> {
+    let mut policies = vec![Policy::Nice, Policy::Fifo, equal_shares(false), equal_shares(true)];
+    policies.extend([headline(), ours(Knowledge::Oracle, true)]);
+    if all {
+        policies.extend(of_the_paper().map(|predictor| ours(Knowledge::Predictor(predictor), true)));
+        policies.extend([equal_shares(true), headline()].map(|policy| skipping(policy, Skip::Predicted)));
+    }
     policies
 }
 
@@ -165,6 +294,7 @@ mod tests {
 
     fn ground() -> Ground {
         Ground {
+            period: Nanos::from_millis(40),
             server_period: Nanos::from_millis(10),
             capacity: Share::from_ppm(1_800_000),
             players: 6,
@@ -177,15 +307,18 @@ mod tests {
 
     #[test]
     fn equal_shares_never_exceed_the_capacity() {
-        let policy = Policy::Static { budget: Budget::EqualShares, reclaim: true };
+        let policy = equal_shares(true);
         let setting = policy.static_setting(7, &ground()).unwrap().unwrap();
         assert_eq!(setting.reservation.unwrap().budget(), Nanos::from_millis(3));
         assert!(setting.reclaiming == Reclaiming::Grub && setting.thread == ThreadId(7));
+        let alone = Ground { players: 1, ..ground() };
+        let setting = policy.static_setting(7, &alone).unwrap().unwrap();
+        assert_eq!(setting.reservation.unwrap().budget(), Nanos::from_micros(9_500));
     }
 
     #[test]
     fn a_static_budget_is_a_multiple_of_the_mean() {
-        let policy = Policy::Static { budget: Budget::TimesMean(1.2), reclaim: false };
+        let policy = Policy::Static { budget: Budget::TimesMean(1.2), reclaim: false, skip: Skip::None };
         let setting = policy.static_setting(7, &ground()).unwrap().unwrap();
         assert_eq!(setting.reservation.unwrap().budget(), Nanos::from_micros(2_400));
         assert_eq!(Policy::Plain.static_setting(7, &ground()).unwrap(), None);
@@ -193,7 +326,7 @@ mod tests {
 
     #[test]
     fn every_policy_of_a_scenario_has_a_name_of_its_own() {
-        for policies in [under_hogs(), near_capacity()] {
+        for policies in [under_hogs(true), near_capacity(true)] {
             let names: std::collections::BTreeSet<_> = policies.iter().map(Policy::label).collect();
             assert_eq!(names.len(), policies.len());
         }
@@ -201,11 +334,14 @@ mod tests {
 
     #[test]
     fn the_players_contract_is_on_its_command_line() {
-        let arguments = Policy::Qfabric { predictor: predictors()[1], reclaim: false }.arguments(&ground());
+        let mma = ours(Knowledge::Predictor(of_the_paper()[1]), false);
         assert_eq!(
-            arguments.join(" "),
-            "--qfabric --predictor mma:3,12 --server-period 10000000ns --early 0.2 --rho 0.8 --rho 2 --hard"
+            skipping(mma, Skip::Late).arguments(&ground()).join(" "),
+            "--qfabric --predictor mma:3,12 --server-period 10000000ns --early 0.2 --rho 0.8 --skip late --rho 2 --hard"
         );
         assert!(Policy::Plain.arguments(&ground()).is_empty());
+        let rival = skipping(equal_shares(true), Skip::Predicted);
+        assert_eq!(rival.arguments(&ground()).join(" "), "--skip predicted");
+        assert_eq!(rival.label(), "static equal shares, GRUB, skips predicted");
     }
 }

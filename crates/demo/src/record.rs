@@ -1,8 +1,10 @@
-//! What one run left behind: the jobs of each player, and what the run was meant to be.
+//! The record of one round: the jobs of each player, the design of the round, and its surroundings.
 
 use anyhow::{Context, Result};
 use qfabric_types::{Instant, JobRecord, Nanos};
 use serde::{Deserialize, Serialize};
+
+use crate::disturbance::Surroundings;
 
 /// One line of the player's log.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub struct JobLine {
     pub budget_ns: Nanos,
     /// Its period.
     pub server_period_ns: Nanos,
+    /// Whether the player did not decode the frame; `finish` is then the moment of that decision.
+    #[serde(default)]
+    pub skipped: bool,
 }
 
 impl JobLine {
@@ -43,13 +48,17 @@ pub struct PlayerRecord {
     pub static_bandwidth: Option<f64>,
 }
 
-/// One policy's run in one scenario.
+/// One round of one policy in one scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunRecord {
     /// The scenario's short name.
     pub scenario: String,
     /// The policy's label.
     pub policy: String,
+    /// Rounds of one cycle are compared with each other.
+    pub cycle: usize,
+    /// What else happened on the machine.
+    pub around: Surroundings,
     /// Whether its players held reservations.
     pub reserves: bool,
     /// Its players.

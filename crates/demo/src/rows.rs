@@ -2,12 +2,16 @@
 //!
 //! The scheduling error of every policy is the finish time rounded up to the same server period P
 //! ([`quantized_error`]), also for policies that know no P: only so do the columns compare. A job that was
-//! not decoded when the players gave up counts as missed, ending at that moment.
+//! not decoded when the players gave up counts as missed, ending at that moment; a skipped one counts as missed and
+//! has neither error nor cost. A row gathers the rounds of its policy that were not disturbed; where all were, it
+//! gathers all and says so. The machine's state alone decides which rounds count, never their outcome.
 
 use qfabric_types::{Instant, Nanos, quantized_error};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{PlayerRecord, RunRecord};
+use crate::stats;
+pub use crate::stats::Count;
 
 /// One policy in one scenario. Errors are fractions of T, bandwidths and demands fractions of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,8 +58,24 @@ pub struct Row {
     pub period_ns: u64,
     /// P in ns.
     pub server_period_ns: u64,
-    /// First jobs of each player left out, as warm-up.
+    /// First jobs of each player and round left out, as warm-up.
     pub warm_up: u64,
+    /// Lower end of the 95 % interval of `miss_ratio`.
+    pub misses_low: f64,
+    /// Upper end of the 95 % interval of `miss_ratio`.
+    pub misses_high: f64,
+    /// Median over the rounds of the fraction of jobs missed.
+    pub miss_ratio_median: f64,
+    /// Frames that the players did not decode on purpose; among the misses.
+    pub skipped: u64,
+    /// Rounds behind this row.
+    pub rounds: u64,
+    /// Rounds that were disturbed, beside those where at least one was not.
+    pub disturbed_rounds: u64,
+    /// Whether every round was disturbed: the row counts them, no verdict does.
+    pub disturbed: bool,
+    /// Mean steal of the rounds behind this row, as a fraction of all CPU time.
+    pub steal: f64,
 }
 
 /// One counted job.
@@ -63,14 +83,17 @@ pub struct Row {
 pub struct Point {
     /// Number of the job.
     pub k: u64,
-    /// ε/T.
+    /// ε/T; for a skipped job the error at the moment of the decision, which counts in no mean.
     pub error: f64,
     /// Cost per T; none for a job that was not decoded.
     pub cost: Option<f64>,
     /// Q/P it ran under.
     pub bandwidth: Option<f64>,
-    /// Ended after its deadline.
+    /// Ended after its deadline, or not at all.
     pub missed: bool,
+    /// Not decoded on purpose.
+    #[serde(default)]
+    pub skipped: bool,
     /// When it ended.
     #[serde(skip)]
     pub finish: Instant,
@@ -82,30 +105,56 @@ pub fn points(run: &RunRecord, player: &PlayerRecord) -> Vec<Point> {
         let line = player.lines.get(k);
         let deadline = run.start + run.period.saturating_mul(k as u64 + 1);
         let finish = line.map_or(run.stopped.max(deadline + Nanos::new(1)), |l| l.job.finish);
+        let skipped = line.is_some_and(|l| l.skipped);
         Point {
             k: k as u64,
             error: quantized_error(finish, deadline, run.server_period) as f64 / run.period.as_f64(),
-            cost: line.map(|l| l.job.cost.as_f64() / run.period.as_f64()),
+            cost: line.filter(|_| !skipped).map(|l| l.job.cost.as_f64() / run.period.as_f64()),
             bandwidth: player.static_bandwidth.or_else(|| line.and_then(|l| l.bandwidth())),
-            missed: finish > deadline,
+            missed: skipped || finish > deadline,
+            skipped,
             finish,
         }
     };
     (run.warm_up..run.jobs).map(at).collect()
 }
 
-/// The row of one run.
-pub fn row(run: &RunRecord) -> Row {
-    let players: Vec<Vec<Point>> = run.players.iter().map(|p| points(run, p)).collect();
+/// The rounds that count: those that were not disturbed, or all where every one was.
+pub fn counted<'a>(rounds: &[&'a RunRecord]) -> Vec<&'a RunRecord> {
+    let calm: Vec<_> = rounds.iter().copied().filter(|round| round.around.disturbance().is_none()).collect();
+    if calm.is_empty() { rounds.to_vec() } else { calm }
+}
+
+/// Misses and jobs of one round.
+pub fn count(run: &RunRecord) -> Count {
+    let points: Vec<Point> = run.players.iter().flat_map(|player| points(run, player)).collect();
+    Count { misses: points.iter().filter(|p| p.missed).count() as u64, jobs: points.len() as u64 }
+}
+
+/// Q/P over demand of one round; none without reservations or decoded frames.
+pub fn bandwidth_per_demand(run: &RunRecord) -> Option<f64> {
+    let points: Vec<Point> = run.players.iter().flat_map(|player| points(run, player)).collect();
+    let (bandwidths, costs) = (bandwidths_of(run, &points), costs_of(&points));
+    (!bandwidths.is_empty() && !costs.is_empty()).then(|| mean(&bandwidths) / mean(&costs).max(1e-9))
+}
+
+/// The row of the rounds of one policy; panics without any.
+pub fn row(rounds: &[&RunRecord]) -> Row {
+    let counted = counted(rounds);
+    let run = counted[0];
+    let players: Vec<Vec<Point>> = counted.iter().flat_map(|run| run.players.iter().map(|p| points(run, p))).collect();
     let all: Vec<Point> = players.iter().flatten().copied().collect();
-    let errors: Vec<f64> = all.iter().map(|p| p.error).collect();
+    let errors: Vec<f64> = all.iter().filter(|p| !p.skipped).map(|p| p.error).collect();
     let costs = costs_of(&all);
-    let bandwidths: Vec<f64> = all.iter().filter(|_| run.reserves).filter_map(|p| p.bandwidth).collect();
+    let bandwidths = bandwidths_of(run, &all);
     let reserved = (!bandwidths.is_empty()).then(|| mean(&bandwidths));
-    let misses = all.iter().filter(|p| p.missed).count() as u64;
+    let counts: Vec<Count> = counted.iter().map(|run| count(run)).collect();
+    let Count { misses, jobs } = Count::sum(&counts);
+    let interval = stats::proportion(&counts);
+    let skipped = all.iter().filter(|p| p.skipped).count() as u64;
     Row {
         policy: run.policy.clone(),
-        jobs: all.len() as u64,
+        jobs,
         misses,
         in_target: fraction(&errors, |e| e >= -run.early - 1e-6 && e <= run.late + 1e-6),
         mean_error: mean(&errors),
@@ -114,18 +163,41 @@ pub fn row(run: &RunRecord) -> Row {
         sd_bandwidth: reserved.map(|_| sd(&bandwidths)),
         jitter_p99_ns: jitter_p99_ns(&players, run.period),
         scenario: run.scenario.clone(),
-        players: players.len() as u64,
+        players: run.players.len() as u64,
         hogs: run.hogs as u64,
-        miss_ratio: misses as f64 / all.len().max(1) as f64,
-        unfinished: (all.len() - costs.len()) as u64,
+        miss_ratio: misses as f64 / jobs.max(1) as f64,
+        unfinished: jobs - costs.len() as u64 - skipped,
         mean_demand: mean(&costs),
         peak_demand: costs.iter().copied().fold(0.0, f64::max),
         autocorrelation_12: mean(&players.iter().map(|p| autocorrelation(&costs_of(p), 12)).collect::<Vec<_>>()),
         bandwidth_per_demand: reserved.map(|b| b / mean(&costs).max(1e-9)),
-        total_bandwidth: reserved.map(|b| b * players.len() as f64),
+        total_bandwidth: reserved.map(|b| b * run.players.len() as f64),
         period_ns: run.period.get(),
         server_period_ns: run.server_period.get(),
         warm_up: run.warm_up as u64,
+        misses_low: interval.low,
+        misses_high: interval.high,
+        miss_ratio_median: median(counts.iter().map(|c| c.misses as f64 / c.jobs.max(1) as f64).collect()),
+        skipped,
+        rounds: counted.len() as u64,
+        disturbed_rounds: rounds.iter().filter(|round| round.around.disturbance().is_some()).count() as u64,
+        disturbed: counted.iter().all(|round| round.around.disturbance().is_some()),
+        steal: mean(&counted.iter().map(|run| run.around.mean_steal()).collect::<Vec<_>>()),
+    }
+}
+
+fn bandwidths_of(run: &RunRecord, points: &[Point]) -> Vec<f64> {
+    points.iter().filter(|_| run.reserves).filter_map(|p| p.bandwidth).collect()
+}
+
+/// The middle value; of an even number the mean of both; 0 of nothing.
+pub fn median(mut xs: Vec<f64>) -> f64 {
+    xs.sort_by(f64::total_cmp);
+    let half = xs.len() / 2;
+    match xs.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => xs[half],
+        _ => (xs[half - 1] + xs[half]) / 2.0,
     }
 }
 
@@ -193,12 +265,15 @@ pub(crate) mod tests {
                 kind: 'I',
                 budget_ns: Nanos::from_f64(budget_ms * 1e6),
                 server_period_ns: Nanos::from_millis(10),
+                skipped: false,
             }
         };
         let lines = response_ms.iter().enumerate().map(line).collect();
         RunRecord {
             scenario: "hogs".into(),
             policy: "test".into(),
+            cycle: 0,
+            around: Default::default(),
             reserves: budget_ms > 0.0,
             players: vec![PlayerRecord { lines, static_bandwidth: None }],
             period: Nanos::from_millis(T_MS),
@@ -216,7 +291,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_row_holds_what_the_jobs_did() {
-        let row = row(&run(&[40, 35, 41, 20], 4, 2.5));
+        let row = row(&[&run(&[40, 35, 41, 20], 4, 2.5)]);
         assert_eq!((row.jobs, row.misses, row.unfinished), (4, 1, 0));
         // Errors in T: 0, 0 (35 ms rounds up to 40), +1/4, −1/2.
         assert_eq!(row.in_target, 0.5);
@@ -231,7 +306,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_job_that_was_never_decoded_is_a_miss_at_the_end() {
-        let row = row(&run(&[10, 10], 3, 2.5));
+        let row = row(&[&run(&[10, 10], 3, 2.5)]);
         assert_eq!((row.jobs, row.misses, row.unfinished), (3, 1, 1));
         // It was due at 120 ms; the players gave up at 1120 ms: 25 periods of 40 ms.
         assert!((row.mean_error - (-0.75 * 2.0 + 25.0) / 3.0).abs() < 1e-9);
@@ -239,22 +314,51 @@ pub(crate) mod tests {
 
     #[test]
     fn without_a_reservation_there_is_no_bandwidth() {
-        let row = row(&run(&[10, 10], 2, 0.0));
+        let row = row(&[&run(&[10, 10], 2, 0.0)]);
         assert_eq!((row.mean_bandwidth, row.bandwidth_per_demand, row.total_bandwidth), (None, None, None));
+    }
+
+    #[test]
+    fn a_skipped_frame_is_a_miss_without_cost_or_error() {
+        let mut run = run(&[10, 10, 10], 3, 2.5);
+        run.players[0].lines[1].skipped = true;
+        let row = row(&[&run]);
+        assert_eq!((row.jobs, row.misses, row.skipped, row.unfinished), (3, 1, 1, 0));
+        assert!((row.mean_error - -0.75).abs() < 1e-9 && (row.mean_demand - 0.0625).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_disturbed_round_counts_only_where_there_is_no_other() {
+        let (calm, mut stolen) = (run(&[10, 10], 2, 2.5), run(&[90, 90], 2, 2.5));
+        stolen.around.steal = vec![0.5];
+        let both = row(&[&stolen, &calm]);
+        assert_eq!((both.jobs, both.misses, both.rounds, both.disturbed_rounds), (2, 0, 1, 1));
+        assert!(!both.disturbed && both.steal == 0.0);
+        let alone = row(&[&stolen]);
+        assert_eq!((alone.jobs, alone.misses, alone.disturbed), (2, 2, true));
+    }
+
+    #[test]
+    fn the_interval_of_a_row_contains_its_ratio() {
+        let rounds = [run(&[10, 50, 10, 10], 4, 2.5), run(&[10, 10, 10, 10], 4, 2.5)];
+        let row = row(&rounds.iter().collect::<Vec<_>>());
+        assert!(row.misses_low < row.miss_ratio && row.miss_ratio < row.misses_high, "{row:?}");
+        assert_eq!((row.miss_ratio, row.miss_ratio_median), (0.125, 0.125));
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
     }
 
     #[test]
     fn warm_up_jobs_count_nowhere() {
         let mut run = run(&[99, 10, 10], 3, 2.5);
         run.warm_up = 1;
-        let row = row(&run);
+        let row = row(&[&run]);
         assert_eq!((row.jobs, row.misses, row.warm_up), (2, 0, 1));
     }
 
     #[test]
     fn a_periodic_cost_is_like_itself_one_period_later() {
         let ms: Vec<u64> = (0..240).map(|k| if k % 12 == 0 { 36 } else { 12 }).collect();
-        let row = row(&run(&ms, 240, 2.5));
+        let row = row(&[&run(&ms, 240, 2.5)]);
         assert!(row.autocorrelation_12 > 0.9, "{}", row.autocorrelation_12);
     }
 

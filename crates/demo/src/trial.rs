@@ -30,6 +30,22 @@ impl Trace {
         self.costs_ns.iter().sum::<f64>() / self.costs_ns.len().max(1) as f64 / PERIOD_NS
     }
 
+    /// Cost of the frame at `position` of the endless loop of the clip.
+    pub fn cost_ns(&self, position: usize) -> f64 {
+        self.costs_ns.get(position % self.costs_ns.len().max(1)).copied().unwrap_or(0.0)
+    }
+
+    /// The same with every cost multiplied.
+    pub fn scaled(&self, factor: f64) -> Trace {
+        Trace { costs_ns: self.costs_ns.iter().map(|cost| cost * factor).collect(), bytes: self.bytes.clone() }
+    }
+
+    /// As `qfabric-player --trace` writes it.
+    pub fn text(&self) -> String {
+        let line = |(cost, bytes): (&f64, &f64)| format!("{cost:.0} {bytes:.0}\n");
+        self.costs_ns.iter().zip(&self.bytes).map(line).collect()
+    }
+
     /// Reads what `qfabric-player --trace` wrote.
     pub fn parse(text: &str) -> Result<Trace> {
         let mut trace = Trace::default();

@@ -1,18 +1,20 @@
-//! What the numbers say: ratios to rivals measured in the same run, against what was promised.
+//! Claims, and what the rounds say of them.
+//!
+//! The rule: a claim «at most b» is **held** when the whole 95 % interval lies at or below b, **missed** when the
+//! whole interval lies above b. In every other case there is no verdict, and the reason is given: fewer than
+//! [`ENOUGH_JOBS`] jobs in undisturbed rounds, rounds that were disturbed, or an interval that contains b. So «0 of 43
+//! jobs» never holds «at most 1 %»: its interval ends at 8.2 %.
 
 use serde::{Deserialize, Serialize};
 
-use crate::rows::Row;
+use crate::plan::Scenario;
+use crate::policy;
+use crate::record::RunRecord;
+use crate::rows::{self, Row};
+use crate::stats::{self, Count, Interval};
 
-/// One claim and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The claim with the measured numbers, one sentence.
-    pub text: String,
-    /// Whether it was reached; none for a comparison without a promise.
-    pub reached: Option<bool>,
-}
-
+/// Jobs behind a claim on misses, at least, of each side.
+pub const ENOUGH_JOBS: u64 = 600;
 /// Misses promised at most, one player under hogs.
 const MISSES: f64 = 0.01;
 /// Bandwidth over demand promised at most, one player under hogs.
@@ -22,91 +24,226 @@ const MISSES_OF_RIVAL: f64 = 0.5;
 /// Bandwidth over that of static GRUB promised at most, near capacity.
 const BANDWIDTH_OF_RIVAL: f64 = 0.85;
 
-/// All verdicts the rows allow.
-pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
-    let within = |scenario: &str| rows.iter().filter(|r| r.scenario == scenario).cloned().collect::<Vec<_>>();
-    let (hogs, shift) = (within("hogs"), within("shift"));
-    let mut verdicts: Vec<Verdict> = ours(&hogs).filter_map(under_hogs).collect();
-    verdicts.extend(against_plain(&hogs));
-    if let Some(rival) = shift.iter().find(|r| r.policy.starts_with("static") && r.policy.contains("GRUB")) {
-        verdicts.extend(ours(&shift).filter_map(|row| near_capacity(row, rival)));
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// The interval lies inside the claim.
+    Held,
+    /// The interval lies outside the claim.
+    Missed,
+    /// No verdict; [`Verdict::reason`] says why.
+    Disturbed,
+}
+
+/// One claim and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// One sentence with its bound.
+    pub claim: String,
+    /// What became of it.
+    pub state: State,
+    /// Jobs behind it, those of the side with fewer.
+    pub samples: u64,
+    /// Measured value.
+    pub value: Option<f64>,
+    /// Lower end of its 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end; none where nothing bounds it.
+    pub high: Option<f64>,
+    /// The claim is «at most this».
+    pub bound: f64,
+    /// Whether value and bound are fractions to be read in percent; otherwise they are ratios.
+    pub percent: bool,
+    /// Why there is no verdict.
+    pub reason: Option<String>,
+}
+
+impl Verdict {
+    /// How it is marked in text.
+    pub fn mark(&self) -> &'static str {
+        match self.state {
+            State::Held => "✔",
+            State::Missed => "✘",
+            State::Disturbed => "–",
+        }
     }
-    verdicts.extend([&hogs, &shift].into_iter().filter_map(|rows| hint_against_history(rows)));
+
+    /// Claim, value, interval and samples in one line.
+    pub fn sentence(&self) -> String {
+        let show = |x: f64| if self.percent { percent(x) } else { format!("{x:.2}x") };
+        let high = self.high.map_or("unbounded".into(), show);
+        let measured = match (self.value, self.low) {
+            (Some(value), Some(low)) => format!("{} [{}, {high}], {} jobs", show(value), show(low), self.samples),
+            _ => "not measured".into(),
+        };
+        let verdict = self.reason.as_ref().map_or(String::new(), |reason| format!("; no verdict: {reason}"));
+        format!("{}: {measured}{verdict}", self.claim)
+    }
+}
+
+/// What was measured for a claim.
+struct Measured {
+    value: f64,
+    interval: Option<Interval>,
+    samples: u64,
+    disturbed: Option<String>,
+}
+
+/// The four claims, as far as their policies were played.
+pub fn verdicts(rounds: &[RunRecord]) -> Vec<Verdict> {
+    let ours = |scenario| of(rounds, scenario, &policy::headline().label());
+    let (hogs, shift) = (ours(Scenario::Hogs), ours(Scenario::Shift));
+    let rival = of(rounds, Scenario::Shift, &policy::equal_shares(true).label());
+    let mut verdicts = Vec::new();
+    if let Some(first) = hogs.first() {
+        let place = format!("one player under {} hogs", first.hogs);
+        verdicts.push(judge(&place, "misses at most 1 % of its jobs", MISSES, true, misses(&hogs)));
+        let claim = "reserves at most 1.15x its mean demand";
+        verdicts.push(judge(&place, claim, OVERHEAD, false, over_rounds(&hogs, rows::bandwidth_per_demand)));
+    }
+    if let (Some(first), false) = (shift.first(), rival.is_empty()) {
+        let place = format!("{} players near capacity", first.players.len());
+        let pairs = pairs(&shift, &rival);
+        let claim = "misses at most 0.5x as many jobs as static GRUB in the same room";
+        verdicts.push(judge(&place, claim, MISSES_OF_RIVAL, false, misses_of_rival(&pairs)));
+        let claim = "reserves at most 0.85x as much as static GRUB";
+        verdicts.push(judge(&place, claim, BANDWIDTH_OF_RIVAL, false, bandwidth_of_rival(&pairs)));
+    }
     verdicts
 }
 
-fn ours(rows: &[Row]) -> impl Iterator<Item = &Row> {
-    rows.iter().filter(|row| row.policy.starts_with("Q-Fabric"))
+fn of<'a>(rounds: &'a [RunRecord], scenario: Scenario, policy: &str) -> Vec<&'a RunRecord> {
+    rounds.iter().filter(|round| round.scenario == scenario.name() && round.policy == policy).collect()
 }
 
-/// The promises are about Q-Fabric as it comes: the hint, on GRUB. Other predictors are there to compare.
-fn promised(row: &Row, reached: bool) -> Option<bool> {
-    (row.policy.contains("hint") && row.policy.contains("GRUB")).then_some(reached)
+/// Applies the rule.
+fn judge(place: &str, claim: &str, bound: f64, percent: bool, measured: Option<Measured>) -> Verdict {
+    let nothing = Verdict {
+        claim: format!("{place}: Q-Fabric {claim}"),
+        state: State::Disturbed,
+        samples: 0,
+        value: None,
+        low: None,
+        high: None,
+        bound,
+        percent,
+        reason: Some("no round of both sides was played in one cycle".into()),
+    };
+    let Some(measured) = measured else { return nothing };
+    let (state, reason) = rule(&measured, bound);
+    Verdict {
+        state,
+        reason,
+        samples: measured.samples,
+        value: Some(measured.value).filter(|v| v.is_finite()),
+        low: measured.interval.map(|i| i.low),
+        high: measured.interval.map(|i| i.high).filter(|high| high.is_finite()),
+        ..nothing
+    }
 }
 
-fn under_hogs(row: &Row) -> Option<Verdict> {
-    let ratio = row.bandwidth_per_demand?;
-    let text = format!(
-        "{}, one player under {} hogs: {} of jobs missed at {ratio:.3}x the mean demand (promised: ≤ 1 % at ≤ {OVERHEAD}x)",
-        row.policy,
-        row.hogs,
-        percent(row.miss_ratio),
-    );
-    Some(Verdict { text, reached: promised(row, row.miss_ratio <= MISSES && ratio <= OVERHEAD) })
+fn rule(measured: &Measured, bound: f64) -> (State, Option<String>) {
+    let none = |reason: String| (State::Disturbed, Some(reason));
+    if let Some(disturbed) = &measured.disturbed {
+        return none(format!("disturbed ({disturbed})"));
+    }
+    if measured.samples < ENOUGH_JOBS {
+        return none(format!("{} jobs, {ENOUGH_JOBS} are needed; use a longer --seconds", measured.samples));
+    }
+    match measured.interval {
+        Some(interval) if interval.high <= bound => (State::Held, None),
+        Some(interval) if interval.low > bound => (State::Missed, None),
+        Some(_) => none("the interval contains the bound; use a longer --seconds".into()),
+        None => none("one round says nothing of the spread; use a longer --seconds".into()),
+    }
 }
 
-fn against_plain(rows: &[Row]) -> Option<Verdict> {
-    let plain = rows.iter().find(|row| row.policy == "plain")?;
-    let best = ours(rows).min_by(|a, b| a.miss_ratio.total_cmp(&b.miss_ratio))?;
-    let text = format!(
-        "one player under {} hogs: the default scheduler missed {}, {} {}",
-        plain.hogs,
-        percent(plain.miss_ratio),
-        best.policy,
-        percent(best.miss_ratio),
-    );
-    Some(Verdict { text, reached: None })
+fn misses(rounds: &[&RunRecord]) -> Option<Measured> {
+    let counted = rows::counted(rounds);
+    let counts: Vec<Count> = counted.iter().map(|round| rows::count(round)).collect();
+    let all = Count::sum(&counts);
+    Some(Measured {
+        value: all.misses as f64 / all.jobs.max(1) as f64,
+        interval: Some(stats::proportion(&counts)),
+        samples: all.jobs,
+        disturbed: disturbance(&counted),
+    })
 }
 
-fn near_capacity(row: &Row, rival: &Row) -> Option<Verdict> {
-    let (reserved, total) = (row.total_bandwidth?, rival.total_bandwidth?);
-    let bandwidth = reserved / total;
-    let misses = ratio_of_misses(row, rival);
-    let text = format!(
-        "{}, {} players near capacity: {} missed against {} of static GRUB ({}; promised ≤ {MISSES_OF_RIVAL}x), \
-         reserving {reserved:.2} CPUs against {total:.2} ({:+.0} %; promised ≤ −15 %)",
-        row.policy,
-        row.players,
-        percent(row.miss_ratio),
-        percent(rival.miss_ratio),
-        misses.map_or("nothing to halve".into(), |m| format!("{m:.2}x")),
-        (bandwidth - 1.0) * 100.0,
-    );
-    let few = misses.map_or(row.misses == 0, |m| m <= MISSES_OF_RIVAL);
-    Some(Verdict { text, reached: promised(row, few && bandwidth <= BANDWIDTH_OF_RIVAL) })
+/// A number that each round has, such as its bandwidth over its demand; the median over the rounds.
+fn over_rounds(rounds: &[&RunRecord], value: impl Fn(&RunRecord) -> Option<f64>) -> Option<Measured> {
+    let counted = rows::counted(rounds);
+    let values: Option<Vec<f64>> = counted.iter().map(|round| value(round)).collect();
+    Some(Measured {
+        value: rows::median(values.clone()?),
+        interval: stats::median(&values?),
+        samples: counted.iter().map(|round| rows::count(round).jobs).sum(),
+        disturbed: disturbance(&counted),
+    })
 }
 
-/// Our misses over the rival's; none where the rival has none.
-fn ratio_of_misses(row: &Row, rival: &Row) -> Option<f64> {
-    (rival.misses > 0).then(|| row.miss_ratio / rival.miss_ratio)
+type Pair<'a> = (&'a RunRecord, &'a RunRecord);
+
+/// Rounds of one cycle, ours and the rival's; those in which neither was disturbed where there are any.
+fn pairs<'a>(ours: &[&'a RunRecord], rival: &[&'a RunRecord]) -> Vec<Pair<'a>> {
+    let partner = |round: &RunRecord| rival.iter().copied().find(|other| other.cycle == round.cycle);
+    let all: Vec<Pair> = ours.iter().filter_map(|round| Some((*round, partner(round)?))).collect();
+    let calm: Vec<Pair> = all.iter().copied().filter(|&(a, b)| disturbance(&[a, b]).is_none()).collect();
+    if calm.is_empty() { all } else { calm }
 }
 
-/// The hint against the predictors that only know the past, all under reservations of one kind.
-fn hint_against_history(rows: &[Row]) -> Option<Verdict> {
-    let others = || ours(rows).filter(|row| !row.policy.contains("hint"));
-    let best = others().max_by(|a, b| a.in_target.total_cmp(&b.in_target))?;
-    let kind = best.policy.rsplit(' ').next()?;
-    let hint = ours(rows).find(|row| row.policy.contains("hint") && row.policy.ends_with(kind))?;
-    let text = format!(
-        "{}, {kind} reservations: the hint keeps {} of jobs in target at {:.2}x the demand; the best of the others, {}, {} at {:.2}x",
-        if hint.scenario == "hogs" { "one player" } else { "near capacity" },
-        percent(hint.in_target),
-        hint.bandwidth_per_demand?,
-        best.policy,
-        percent(best.in_target),
-        best.bandwidth_per_demand?,
-    );
-    Some(Verdict { text, reached: None })
+fn misses_of_rival(pairs: &[Pair]) -> Option<Measured> {
+    let counts: Vec<(Count, Count)> = pairs.iter().map(|(a, b)| (rows::count(a), rows::count(b))).collect();
+    let (ours, rival) = (Count::sum(counts.iter().map(|c| &c.0)), Count::sum(counts.iter().map(|c| &c.1)));
+    let rate = |count: Count| count.misses as f64 / count.jobs.max(1) as f64;
+    (!pairs.is_empty()).then(|| Measured {
+        value: rate(ours) / rate(rival),
+        interval: Some(stats::ratio_of_misses(&counts)),
+        samples: ours.jobs.min(rival.jobs),
+        disturbed: pairs.iter().find_map(|&(a, b)| disturbance(&[a, b])),
+    })
+}
+
+fn bandwidth_of_rival(pairs: &[Pair]) -> Option<Measured> {
+    let total = |round: &RunRecord| rows::row(&[round]).total_bandwidth;
+    let ratios: Option<Vec<f64>> = pairs.iter().map(|(a, b)| Some(total(a)? / total(b)?)).collect();
+    let ratios = ratios.filter(|ratios| !ratios.is_empty())?;
+    let jobs = |side: fn(&Pair) -> Count| pairs.iter().map(side).map(|count| count.jobs).sum::<u64>();
+    Some(Measured {
+        value: rows::median(ratios.clone()),
+        interval: stats::median(&ratios),
+        samples: jobs(|pair| rows::count(pair.0)).min(jobs(|pair| rows::count(pair.1))),
+        disturbed: pairs.iter().find_map(|&(a, b)| disturbance(&[a, b])),
+    })
+}
+
+/// The first disturbance; rounds that were not disturbed have been chosen before, where there were any.
+fn disturbance(rounds: &[&RunRecord]) -> Option<String> {
+    rounds.iter().find_map(|round| round.around.disturbance())
+}
+
+/// Comparisons without a promise: what the default scheduler does, and what knowledge is worth.
+pub fn comparisons(rows: &[Row]) -> Vec<String> {
+    let find = |scenario: Scenario, policy: &str| {
+        rows.iter().find(|row| row.scenario == scenario.name() && row.policy == policy)
+    };
+    let headline = policy::headline().label();
+    let oracle = policy::ours(policy::Knowledge::Oracle, true).label();
+    let sentence = |scenario, rival: &str, what: &str| {
+        let (ours, rival) = (find(scenario, &headline)?, find(scenario, rival)?);
+        let place = if scenario == Scenario::Hogs { "one player" } else { "near capacity" };
+        Some(format!("{place}: {} {what} {}", misses_of(ours), misses_of(rival)))
+    };
+    let against_plain = sentence(Scenario::Hogs, "plain", "against the default scheduler:");
+    let limits =
+        Scenario::ALL.map(|scenario| sentence(scenario, &oracle, "against the limit, costs known beforehand:"));
+    against_plain.into_iter().chain(limits.into_iter().flatten()).collect()
+}
+
+fn misses_of(row: &Row) -> String {
+    let (low, high) = (percent(row.misses_low), percent(row.misses_high));
+    format!("{} misses {} [{low}, {high}]", row.policy, percent(row.miss_ratio))
 }
 
 /// A fraction as people read it.
@@ -118,58 +255,80 @@ pub fn percent(fraction: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::tests::run;
 
-    fn row(scenario: &str, policy: &str, misses: u64, bandwidth: Option<f64>) -> Row {
-        Row {
-            scenario: scenario.into(),
-            policy: policy.into(),
-            jobs: 1_000,
-            misses,
-            miss_ratio: misses as f64 / 1_000.0,
-            players: 6,
-            hogs: 12,
-            mean_bandwidth: bandwidth,
-            bandwidth_per_demand: bandwidth.map(|b| b / 0.2),
-            total_bandwidth: bandwidth.map(|b| b * 6.0),
-            ..Row::default()
-        }
+    /// A round of `jobs` jobs, the first `misses` of which are late.
+    fn round(scenario: &str, policy: String, cycle: usize, misses: usize, jobs: usize, budget_ms: f64) -> RunRecord {
+        let ms: Vec<u64> = (0..jobs).map(|k| if k < misses { 50 } else { 36 }).collect();
+        let mut round = run(&ms, jobs, budget_ms);
+        (round.scenario, round.policy, round.cycle) = (scenario.into(), policy, cycle);
+        round
     }
 
-    fn reached(rows: &[Row], about: &str) -> Option<bool> {
-        let all = verdicts(rows);
-        all.iter().find(|v| v.text.starts_with(about)).unwrap_or_else(|| panic!("{about} not in {all:?}")).reached
+    fn hogs(misses: usize, jobs: usize, rounds: usize) -> Vec<RunRecord> {
+        (0..rounds).map(|cycle| round("hogs", policy::headline().label(), cycle, misses, jobs, 2.4)).collect()
     }
 
-    #[test]
-    fn few_misses_at_little_bandwidth_keep_the_promise() {
-        let verdict = |misses, bandwidth| {
-            reached(&[row("hogs", "Q-Fabric hint[24], GRUB", misses, Some(bandwidth))], "Q-Fabric hint")
+    fn shift(ours: usize, rival: usize) -> Vec<RunRecord> {
+        let grub = policy::equal_shares(true).label();
+        let both = |cycle| {
+            let ours = round("shift", policy::headline().label(), cycle, ours, 400, 2.5);
+            [ours, round("shift", grub.clone(), cycle, rival, 400, 3.0)]
         };
-        assert_eq!([verdict(10, 0.23), verdict(11, 0.23), verdict(0, 0.24)], [Some(true), Some(false), Some(false)]);
+        (0..4).flat_map(both).collect()
+    }
+
+    fn states(rounds: &[RunRecord]) -> Vec<State> {
+        verdicts(rounds).iter().map(|verdict| verdict.state).collect()
     }
 
     #[test]
-    fn near_capacity_the_rival_is_static_grub() {
-        let rows = |misses, bandwidth| {
-            let ours = row("shift", "Q-Fabric hint[24], GRUB", misses, Some(bandwidth));
-            [row("shift", "static equal shares, GRUB", 40, Some(0.3)), ours]
-        };
-        assert_eq!(reached(&rows(20, 0.254), "Q-Fabric hint"), Some(true));
-        assert_eq!(reached(&rows(21, 0.2), "Q-Fabric hint"), Some(false));
-        assert_eq!(reached(&rows(0, 0.26), "Q-Fabric hint"), Some(false));
+    fn none_of_43_jobs_is_not_at_most_one_percent() {
+        let verdict = &verdicts(&hogs(0, 43, 1))[0];
+        assert_eq!((verdict.state, verdict.samples), (State::Disturbed, 43));
+        assert!(verdict.reason.as_ref().unwrap().contains("600 are needed"), "{verdict:?}");
     }
 
     #[test]
-    fn predictors_of_the_paper_are_compared_and_promise_nothing() {
-        let rows =
-            [row("hogs", "Q-Fabric MA[12], hard", 90, Some(0.3)), row("hogs", "Q-Fabric hint[24], hard", 1, Some(0.2))];
-        assert!(verdicts(&rows).iter().all(|verdict| verdict.reached.is_none()));
-        assert_eq!(reached(&rows, "one player, hard reservations: the hint"), None);
+    fn the_interval_decides_and_not_the_value() {
+        assert_eq!(states(&hogs(0, 150, 5))[0], State::Held);
+        assert_eq!(states(&hogs(1, 150, 5))[0], State::Disturbed, "0.7 % [0.2, 1.5] contains 1 %");
+        assert_eq!(states(&hogs(9, 150, 5))[0], State::Missed);
     }
 
     #[test]
-    fn nothing_is_claimed_of_what_was_not_run() {
-        assert!(verdicts(&[row("shift", "nice -20", 3, None)]).is_empty());
-        assert!(verdicts(&[]).is_empty());
+    fn half_of_the_rivals_misses_needs_the_whole_interval() {
+        assert_eq!(states(&shift(5, 40)), [State::Held, State::Held]);
+        assert_eq!(states(&shift(19, 40))[0], State::Disturbed);
+        assert_eq!(states(&shift(60, 40))[0], State::Missed);
+        assert_eq!(states(&shift(0, 0))[0], State::Disturbed, "where nobody misses, nothing is shown");
+    }
+
+    #[test]
+    fn disturbed_rounds_give_no_verdict_and_calm_ones_beside_them_do() {
+        let mut rounds = hogs(0, 150, 5);
+        let stolen = |round: &mut RunRecord| round.around.steal = vec![0.3];
+        rounds.iter_mut().for_each(stolen);
+        let verdict = &verdicts(&rounds)[0];
+        assert!(verdict.state == State::Disturbed && verdict.reason.as_ref().unwrap().contains("steal 30"));
+        let mut rounds = hogs(0, 150, 6);
+        stolen(&mut rounds[0]);
+        let verdict = &verdicts(&rounds)[0];
+        assert_eq!((verdict.state, verdict.samples), (State::Held, 750));
+    }
+
+    #[test]
+    fn a_rival_of_another_cycle_is_no_partner() {
+        let mut rounds = shift(5, 40);
+        rounds.iter_mut().filter(|round| round.policy.starts_with("static")).for_each(|round| round.cycle += 10);
+        let verdict = &verdicts(&rounds)[0];
+        assert!(verdict.state == State::Disturbed && verdict.value.is_none());
+        assert!(verdict.sentence().contains("not measured"));
+    }
+
+    #[test]
+    fn nothing_is_claimed_of_what_was_not_played() {
+        assert!(verdicts(&[round("shift", "nice -20".into(), 0, 3, 100, 0.0)]).is_empty());
+        assert!(verdicts(&[]).is_empty() && comparisons(&[]).is_empty());
     }
 }

@@ -10,12 +10,13 @@ use std::sync::atomic::Ordering;
 
 use qfabric_demo::children::{Hogs, Interrupted, Stop};
 use qfabric_demo::clips::Clip;
-use qfabric_demo::live::Stage;
-use qfabric_demo::plan::{Run, Scenario};
-use qfabric_demo::policy::{Budget, Ground, Policy};
+use qfabric_demo::live::{Run, Stage};
+use qfabric_demo::policy::{self, Ground, Knowledge, Policy, Skip};
+use qfabric_demo::record::RunRecord;
 use qfabric_demo::scenes::Size;
+use qfabric_demo::trial::Trace;
 use qfabric_demo::{Silent, rows, trial};
-use qfabric_types::{Nanos, PredictorSpec, Share};
+use qfabric_types::{Nanos, Share};
 
 /// Builds the player beside this test, with the same profile.
 fn player() -> &'static Path {
@@ -35,7 +36,8 @@ fn player() -> &'static Path {
 struct World {
     folder: tempfile::TempDir,
     clips: [Clip; 2],
-    traces: [PathBuf; 2],
+    traces: Vec<Trace>,
+    trace_files: [PathBuf; 2],
     hogs: Hogs,
     stop: Stop,
 }
@@ -45,25 +47,32 @@ impl World {
     fn new() -> World {
         let folder = tempfile::tempdir().unwrap();
         let clips = ["testsrc2", "mandelbrot"].map(|source| clip(folder.path(), source));
-        let traces = [0, 1].map(|i| folder.path().join(format!("trace{i}.txt")));
+        let trace_files = [0, 1].map(|i| folder.path().join(format!("trace{i}.txt")));
         let stop = Stop::never();
-        trial::run(player(), &[clips[0].path.clone(), clips[1].path.clone()], &traces, &stop).unwrap();
-        World { clips, traces, hogs: Hogs::start(player(), 2).unwrap(), stop, folder }
+        let paths = [clips[0].path.clone(), clips[1].path.clone()];
+        let traces = trial::run(player(), &paths, &trace_files, &stop).unwrap();
+        World { clips, traces, trace_files, hogs: Hogs::start(player(), 2).unwrap(), stop, folder }
     }
 
-    fn run(&self, scenario: Scenario, policy: Policy, socket: &Path) -> anyhow::Result<rows::Row> {
+    fn round(&self, shifts: bool, policy: Policy, socket: &Path) -> anyhow::Result<RunRecord> {
         let stage = Stage {
             player: player(),
             clips: &self.clips,
             traces: &self.traces,
+            trace_files: &self.trace_files,
             folder: self.folder.path(),
             hogs: &self.hogs,
             socket,
             stop: &self.stop,
         };
-        let record = stage.run(&Run { scenario, policy, seconds: 1.2 }, &ground(), &mut Silent)?;
+        let run = Run { scenario: "test".into(), policy, jobs: 30, shifts, hogs: true, cycle: 0 };
+        let record = stage.run(&run, &ground(), &mut Silent)?;
         assert!(record.players.iter().all(|p| p.lines.len() <= 30));
-        Ok(rows::row(&record))
+        Ok(record)
+    }
+
+    fn run(&self, shifts: bool, policy: Policy, socket: &Path) -> anyhow::Result<rows::Row> {
+        self.round(shifts, policy, socket).map(|record| rows::row(&[&record]))
     }
 }
 
@@ -81,6 +90,7 @@ fn clip(folder: &Path, source: &str) -> Clip {
 
 fn ground() -> Ground {
     Ground {
+        period: Nanos::from_millis(40),
         server_period: Nanos::from_millis(10),
         capacity: Share::from_ppm(200_000),
         players: 2,
@@ -94,34 +104,70 @@ fn ground() -> Ground {
 #[test]
 fn players_without_a_reservation_leave_a_row_without_bandwidth() {
     let world = World::new();
-    let row = world.run(Scenario::Shift, Policy::Plain, Path::new("")).unwrap();
+    let row = world.run(true, Policy::Plain, Path::new("")).unwrap();
     assert_eq!((row.jobs, row.players, row.hogs), (2 * (30 - 12), 2, 2));
     assert!(row.mean_bandwidth.is_none() && row.mean_demand > 0.0 && row.jitter_p99_ns > 0);
 }
 
 #[test]
+fn a_round_knows_what_happened_around_it() {
+    let world = World::new();
+    let round = world.round(false, Policy::Plain, Path::new("")).unwrap();
+    assert!(!round.around.steal.is_empty() && round.around.speed.is_some_and(|speed| speed > 0.0));
+    assert!(round.around.run_delay >= 0.0 && (0.0..=1.0).contains(&round.around.foreign));
+}
+
+#[test]
+fn players_that_skip_late_frames_count_them_as_missed() {
+    let world = World::new();
+    let policy = policy::skipping(policy::equal_shares(true), Skip::Predicted);
+    assert!(policy.predicts() && !policy.is_ours());
+    // A budget that no frame fits into: every B frame is late, and is not decoded.
+    let starved = Ground { capacity: Share::from_ppm(4_000), ..ground() };
+    if !qfabric_linux::testing::may_reserve() {
+        return;
+    }
+    let _live = qfabric_linux::testing::live_lock();
+    let run = Run { scenario: "test".into(), policy, jobs: 30, shifts: false, hogs: true, cycle: 0 };
+    let stage = Stage {
+        player: player(),
+        clips: &world.clips,
+        traces: &world.traces,
+        trace_files: &world.trace_files,
+        folder: world.folder.path(),
+        hogs: &world.hogs,
+        socket: Path::new(""),
+        stop: &world.stop,
+    };
+    let record = stage.run(&run, &starved, &mut Silent).unwrap();
+    let lines = || record.players.iter().flat_map(|player| &player.lines);
+    assert!(lines().all(|line| !line.skipped || line.kind == 'B'), "a frame was skipped that others need");
+    let row = rows::row(&[&record]);
+    assert!(row.skipped <= row.misses && row.misses <= row.jobs, "{row:?}");
+}
+
+#[test]
 fn static_and_tuned_reservations_leave_rows_with_bandwidth() {
     if !qfabric_linux::testing::may_reserve() {
-        eprintln!("skipped: no SCHED_DEADLINE for this user");
         return;
     }
     let _live = qfabric_linux::testing::live_lock();
     let world = World::new();
-    let fixed = Policy::Static { budget: Budget::EqualShares, reclaim: false };
-    let row = world.run(Scenario::Hogs, fixed, Path::new("")).unwrap();
+    let row = world.run(false, policy::equal_shares(false), Path::new("")).unwrap();
     assert!((row.mean_bandwidth.unwrap() - 0.1).abs() < 1e-6 && row.sd_bandwidth.unwrap() < 1e-9);
 
     let daemon = qfabric_daemon::Embedded::start(qfabric_daemon::Config::default()).unwrap();
-    let tuned = Policy::Qfabric { predictor: PredictorSpec::Hint { n: 24 }, reclaim: true };
-    let row = world.run(Scenario::Shift, tuned, daemon.socket()).unwrap();
-    assert!(row.mean_bandwidth.unwrap() > 0.0 && row.jobs == 36, "{row:?}");
+    for tuned in [policy::headline(), policy::ours(Knowledge::Oracle, true)] {
+        let row = world.run(true, tuned, daemon.socket()).unwrap();
+        assert!(row.mean_bandwidth.unwrap() > 0.0 && row.jobs == 36, "{row:?}");
+    }
 }
 
 #[test]
 fn an_interrupted_run_leaves_no_child() {
     let world = World::new();
     world.stop.0.store(true, Ordering::Relaxed);
-    let error = world.run(Scenario::Shift, Policy::Plain, Path::new("")).unwrap_err();
+    let error = world.run(true, Policy::Plain, Path::new("")).unwrap_err();
     assert!(error.is::<Interrupted>(), "{error:#}");
     let hogs = world.hogs.ids();
     drop(world);

@@ -51,6 +51,21 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// Leaves the next packet out. Only for packets that no other needs ([`Stream::next_is_disposable`]).
+    pub fn skip(&mut self) {
+        self.next += 1;
+    }
+
+    /// Whether no other frame refers to the next one: a B picture of MPEG-2 (ISO/IEC 13818-2 §6.1.1.11).
+    pub fn next_is_disposable(&self) -> bool {
+        self.next_kind() == 'B'
+    }
+
+    /// Place of the next packet in the clip.
+    pub fn next_position(&self) -> usize {
+        self.next % self.clip.len()
+    }
+
     /// Bytes of the packet the next job decodes.
     pub fn next_bytes(&self) -> usize {
         self.clip.bytes(self.next)

@@ -21,6 +21,8 @@ pub struct JobLine {
     pub budget_ns: Nanos,
     /// Server period in force when the job began.
     pub server_period_ns: Nanos,
+    /// Whether the frame was not decoded; `finish_ns` is then the moment of that decision.
+    pub skipped: bool,
 }
 
 /// One JSON object per line, written to a neighbour and renamed: a reader never sees half a log.

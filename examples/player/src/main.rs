@@ -9,12 +9,14 @@
 
 mod clip;
 mod decoder;
+mod foresight;
 mod hog;
 mod log;
 mod marks;
 mod options;
 mod pace;
 mod play;
+mod skip;
 mod trace;
 
 use std::process::ExitCode;

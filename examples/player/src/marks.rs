@@ -1,6 +1,4 @@
-//! What the player tells Q-Fabric of its jobs, and what it is told.
-//!
-//! The bytes of a frame are known before it is decoded and go with what decoding costs: they are the hint,
+//! The marks that a player sets under Q-Fabric: beginning and end of each job, with its foresight of the next one,
 //! said at the end of the job before, early enough to change the budget.
 
 use anyhow::{Context, Result};
@@ -37,13 +35,13 @@ impl Marks {
         Ok(Marks::Session(Box::new(session)))
     }
 
-    /// Waits for the release of job `k`, whose packet has `bytes`.
-    pub fn wait(&mut self, k: u64, start: Instant, bytes: usize) {
+    /// Waits for the release of job `k`; `known` is foresight of the first job.
+    pub fn wait(&mut self, k: u64, start: Instant, known: Foresight) {
         match self {
             Marks::Alone { period } => pace::sleep_until(start + period.saturating_mul(k)),
             Marks::Session(session) if k == 0 => {
                 pace::sleep_until(start);
-                session.begin(Foresight::Hint(bytes as f64));
+                session.begin(known);
             }
             Marks::Session(session) => drop(session.wait_for_next_job()),
         }
@@ -57,10 +55,10 @@ impl Marks {
         }
     }
 
-    /// A job has ended; the next one decodes `next_bytes`.
-    pub fn end(&mut self, next_bytes: usize) {
+    /// A job has ended; `next` is known of the next one.
+    pub fn end(&mut self, next: Foresight) {
         if let Marks::Session(session) = self {
-            session.end_cycle(Foresight::Hint(next_bytes as f64));
+            session.end_cycle(next);
         }
     }
 }

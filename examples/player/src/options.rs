@@ -1,4 +1,4 @@
-//! What the player is told.
+//! Options of the player.
 
 use std::path::PathBuf;
 
@@ -20,9 +20,15 @@ pub struct Options {
     /// Frames per second.
     #[arg(long, default_value_t = 25.0)]
     pub fps: f64,
+    /// Frame period, instead of frames per second.
+    #[arg(long = "period", value_name = "TIME", conflicts_with = "fps")]
+    pub frame_period: Option<Nanos>,
     /// How long to play; frames not ready by then are not waited for longer than --grace.
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
+    /// Number of frames to play, instead of a duration.
+    #[arg(long = "jobs", value_name = "N", conflicts_with = "seconds")]
+    pub job_count: Option<usize>,
     /// Seconds after the last deadline in which late frames are still decoded.
     #[arg(long, default_value_t = 1.0)]
     pub grace: f64,
@@ -35,6 +41,15 @@ pub struct Options {
     /// The job at which the load shifts.
     #[arg(long, value_name = "JOB")]
     pub shift_at: Option<u64>,
+    /// Which B frames are not decoded; no other frame needs them. `predicted` uses --predictor and --profile.
+    #[arg(long, value_enum, default_value_t = Skip::None)]
+    pub skip: Skip,
+    /// A trace of the whole clip: its costs are told to the daemon as foresight, instead of hints.
+    #[arg(long, value_name = "TRACE", requires = "qfabric", conflicts_with = "skip")]
+    pub oracle: Option<PathBuf>,
+    /// The same for the clip of --then.
+    #[arg(long, value_name = "TRACE", requires = "oracle")]
+    pub then_oracle: Option<PathBuf>,
     /// Scheduling without Q-Fabric.
     #[arg(long, value_enum, default_value_t = Policy::None)]
     pub policy: Policy,
@@ -113,9 +128,25 @@ pub enum Policy {
     Nice,
 }
 
+/// Which B frames a player does not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Skip {
+    /// None: every frame is decoded, however late.
+    None,
+    /// Those whose deadline has passed when their turn comes.
+    Late,
+    /// Those that would end after their deadline, by the predicted cost.
+    Predicted,
+}
+
 impl Options {
     /// T. Refused outside 1 to 1000 frames per second.
     pub fn period(&self) -> Result<Nanos> {
+        if let Some(period) = self.frame_period {
+            let fits = (Nanos::from_millis(1)..=Nanos::from_millis(1_000)).contains(&period);
+            ensure!(fits, "--period {period} is not between 1ms and 1s");
+            return Ok(period);
+        }
         ensure!((1.0..=1000.0).contains(&self.fps), "--fps {} is not between 1 and 1000", self.fps);
         Ok(Nanos::from_f64(1e9 / self.fps))
     }
@@ -124,8 +155,8 @@ impl Options {
     pub fn jobs(&self) -> Result<usize> {
         ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds {} is not between 0 and 86400", self.seconds);
         ensure!((0.0..=3_600.0).contains(&self.grace), "--grace {} is not between 0 and 3600", self.grace);
-        let jobs = (self.seconds * self.fps).round() as usize;
-        ensure!(jobs > 0, "--seconds {} holds no frame at {} frames per second", self.seconds, self.fps);
+        let jobs = self.job_count.unwrap_or((self.seconds * 1e9 / self.period()?.as_f64()).round() as usize);
+        ensure!(jobs > 0, "{} s hold no frame of {}; use --seconds or --jobs", self.seconds, self.period()?);
         Ok(jobs)
     }
 }
@@ -154,5 +185,8 @@ mod tests {
     fn ten_seconds_at_25_frames_are_250_jobs_of_40_ms() {
         let options = parsed("p c.mkv").unwrap();
         assert_eq!((options.jobs().unwrap(), options.period().unwrap()), (250, Nanos::from_millis(40)));
+        let options = parsed("p c.mkv --period 50ms --jobs 7").unwrap();
+        assert_eq!((options.jobs().unwrap(), options.period().unwrap()), (7, Nanos::from_millis(50)));
+        assert!(parsed("p c.mkv --period 2s").unwrap().period().unwrap_err().to_string().contains("--period"));
     }
 }

@@ -3,22 +3,26 @@
 //! ```text
 //!  open, warm up ── admission ── "ready" ── start ──> [ wait for r_k │ decode │ note f_k, c_k ] × jobs ── log
 //! ```
-//! A job that ends late delays the next one's begin, never its release: nothing is skipped, so a scheduler
-//! that gives too little shows as a growing error. Playing ends `--grace` after the last deadline; what is
-//! not decoded by then is missing in the log, and whoever reads the log counts it.
+//! A job that ends late delays the next one's begin, never its release: without `--skip` a scheduler that gives too
+//! little shows as a growing error. Playing ends `--grace` after the last deadline; frames not decoded by then are
+//! missing in the log.
 
 use std::io::{BufRead, Write};
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use qfabric_types::{Instant, JobRecord, Nanos};
+use qfabric_types::{Foresight, Instant, JobRecord, Nanos};
 use rustix::process::setpriority_process;
 
 use crate::clip::Clip;
 use crate::decoder::Stream;
+use crate::foresight::{self, Oracle};
 use crate::log::{self, JobLine};
 use crate::marks::Marks;
-use crate::options::{Options, Policy};
+use crate::options::{Options, Policy, Skip};
 use crate::pace::{cpu_time, now};
+use crate::skip::Skipper;
+use crate::trace;
 
 /// Time between `start` given by ourselves and the first release: enough to go to sleep.
 const HEAD_START: Nanos = Nanos::from_millis(20);
@@ -28,11 +32,20 @@ pub fn play(options: &Options) -> Result<()> {
     let (period, jobs) = (options.period()?, options.jobs()?);
     let clip = Clip::load(options.clip.as_deref().context("no clip was named")?)?;
     let second = options.then.as_deref().map(Clip::load).transpose()?;
+    let oracles = [(&options.oracle, Some(&clip)), (&options.then_oracle, second.as_ref())];
+    let [oracle, then_oracle] = oracles.map(|(path, clip)| path.as_deref().zip(clip));
+    let load = |(path, clip): (&Path, &Clip)| Oracle::load(path, clip.len());
+    let oracles = [oracle.map(load).transpose()?, then_oracle.map(load).transpose()?];
     let first = Stream::open(&clip, options.start_at)?;
     let second = second.as_ref().map(|clip| Stream::open(clip, options.start_at)).transpose()?;
     apply(options.policy)?;
-    let mut playing =
-        Playing { streams: Streams { first, second, shift_at: options.shift_at }, period, lines: Vec::new() };
+    let mut playing = Playing {
+        streams: Streams { first, second, shift_at: options.shift_at },
+        oracles,
+        skipper: skipper(options)?,
+        period,
+        lines: Vec::new(),
+    };
     playing.lines.reserve_exact(jobs);
     let mut marks = Marks::start(&options.contract, period)?;
     let start = if options.wait { wait_for_start()? } else { now() + HEAD_START };
@@ -40,6 +53,13 @@ pub fn play(options: &Options) -> Result<()> {
     playing.run(start, stop, jobs as u64, &mut marks)?;
     drop(marks);
     report(options, &playing.lines, jobs)
+}
+
+fn skipper(options: &Options) -> Result<Skipper> {
+    let contract = &options.contract;
+    let profile = contract.profile.as_deref().filter(|_| options.skip == Skip::Predicted);
+    let profile = profile.map(trace::read).transpose()?;
+    Ok(Skipper::new(options.skip, contract.predictor, contract.rho, profile.as_ref()))
 }
 
 /// Puts this process under the policy.
@@ -57,10 +77,14 @@ struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
+    /// 0 for the first stream, 1 for the second one.
+    fn index(&self, k: u64) -> usize {
+        usize::from(self.second.is_some() && self.shift_at.is_some_and(|at| k >= at))
+    }
     /// The stream that job `k` decodes.
     fn at(&mut self, k: u64) -> &mut Stream<'a> {
-        match &mut self.second {
-            Some(second) if self.shift_at.is_some_and(|at| k >= at) => second,
+        match (self.index(k), &mut self.second) {
+            (1, Some(second)) => second,
             _ => &mut self.first,
         }
     }
@@ -68,6 +92,9 @@ impl<'a> Streams<'a> {
 
 struct Playing<'a> {
     streams: Streams<'a>,
+    /// Of the first and of the second stream.
+    oracles: [Option<Oracle>; 2],
+    skipper: Skipper,
     period: Nanos,
     lines: Vec<JobLine>,
 }
@@ -75,7 +102,8 @@ struct Playing<'a> {
 impl Playing<'_> {
     fn run(&mut self, start: Instant, stop: Instant, jobs: u64, marks: &mut Marks) -> Result<()> {
         for k in 0..jobs {
-            marks.wait(k, start, self.streams.at(k).next_bytes());
+            let known = self.foresight(k);
+            marks.wait(k, start, known);
             if now() >= stop {
                 break;
             }
@@ -86,14 +114,30 @@ impl Playing<'_> {
     }
 
     fn job(&mut self, k: u64, release: Instant, marks: &mut Marks) -> Result<JobLine> {
+        let deadline = release + self.period;
         let stream = self.streams.at(k);
         let (bytes, kind, grant) = (stream.next_bytes(), stream.next_kind(), marks.grant());
+        let skipped = stream.next_is_disposable() && self.skipper.skips(now(), deadline, bytes);
         let before = cpu_time();
-        stream.decode()?;
+        if skipped {
+            stream.skip()
+        } else {
+            stream.decode().map(drop)?
+        }
         let (cost, finish) = (cpu_time() - before, now());
-        marks.end(self.streams.at(k + 1).next_bytes());
+        if !skipped {
+            self.skipper.observe(cost.as_f64(), bytes);
+        }
+        marks.end(self.foresight(k + 1));
         let job = JobRecord { k, release, finish, cost, next: Default::default() };
-        Ok(JobLine { job, bytes, kind, budget_ns: grant.budget, server_period_ns: grant.period })
+        Ok(JobLine { job, bytes, kind, budget_ns: grant.budget, server_period_ns: grant.period, skipped })
+    }
+
+    fn foresight(&mut self, k: u64) -> Foresight {
+        let index = self.streams.index(k);
+        let stream = self.streams.at(k);
+        let (position, bytes) = (stream.next_position(), stream.next_bytes());
+        foresight::of(self.oracles[index].as_ref(), &self.skipper, position, bytes)
     }
 }
 
@@ -110,8 +154,14 @@ fn report(options: &Options, lines: &[JobLine], jobs: usize) -> Result<()> {
     if let Some(path) = &options.log {
         return log::write(path, lines);
     }
-    let late = lines.iter().filter(|l| l.job.finish > l.job.release + options.period().unwrap_or_default()).count();
-    let mean = lines.iter().map(|l| l.job.cost.as_f64()).sum::<f64>() / lines.len().max(1) as f64;
-    println!("{} of {jobs} frames decoded, {late} late, {} of CPU time each", lines.len(), Nanos::from_f64(mean));
+    let period = options.period()?;
+    let late = lines.iter().filter(|l| !l.skipped && l.job.finish > l.job.release + period).count();
+    let skipped = lines.iter().filter(|l| l.skipped).count();
+    let decoded = lines.len() - skipped;
+    let mean = lines.iter().filter(|l| !l.skipped).map(|l| l.job.cost.as_f64()).sum::<f64>() / decoded.max(1) as f64;
+    println!(
+        "{decoded} of {jobs} frames decoded, {late} late, {skipped} skipped, {} of CPU time each",
+        Nanos::from_f64(mean)
+    );
     Ok(())
 }

@@ -7,23 +7,48 @@ use anyhow::Result;
 use super::{Report, plots, table};
 use crate::plan::Scenario;
 use crate::rows::Row;
+use crate::verdict::{State, Verdict, percent};
 
 const STYLE: &str = include_str!("report.css");
+
+/// Verdicts shown first; the rest follow below.
+const HEADLINES: usize = 3;
 
 /// The page.
 pub fn page(report: &Report) -> Result<String> {
     let mut body = String::new();
     heading(&mut body, report);
-    verdicts(&mut body, report);
+    verdicts(&mut body, &report.verdicts[..report.verdicts.len().min(HEADLINES)]);
+    lead(&mut body, report);
     for (scenario, rows) in by_scenario(report) {
         section(&mut body, report, scenario, &rows)?;
     }
+    further(&mut body, report);
     circumstances(&mut body, report);
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>Q-Fabric: the main job, measured</title><style>{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n"
+         <title>{}</title><style>{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n",
+        escape(&title_line(report))
     ))
+}
+
+/// Product, date, kernel, CPU and background load.
+pub fn title_line(report: &Report) -> String {
+    let Report { version, date, machine, .. } = report;
+    let (kernel, cpus, processor) = (&machine.kernel, machine.cpus, &machine.processor);
+    format!("Q-Fabric {version} demo, {date}, {kernel}, {cpus} x {processor}, {}", background(report))
+}
+
+/// Hogs, and what the demo did not start: means over the rounds.
+fn background(report: &Report) -> String {
+    let foreign: Vec<f64> = report.rounds.iter().map(|round| round.around.foreign).collect();
+    format!(
+        "{} CPU hogs, other processes {} of the CPUs, steal {}",
+        report.machine.hogs,
+        percent(crate::rows::mean(&foreign)),
+        percent(report.steal)
+    )
 }
 
 /// The rows of each scenario that has any, in order.
@@ -52,29 +77,54 @@ pub fn title(report: &Report, scenario: &str) -> String {
 }
 
 fn heading(body: &mut String, report: &Report) {
-    *body += "<h1>The main job, measured</h1><p class=\"lead\">Real video, decoded frame by frame at 25 frames a second \
-        on a loaded machine: without and with Q-Fabric, side by side in one run.</p>";
+    add(body, format_args!("<h1>Q-Fabric {}: video under load</h1>", report.version));
+    let Report { date, machine, .. } = report;
+    let (kernel, cpus, processor) = (escape(&machine.kernel), machine.cpus, escape(&machine.processor));
+    let background = background(report);
+    add(body, format_args!("<p class=\"where\">{date} · {kernel} · {cpus} x {processor} · {background}</p>"));
     if !report.complete {
-        let (done, planned) = (report.rows.len(), report.planned);
+        let (done, planned) = (report.rounds.len(), report.planned);
         add(
             body,
-            format_args!("<p class=\"warning\">Interrupted after {done} of {planned} runs: nothing is claimed.</p>"),
+            format_args!("<p class=\"warning\">Interrupted after {done} of {planned} rounds: nothing is claimed.</p>"),
         );
     }
 }
 
-fn verdicts(body: &mut String, report: &Report) {
-    if report.verdicts.is_empty() {
+fn lead(body: &mut String, report: &Report) {
+    let room = report.machine.capacity;
+    add(
+        body,
+        format_args!(
+            "<p class=\"lead\">Real video, decoded frame by frame on a loaded machine: without and with Q-Fabric, in short \
+             interleaved rounds of one run. A verdict needs the whole 95 % interval on one side of the bound, 600 jobs and \
+             undisturbed rounds. Room for reservations: {room}.</p>"
+        ),
+    );
+}
+
+fn further(body: &mut String, report: &Report) {
+    *body += "<h2>Further comparisons</h2>";
+    verdicts(body, &report.verdicts[report.verdicts.len().min(HEADLINES)..]);
+    *body += "<ul>";
+    for comparison in &report.comparisons {
+        add(body, format_args!("<li>{}</li>", escape(comparison)));
+    }
+    *body += "</ul>";
+}
+
+fn verdicts(body: &mut String, verdicts: &[Verdict]) {
+    if verdicts.is_empty() {
         return;
     }
-    *body += "<h2>What the numbers say</h2><ul class=\"verdicts\">";
-    for verdict in &report.verdicts {
-        let class = match verdict.reached {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "info",
+    *body += "<ul class=\"verdicts\">";
+    for verdict in verdicts {
+        let class = match verdict.state {
+            State::Held => "yes",
+            State::Missed => "no",
+            State::Disturbed => "info",
         };
-        add(body, format_args!("<li class=\"{class}\"><b>{}</b> {}</li>", table::mark(verdict), escape(&verdict.text)));
+        add(body, format_args!("<li class=\"{class}\"><b>{}</b> {}</li>", verdict.mark(), escape(&verdict.sentence())));
     }
     *body += "</ul>";
 }
@@ -87,7 +137,7 @@ fn section(body: &mut String, report: &Report, scenario: &str, rows: &[&Row]) ->
     add(body, format_args!("<p class=\"note\">{}</p>", escape(table::LEGEND)));
     for (name, figure) in plots::figures(report) {
         if name.starts_with(scenario) {
-            let svg = plots::svg(&figure)?;
+            let svg = plots::themed(&plots::svg(&figure)?);
             add(body, format_args!("<figure>{svg}<figcaption>{}</figcaption></figure>", escape(figure.caption)));
         }
     }
@@ -113,7 +163,7 @@ fn table(body: &mut String, rows: &[&Row]) {
 
 fn circumstances(body: &mut String, report: &Report) {
     let machine = &report.machine;
-    *body += "<h2>Where, and of what</h2><ul>";
+    *body += "<h2>Circumstances</h2><ul>";
     add(
         body,
         format_args!("<li>{} CPUs, {}; {}</li>", machine.cpus, escape(&machine.processor), escape(&machine.kernel)),
@@ -122,8 +172,8 @@ fn circumstances(body: &mut String, report: &Report) {
     if !machine.enforcement.is_empty() {
         add(body, format_args!("<li>Enforcement of budgets: {}</li>", escape(&machine.enforcement)));
     }
-    for clip in &report.clips {
-        add(body, format_args!("<li>{}</li>", escape(&clip.sentence())));
+    for line in table::circumstances(report) {
+        add(body, format_args!("<li>{}</li>", escape(&line)));
     }
     let warm_up = report.rows.first().map_or(0, |row| row.warm_up);
     add(

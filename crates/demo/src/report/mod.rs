@@ -1,4 +1,4 @@
-//! What was measured, and its faces: table, plots, JSON, one HTML page.
+//! The report: table, plots, JSON, one HTML page.
 
 mod html;
 mod plots;
@@ -10,31 +10,96 @@ use anyhow::{Context, Result};
 use qfabric_types::Share;
 use serde::{Deserialize, Serialize};
 
+use crate::calibrate::Calibration;
 use crate::clips::{Clip, write_whole};
+use crate::disturbance::Surroundings;
+use crate::plan::Plan;
 use crate::record::RunRecord;
 use crate::rows::{self, Point, Row};
 use crate::trial::Trace;
 use crate::verdict::{self, Verdict};
 
-/// Everything the demo found out.
+/// Everything measured.
+pub struct Measured {
+    /// The rounds, in the order of playing.
+    pub records: Vec<RunRecord>,
+    /// Rounds that could not be played, with the reason.
+    pub missing: Vec<String>,
+    /// Where.
+    pub machine: Machine,
+    /// The clips with their trial executions.
+    pub clips: Vec<(Clip, Trace)>,
+    /// The calibration of each scenario that was played, by its short name.
+    pub loads: Vec<(String, Calibration)>,
+}
+
+/// All results with their circumstances.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Version of the program.
     pub version: String,
-    /// Whether every planned run was carried out; of a report that is not complete nothing is claimed.
+    /// When it was made, in UTC.
+    pub date: String,
+    /// Whether it ran to its end; an interrupted report claims nothing.
     pub complete: bool,
-    /// Runs planned.
+    /// Rounds planned.
     pub planned: usize,
+    /// Seed of the order of the rounds.
+    pub seed: u64,
     /// Where it ran.
     pub machine: Machine,
     /// What was decoded.
     pub clips: Vec<ClipNote>,
+    /// The load of each scenario.
+    pub loads: Vec<Load>,
     /// One row per scenario and policy.
     pub rows: Vec<Row>,
     /// The jobs behind each row.
     pub runs: Vec<RunPoints>,
-    /// What the rows say.
+    /// The claims.
     pub verdicts: Vec<Verdict>,
+    /// Comparisons without a promise.
+    pub comparisons: Vec<String>,
+    /// The surroundings of each round, in the order of playing.
+    pub rounds: Vec<RoundNote>,
+    /// Rounds that could not be played, with the reason.
+    pub missing: Vec<String>,
+    /// Policies for which there was no time.
+    pub left_out: Vec<String>,
+    /// Mean steal over all rounds, as a fraction of all CPU time.
+    pub steal: f64,
+}
+
+/// How a scenario was loaded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Load {
+    /// Its short name.
+    pub scenario: String,
+    /// T in ns.
+    pub period_ns: u64,
+    /// Demand of all players together in CPUs, as calibrated.
+    pub demand: f64,
+    /// The same as designed; less is demanded where a frame would not fit into its period.
+    pub designed: f64,
+}
+
+/// One round and its surroundings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoundNote {
+    /// Short name of the scenario.
+    pub scenario: String,
+    /// The policy.
+    pub policy: String,
+    /// Rounds of one cycle are compared with each other.
+    pub cycle: usize,
+    /// Misses of the round.
+    pub misses: u64,
+    /// Its jobs.
+    pub jobs: u64,
+    /// What else happened on the machine.
+    pub around: Surroundings,
+    /// Why it counts in no verdict; none where it was not disturbed.
+    pub disturbance: Option<String>,
 }
 
 /// Where it ran.
@@ -42,7 +107,7 @@ pub struct Report {
 pub struct Machine {
     /// CPUs.
     pub cpus: usize,
-    /// What may be reserved, as probed.
+    /// The room: what may be reserved, as probed, less a margin.
     pub capacity: Share,
     /// Processes burning CPU time.
     pub hogs: usize,
@@ -105,32 +170,64 @@ pub struct RunPoints {
     pub target: (f64, f64),
     /// Probability of each error, all players: `(ε/T, fraction of jobs)`, by ε.
     pub pmf: Vec<(f64, f64)>,
-    /// The jobs of each player.
+    /// The jobs of each player in the first counted round.
     pub players: Vec<Vec<Point>>,
     /// The first job after the shift, where there is one.
     pub shift_at: Option<u64>,
 }
 
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Summary<'a> {
+    rows: &'a [Row],
+    verdicts: &'a [Verdict],
+    steal: f64,
+    seed: u64,
+    complete: bool,
+    date: &'a str,
+    machine: &'a Machine,
+    loads: &'a [Load],
+    rounds: &'a [RoundNote],
+    missing: &'a [String],
+    left_out: &'a [String],
+}
+
 impl Report {
-    /// Works the runs out.
-    pub fn new(runs: Vec<RunRecord>, machine: Machine, clips: Vec<(Clip, Trace)>, planned: usize) -> Report {
-        let rows: Vec<Row> = runs.iter().map(rows::row).collect();
-        let complete = runs.len() == planned;
+    /// Works the rounds out.
+    pub fn new(measured: Measured, plan: &Plan, seed: u64) -> Report {
+        let Measured { records, missing, machine, clips, loads } = measured;
+        let policies = by_policy(plan, &records);
+        let rows: Vec<Row> = policies.iter().map(|rounds| rows::row(rounds)).collect();
+        let complete = records.len() + missing.len() == plan.rounds.len();
+        let steal: Vec<f64> = records.iter().map(|round| round.around.mean_steal()).collect();
         Report {
             version: env!("CARGO_PKG_VERSION").into(),
+            date: date(),
             complete,
-            planned,
+            planned: plan.rounds.len(),
+            seed,
             machine,
             clips: clips.iter().map(|(clip, trace)| note(clip, trace)).collect(),
-            verdicts: if complete { verdict::verdicts(&rows) } else { Vec::new() },
+            loads: loads.into_iter().map(load).collect(),
+            verdicts: if complete { verdict::verdicts(&records) } else { Vec::new() },
+            comparisons: if complete { verdict::comparisons(&rows) } else { Vec::new() },
             rows,
-            runs: runs.iter().map(run_points).collect(),
+            runs: policies.iter().map(|rounds| run_points(rounds)).collect(),
+            rounds: records.iter().map(round_note).collect(),
+            missing,
+            left_out: plan.left_out.clone(),
+            steal: rows::mean(&steal),
         }
     }
 
-    /// The rows as JSON, one object per scenario and policy.
-    pub fn rows_json(&self) -> Result<String> {
-        Ok(serde_json::to_string_pretty(&self.rows)? + "\n")
+    /// Rows, verdicts and circumstances as one JSON object.
+    pub fn summary_json(&self) -> Result<String> {
+        let Report { rows, verdicts, steal, seed, complete, date, machine, loads, rounds, missing, left_out, .. } =
+            self;
+        let (steal, seed, complete) = (*steal, *seed, *complete);
+        let summary =
+            Summary { rows, verdicts, steal, seed, complete, date, machine, loads, rounds, missing, left_out };
+        Ok(serde_json::to_string_pretty(&summary)? + "\n")
     }
 
     /// The tables and verdicts as text.
@@ -143,7 +240,7 @@ impl Report {
         html::page(self)
     }
 
-    /// Writes `report.html`, `report.json`, `rows.json`, `report.txt` and the plots as PNG and SVG to
+    /// Writes `report.html`, `report.json`, `summary.json`, `report.txt` and the plots as PNG and SVG to
     /// `folder`, which is made where it is not there.
     pub fn write_to(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -152,7 +249,7 @@ impl Report {
             write_whole(&folder.join(format!("{name}.svg")), plots::svg(&figure)?.as_bytes())?;
         }
         write_whole(&folder.join("report.txt"), self.text().as_bytes())?;
-        write_whole(&folder.join("rows.json"), self.rows_json()?.as_bytes())?;
+        write_whole(&folder.join("summary.json"), self.summary_json()?.as_bytes())?;
         write_whole(&folder.join("report.json"), &serde_json::to_vec(self)?)?;
         write_whole(&folder.join("report.html"), self.html()?.as_bytes())
     }
@@ -193,9 +290,46 @@ fn note(clip: &Clip, trace: &Trace) -> ClipNote {
     }
 }
 
-fn run_points(run: &RunRecord) -> RunPoints {
+/// The rounds of each policy, in the plan's order; only policies with rounds.
+fn by_policy<'a>(plan: &Plan, records: &'a [RunRecord]) -> Vec<Vec<&'a RunRecord>> {
+    let of = |entry: &crate::plan::Entry| {
+        let (scenario, label) = (entry.scenario.name(), entry.policy.label());
+        records.iter().filter(|r| r.scenario == scenario && r.policy == label).collect::<Vec<_>>()
+    };
+    plan.entries.iter().map(of).filter(|rounds| !rounds.is_empty()).collect()
+}
+
+fn load((scenario, calibration): (String, Calibration)) -> Load {
+    let Calibration { period, demand, designed, .. } = calibration;
+    Load { scenario, period_ns: period.get(), demand, designed }
+}
+
+fn round_note(round: &RunRecord) -> RoundNote {
+    let rows::Count { misses, jobs } = rows::count(round);
+    RoundNote {
+        scenario: round.scenario.clone(),
+        policy: round.policy.clone(),
+        cycle: round.cycle,
+        misses,
+        jobs,
+        around: round.around.clone(),
+        disturbance: round.around.disturbance(),
+    }
+}
+
+/// Now, to the minute, in UTC.
+fn date() -> String {
+    let now = time::OffsetDateTime::now_utc();
+    format!("{} {:02}:{:02} UTC", now.date(), now.hour(), now.minute())
+}
+
+/// The errors of all counted rounds; jobs over time are those of the first one.
+fn run_points(rounds: &[&RunRecord]) -> RunPoints {
+    let counted = rows::counted(rounds);
+    let run = counted[0];
     let players: Vec<Vec<Point>> = run.players.iter().map(|player| rows::points(run, player)).collect();
-    let errors: Vec<f64> = players.iter().flatten().map(|p| p.error).collect();
+    let all = counted.iter().flat_map(|run| run.players.iter().flat_map(|player| rows::points(run, player)));
+    let errors: Vec<f64> = all.filter(|p| !p.skipped).map(|p| p.error).collect();
     RunPoints {
         scenario: run.scenario.clone(),
         policy: run.policy.clone(),
@@ -228,15 +362,22 @@ mod tests {
             run.shift_at = (scenario == "shift").then_some(2);
             run
         };
-        let runs = vec![
+        let records = vec![
             named("hogs", "plain", &[90, 140, 300, 420, 700], 0.0),
-            named("hogs", "Q-Fabric MA[12], GRUB", &[35, 41, 30, 38, 39], 2.4),
+            named("hogs", "Q-Fabric hint[24], hard", &[35, 41, 30, 38, 39], 2.4),
             named("hogs", "Q-Fabric hint[24], GRUB", &[35, 36, 37, 38, 39], 2.5),
             named("shift", "static equal shares, GRUB", &[20, 45, 60, 20, 20], 3.0),
             named("shift", "Q-Fabric hint[24], GRUB", &[35, 36, 41, 38, 39], 2.5),
         ];
         let machine = Machine { cpus: 2, processor: "made up <&>".into(), ..Machine::default() };
-        Report::new(runs, machine, Vec::new(), 5)
+        let measured = Measured { records, missing: Vec::new(), machine, clips: Vec::new(), loads: Vec::new() };
+        Report::new(measured, &plan(), 7)
+    }
+
+    fn plan() -> Plan {
+        let mut plan = crate::plan::plan(150.0, &[], false, 7);
+        plan.rounds.truncate(5);
+        plan
     }
 
     #[test]
@@ -254,11 +395,33 @@ mod tests {
 
     #[test]
     fn a_report_that_was_interrupted_claims_nothing() {
-        let mut report = report();
+        let report = report();
         let partial = Report { complete: false, planned: 18, verdicts: Vec::new(), ..report.clone() };
         assert!(partial.text().contains("5 of 18") && partial.html().unwrap().contains("5 of 18"));
-        report.planned = 5;
-        assert!(!report.text().contains("interrupted"));
+        assert!(report.complete && !report.text().contains("interrupted"));
+    }
+
+    #[test]
+    fn a_stolen_round_is_named_and_gives_no_verdict() {
+        let mut records: Vec<RunRecord> = Vec::new();
+        for cycle in 0..5 {
+            let mut round = run(&[30; 200], 200, 2.5);
+            (round.scenario, round.policy, round.cycle) = ("hogs".into(), "Q-Fabric hint[24], GRUB".into(), cycle);
+            round.around.steal = vec![0.4, 0.0];
+            records.push(round);
+        }
+        let measured = Measured {
+            records,
+            missing: Vec::new(),
+            machine: Machine::default(),
+            clips: Vec::new(),
+            loads: Vec::new(),
+        };
+        let report = Report::new(measured, &plan(), 7);
+        assert!((report.steal - 0.2).abs() < 1e-9 && report.rows[0].disturbed);
+        assert!(report.rounds.iter().all(|round| round.disturbance.as_ref().unwrap().contains("steal 20")));
+        assert!(report.verdicts.iter().all(|verdict| verdict.state == verdict::State::Disturbed));
+        assert!(report.text().contains("no verdict: disturbed"), "{}", report.text());
     }
 
     #[test]
@@ -266,7 +429,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("new");
         report().write_to(&out).unwrap();
-        let files = ["report.html", "report.json", "report.txt", "rows.json", "hogs-pmf.png", "shift-budget.svg"];
+        let files = ["report.html", "report.json", "report.txt", "summary.json", "hogs-pmf.png", "shift-budget.svg"];
         for name in files {
             assert!(std::fs::metadata(out.join(name)).unwrap().len() > 100, "{name}");
         }
@@ -284,13 +447,18 @@ mod tests {
     }
 
     #[test]
-    fn the_json_rows_have_the_promised_keys() {
-        let rows: Vec<serde_json::Value> = serde_json::from_str(&report().rows_json().unwrap()).unwrap();
+    fn the_json_has_rows_verdicts_and_steal() {
+        let summary: serde_json::Value = serde_json::from_str(&report().summary_json().unwrap()).unwrap();
+        let rows = summary["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 5);
-        for key in ["policy", "jobs", "misses", "in_target", "mean_error", "sd_error", "mean_bandwidth", "sd_bandwidth"]
-        {
+        for key in ["policy", "jobs", "misses", "in_target", "mean_error", "misses_low", "misses_high"] {
             assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
         }
         assert!(rows[0]["mean_bandwidth"].is_null() && rows[1]["mean_bandwidth"].is_number());
+        for verdict in summary["verdicts"].as_array().unwrap() {
+            assert!(["held", "missed", "disturbed"].contains(&verdict["state"].as_str().unwrap()));
+            assert!(["claim", "samples", "low", "high"].iter().all(|key| verdict.get(key).is_some()));
+        }
+        assert!(summary["steal"].is_number());
     }
 }

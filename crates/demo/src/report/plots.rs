@@ -1,7 +1,8 @@
 //! The plots: probability mass function of ε, ε over time, budget and cost over time; a panel per policy.
 //!
-//! One figure is drawn twice, as PNG and as SVG, by the same code. Letters come with the program: a machine
-//! without fonts draws the same picture.
+//! All panels of one figure have one scale, so that policies can be compared by eye. One figure is drawn twice, as PNG
+//! and as SVG, by the same code. Letters come with the program: a machine without fonts draws the same picture. In the
+//! page, colours are CSS variables ([`themed`]) and follow the reader's light or dark mode.
 
 use std::path::Path;
 use std::sync::Once;
@@ -14,13 +15,29 @@ use plotters::style::{FontStyle, register_font};
 use super::{Report, RunPoints};
 
 const FONT: &[u8] = include_bytes!("../../assets/plots.ttf");
-const PANEL: (u32, u32) = (400, 220);
+const PANEL: (u32, u32) = (400, 240);
 const COLUMNS: usize = 3;
+const PAPER: RGBColor = RGBColor(255, 255, 255);
 const INK: RGBColor = RGBColor(51, 65, 85);
 const GRID: RGBColor = RGBColor(226, 232, 240);
 const TARGET: RGBColor = RGBColor(209, 250, 229);
 const MISS: RGBColor = RGBColor(220, 38, 38);
 const COST: RGBColor = RGBColor(203, 213, 225);
+const OURS: RGBColor = RGBColor(13, 116, 206);
+const STATIC: RGBColor = RGBColor(217, 119, 6);
+const OTHER: RGBColor = RGBColor(100, 116, 139);
+/// Each colour and the CSS variable that stands for it in the page.
+const VARIABLES: [(RGBColor, &str); 9] = [
+    (PAPER, "--paper"),
+    (INK, "--ink"),
+    (GRID, "--grid"),
+    (TARGET, "--target"),
+    (MISS, "--miss"),
+    (COST, "--cost"),
+    (OURS, "--ours"),
+    (STATIC, "--static"),
+    (OTHER, "--other"),
+];
 
 /// What a figure shows of each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +55,26 @@ pub struct Figure<'a> {
     runs: Vec<&'a RunPoints>,
 }
 
+/// What all panels of a figure have in common.
+struct Scale {
+    /// Largest value of the vertical axis.
+    top: f64,
+    /// First and last job.
+    jobs: (f64, f64),
+}
+
 impl Figure<'_> {
+    fn scale(&self) -> Scale {
+        let tops = |run: &&RunPoints| match self.kind {
+            Kind::Pmf => gathered(&run.pmf).iter().map(|bar| bar.1).fold(0.05, f64::max),
+            _ => run.first_player().iter().flat_map(|p| [p.cost, p.bandwidth]).flatten().fold(0.2, f64::max),
+        };
+        let jobs = self.runs.iter().map(|run| jobs(run));
+        Scale {
+            top: self.runs.iter().map(tops).fold(0.0, f64::max) * 1.08,
+            jobs: jobs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0.0, 1.0)),
+        }
+    }
     fn size(&self) -> (u32, u32) {
         let columns = self.runs.len().clamp(1, COLUMNS);
         let lines = self.runs.len().div_ceil(COLUMNS).max(1);
@@ -74,6 +110,14 @@ pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
     figures
 }
 
+/// The SVG with colours that follow the page's light or dark mode.
+pub fn themed(svg: &str) -> String {
+    VARIABLES.iter().fold(svg.to_owned(), |text, (colour, name)| {
+        let hex = format!("\"#{:02X}{:02X}{:02X}\"", colour.0, colour.1, colour.2);
+        text.replace(&hex, &format!("\"var({name})\""))
+    })
+}
+
 /// Writes the figure as PNG.
 pub fn png(path: &Path, figure: &Figure) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| anyhow!("cannot draw {}: {error}", path.display());
@@ -100,14 +144,15 @@ fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
     static LETTERS: Once = Once::new();
     // A second registration would change nothing; a font that cannot be read would leave plots without text.
     LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
-    area.fill(&WHITE)?;
+    area.fill(&PAPER)?;
+    let scale = figure.scale();
     let columns = figure.runs.len().clamp(1, COLUMNS);
     let panels = area.split_evenly((figure.runs.len().div_ceil(COLUMNS).max(1), columns));
     for (panel, run) in panels.iter().zip(&figure.runs) {
         match figure.kind {
-            Kind::Pmf => pmf(panel, run)?,
-            Kind::Error => error(panel, run)?,
-            Kind::Budget => budget(panel, run)?,
+            Kind::Pmf => pmf(panel, run, &scale)?,
+            Kind::Error => error(panel, run, &scale)?,
+            Kind::Budget => budget(panel, run, &scale)?,
         }
     }
     Ok(())
@@ -116,9 +161,9 @@ fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
 /// A colour per family of policies.
 fn colour(policy: &str) -> RGBColor {
     match policy {
-        p if p.starts_with("Q-Fabric") => RGBColor(13, 116, 206),
-        p if p.starts_with("static") => RGBColor(217, 119, 6),
-        _ => RGBColor(100, 116, 139),
+        p if p.starts_with("Q-Fabric") => OURS,
+        p if p.starts_with("static") => STATIC,
+        _ => OTHER,
     }
 }
 
@@ -135,15 +180,15 @@ fn chart<'a, DB: DrawingBackend>(
         .caption(&run.policy, ("sans-serif", 15).into_font().color(&INK))
         .margin(8)
         .margin_right(16)
-        .x_label_area_size(22)
-        .y_label_area_size(44)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
         .build_cartesian_2d(x0..x1, y0..y1)
 }
 
 fn mesh<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
-    x: &dyn Fn(&f64) -> String,
-    y: &dyn Fn(&f64) -> String,
+    (x_unit, x): (&str, &dyn Fn(&f64) -> String),
+    (y_unit, y): (&str, &dyn Fn(&f64) -> String),
 ) -> Drawn<DB> {
     chart
         .configure_mesh()
@@ -153,20 +198,22 @@ fn mesh<DB: DrawingBackend>(
         .label_style(("sans-serif", 11).into_font().color(&INK))
         .x_labels(6)
         .y_labels(5)
+        .axis_desc_style(("sans-serif", 11).into_font().color(&INK))
+        .x_desc(x_unit)
+        .y_desc(y_unit)
         .x_label_formatter(x)
         .y_label_formatter(y)
         .draw()
 }
 
-fn pmf<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
+fn pmf<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints, scale: &Scale) -> Drawn<DB> {
     let bars = gathered(&run.pmf);
-    let top = bars.iter().map(|b| b.1).fold(0.05, f64::max) * 1.08;
-    let mut chart = chart(panel, run, (-1.1, 1.15), (0.0, top))?;
+    let y = (0.0, scale.top);
+    let mut chart = chart(panel, run, (-1.1, 1.15), y)?;
     let half = step(&run.pmf) * 0.4;
-    shade(&mut chart, (run.target.0 - half, run.target.1 + half), (0.0, top))?;
-    mesh(&mut chart, &|x| if *x >= 1.0 { "≥1".into() } else { format!("{x:.1}") }, &|y| {
-        format!("{:.0} %", y * 100.0)
-    })?;
+    shade(&mut chart, (run.target.0 - half, run.target.1 + half), y)?;
+    let x_label = |x: &f64| if *x >= 1.0 { "≥1".into() } else { format!("{x:.1}") };
+    mesh(&mut chart, ("ε [periods]", &x_label), ("jobs [%]", &|y| format!("{:.0}", y * 100.0)))?;
     let style = colour(&run.policy).filled();
     let bar = |&(x, p): &(f64, f64)| Rectangle::new([(x - half, 0.0), (x + half, p)], style);
     chart.draw_series(bars.iter().map(bar)).map(drop)
@@ -191,22 +238,21 @@ fn step(pmf: &[(f64, f64)]) -> f64 {
     if closest.is_finite() { closest.min(0.25) } else { 0.25 }
 }
 
-fn error<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
-    let (x, y) = (jobs(run), (-1.0, 2.0));
+fn error<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints, scale: &Scale) -> Drawn<DB> {
+    let (x, y) = (scale.jobs, (-1.0, 2.0));
     let mut chart = chart(panel, run, x, y)?;
     let band = [(x.0, run.target.0), (x.1, run.target.1)];
     chart.draw_series([Rectangle::new(band, TARGET.filled())])?;
-    mesh(&mut chart, &|x| format!("{x:.0}"), &|y| format!("{y:.1}"))?;
+    mesh(&mut chart, ("job", &|x| format!("{x:.0}")), ("ε [periods]", &|y| format!("{y:.1}")))?;
     shift_line(&mut chart, run, y)?;
     let line = run.first_player().iter().map(|p| (p.k as f64, p.error.clamp(y.0, y.1)));
     chart.draw_series(LineSeries::new(line, colour(&run.policy).stroke_width(1))).map(drop)
 }
 
-fn budget<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints) -> Drawn<DB> {
-    let tops = run.first_player().iter().flat_map(|p| [p.cost, p.bandwidth]).flatten();
-    let (x, y) = (jobs(run), (0.0, tops.fold(0.2, f64::max) * 1.1));
+fn budget<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints, scale: &Scale) -> Drawn<DB> {
+    let (x, y) = (scale.jobs, (0.0, scale.top));
     let mut chart = chart(panel, run, x, y)?;
-    mesh(&mut chart, &|x| format!("{x:.0}"), &|y| format!("{:.0} %", y * 100.0))?;
+    mesh(&mut chart, ("job", &|x| format!("{x:.0}")), ("one CPU [%]", &|y| format!("{:.0}", y * 100.0)))?;
     shift_line(&mut chart, run, y)?;
     let costs = run.first_player().iter().filter_map(|p| Some((p.k as f64, p.cost?)));
     chart.draw_series(costs.map(|(k, c)| Rectangle::new([(k - 0.4, 0.0), (k + 0.4, c)], COST.filled())))?;
@@ -249,9 +295,29 @@ mod tests {
         let figures = figures(&report);
         let names: Vec<_> = figures.iter().map(|f| f.0.as_str()).collect();
         assert_eq!(names, ["hogs-pmf", "hogs-error", "hogs-budget", "shift-pmf", "shift-error", "shift-budget"]);
-        assert_eq!(figures[0].1.size(), (1_200, 220));
+        assert_eq!(figures[0].1.size(), (1_200, 240));
         let text = svg(&figures[0].1).unwrap();
-        assert!(["plain", "Q-Fabric MA[12], GRUB"].iter().all(|policy| text.contains(policy)), "no captions");
+        assert!(
+            ["plain", "Q-Fabric hint[24], hard", "jobs [%]"].iter().all(|policy| text.contains(policy)),
+            "no captions"
+        );
+    }
+
+    #[test]
+    fn every_colour_of_the_page_follows_its_mode() {
+        let report = report();
+        for (name, figure) in figures(&report) {
+            let page = themed(&svg(&figure).unwrap());
+            assert!(page.contains("var(--ink)") && !page.contains("=\"#"), "{name} keeps a colour of its own");
+        }
+    }
+
+    #[test]
+    fn the_panels_of_a_figure_have_one_scale() {
+        let report = report();
+        let (_, budgets) = figures(&report).remove(2);
+        let dearest = budgets.runs.iter().flat_map(|run| run.first_player()).filter_map(|p| p.cost).fold(0.0, f64::max);
+        assert!(budgets.scale().top > dearest && budgets.scale().jobs == (-0.5, 4.5));
     }
 
     #[test]

@@ -7,13 +7,15 @@ use comfy_table::{CellAlignment, Table};
 
 use super::Report;
 use crate::rows::Row;
-use crate::verdict::{Verdict, percent};
+use crate::verdict::percent;
 
 /// The columns, each with the words a reader needs.
-pub const COLUMNS: [&str; 11] = [
+pub const COLUMNS: [&str; 13] = [
     "policy",
     "jobs",
     "misses",
+    "95 % interval",
+    "skipped",
     "in target",
     "mean ε",
     "σ ε",
@@ -24,12 +26,12 @@ pub const COLUMNS: [&str; 11] = [
     "jitter p99",
 ];
 
-/// What the columns mean.
-pub const LEGEND: &str = "ε: virtual finishing time less deadline, in % of T = 40 ms, rounded up to the server \
-    period P for all policies alike; Q/P: bandwidth reserved per player, demand: bandwidth used, both in % of \
-    one CPU; jitter: distance of the \
-    interval between frames from T. With GRUB a job that finds time left over ends early, outside the target: there \
-    misses and Q/P count.";
+/// Explains the columns.
+pub const LEGEND: &str = "ε: finishing time less deadline, in % of the frame period, rounded up to the server period P \
+    for all policies alike; Q/P: bandwidth reserved per player when a frame begins, demand: bandwidth used, both in % \
+    of one CPU; jitter: distance of the interval between frames from the period. Skipped frames count as missed. With \
+    GRUB a job that finds time left over ends early, outside the target: there misses and Q/P count. CPU times contain \
+    what the hypervisor took away meanwhile, unless the kernel accounts for steal.";
 
 /// Everything.
 pub fn text(report: &Report) -> String {
@@ -39,36 +41,61 @@ pub fn text(report: &Report) -> String {
     }
     text += LEGEND;
     text += "\n\n";
-    for clip in &report.clips {
-        writeln!(text, "{}", clip.sentence()).expect("a String takes all");
+    for line in circumstances(report) {
+        writeln!(text, "{line}").expect("a String takes all");
     }
     if !report.complete {
-        let (done, planned) = (report.rows.len(), report.planned);
-        writeln!(text, "interrupted after {done} of {planned} runs: nothing is claimed").expect("a String takes all");
+        let (done, planned) = (report.rounds.len(), report.planned);
+        writeln!(text, "interrupted after {done} of {planned} rounds: nothing is claimed").expect("a String takes all");
     }
+    text += "\n";
     for verdict in &report.verdicts {
-        writeln!(text, "{} {}", mark(verdict), verdict.text).expect("a String takes all");
+        writeln!(text, "{} {}", verdict.mark(), verdict.sentence()).expect("a String takes all");
+    }
+    for comparison in &report.comparisons {
+        writeln!(text, "· {comparison}").expect("a String takes all");
     }
     text
 }
 
-/// How a verdict is marked.
-pub fn mark(verdict: &Verdict) -> &'static str {
-    match verdict.reached {
-        Some(true) => "✔",
-        Some(false) => "✘",
-        None => "·",
+/// Clips, loads and disturbances, a sentence each.
+pub fn circumstances(report: &Report) -> Vec<String> {
+    let mut lines: Vec<String> = report.clips.iter().map(super::ClipNote::sentence).collect();
+    lines.extend(report.loads.iter().map(|load| {
+        format!(
+            "{}: frame period {:.1} ms, demand {:.3} CPUs ({:.3} designed), set by a pilot round beside the hogs",
+            load.scenario,
+            load.period_ns as f64 / 1e6,
+            load.demand,
+            load.designed
+        )
+    }));
+    let disturbed = report.rounds.iter().filter(|round| round.disturbance.is_some()).count();
+    let worst = report.rounds.iter().map(|round| round.around.mean_steal()).fold(0.0, f64::max);
+    lines.push(format!(
+        "{} rounds in random order (--seed {}), {disturbed} of them disturbed; steal {} in the mean, {} at worst",
+        report.rounds.len(),
+        report.seed,
+        percent(report.steal),
+        percent(worst)
+    ));
+    lines.extend(report.missing.iter().map(|reason| format!("not played: {reason}")));
+    if !report.left_out.is_empty() {
+        lines.push(format!("left out for want of time: {}", report.left_out.join("; ")));
     }
+    lines
 }
 
 /// The cells of a row, in the order of [`COLUMNS`].
-pub fn cells(row: &Row) -> [String; 11] {
+pub fn cells(row: &Row) -> [String; 13] {
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or("–".into(), show);
     let share: fn(f64) -> String = |x| format!("{:.1} %", x * 100.0);
     [
-        row.policy.clone(),
+        if row.disturbed { format!("{} (disturbed)", row.policy) } else { row.policy.clone() },
         row.jobs.to_string(),
         format!("{} ({})", row.misses, percent(row.miss_ratio)),
+        format!("{} to {}", percent(row.misses_low), percent(row.misses_high)),
+        row.skipped.to_string(),
         share(row.in_target),
         share(row.mean_error),
         share(row.sd_error),
@@ -101,15 +128,15 @@ mod tests {
     fn every_number_has_its_unit_and_absence_is_shown() {
         let report = report();
         let plain = cells(&report.rows[0]);
-        assert_eq!((plain[2].as_str(), plain[6].as_str(), plain[9].as_str()), ("5 (100 %)", "–", "–"));
-        let ours = cells(&report.rows[2]);
-        assert_eq!((ours[2].as_str(), ours[6].as_str()), ("0 (0 %)", "25.0 %"));
+        assert_eq!((plain[2].as_str(), plain[8].as_str(), plain[11].as_str()), ("5 (100 %)", "–", "–"));
+        let ours = cells(&report.rows[1]);
+        assert_eq!((ours[2].as_str(), ours[8].as_str()), ("0 (0 %)", "25.0 %"));
     }
 
     #[test]
     fn both_scenarios_and_all_verdicts_are_in_the_text() {
         let text = report().text();
         assert!(text.contains("static equal shares, GRUB") && text.contains("one player under"), "{text}");
-        assert!(text.contains('✔') || text.contains('✘'), "{text}");
+        assert!(text.contains("600 are needed") && text.contains("against the default scheduler"), "{text}");
     }
 }

@@ -1,0 +1,90 @@
+//! Frames that are not decoded because they would be late (research: a late frame delays all that follow it).
+//!
+//! Only B pictures of MPEG-2 are left out: no other frame needs them. A skipped frame costs nothing but the decision,
+//! is shown never, and counts as missed.
+
+use qfabric_control::predict::{Interval, Predictor, predictor};
+use qfabric_types::{Instant, PredictorSpec, Profile};
+
+use crate::options::Skip;
+
+/// The rule, with a predictor of its own in this process.
+pub struct Skipper {
+    rule: Skip,
+    predictor: Box<dyn Predictor>,
+}
+
+impl Skipper {
+    /// Knows the jobs of `profile` already.
+    pub fn new(rule: Skip, spec: PredictorSpec, rho: f64, profile: Option<&Profile>) -> Skipper {
+        let mut predictor = predictor(spec, rho);
+        for (i, cost) in profile.iter().flat_map(|p| p.costs.iter().enumerate()) {
+            predictor.observe(cost.as_f64(), profile.and_then(|p| p.hints.get(i).copied()));
+        }
+        Skipper { rule, predictor }
+    }
+
+    /// Whether costs are predicted here.
+    pub fn predicts(&self) -> bool {
+        self.rule == Skip::Predicted
+    }
+
+    /// A frame of `bytes` was decoded for `cost_ns`.
+    pub fn observe(&mut self, cost_ns: f64, bytes: usize) {
+        if self.predicts() {
+            self.predictor.observe(cost_ns, Some(bytes as f64));
+        }
+    }
+
+    /// What a frame of `bytes` will cost.
+    pub fn predict(&self, bytes: usize) -> Option<Interval> {
+        self.predictor.predict(Some(bytes as f64)).filter(|_| self.predicts())
+    }
+
+    /// Whether a disposable frame of `bytes`, begun `now`, would end too late.
+    pub fn skips(&self, now: Instant, deadline: Instant, bytes: usize) -> bool {
+        match self.rule {
+            Skip::None => false,
+            Skip::Late => now >= deadline,
+            Skip::Predicted => {
+                let cost = self.predict(bytes).map_or(0.0, |interval| interval.centre());
+                now.get() as f64 + cost > deadline.get() as f64
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Nanos;
+
+    const MS: u64 = 1_000_000;
+
+    fn skipper(rule: Skip) -> Skipper {
+        let profile = Profile { costs: vec![Nanos::from_millis(10); 30], hints: vec![1_000.0; 30] };
+        Skipper::new(rule, PredictorSpec::Hint { n: 24 }, 1.0, Some(&profile))
+    }
+
+    #[test]
+    fn each_rule_skips_from_its_own_moment_on() {
+        let first_skipped = |rule| {
+            let skipper = skipper(rule);
+            (0..60).find(|ms| skipper.skips(Instant::new(ms * MS), Instant::new(40 * MS), 1_000))
+        };
+        assert_eq!(first_skipped(Skip::None), None);
+        assert_eq!(first_skipped(Skip::Late), Some(40));
+        assert_eq!(first_skipped(Skip::Predicted), Some(31), "10 ms before the deadline it just fits");
+    }
+
+    #[test]
+    fn what_was_seen_changes_what_is_skipped() {
+        let mut skipper = skipper(Skip::Predicted);
+        let late = |skipper: &Skipper| skipper.skips(Instant::new(25 * MS), Instant::new(40 * MS), 1_000);
+        assert!(!late(&skipper));
+        for _ in 0..24 {
+            skipper.observe(20e6, 1_000);
+        }
+        assert!(late(&skipper));
+    }
+}
