@@ -71,6 +71,39 @@ pub const MIXED: Recipe = Recipe {
     target: 0.145,
 };
 
+/// No pattern: short scenes of all lengths, groups of pictures as the encoder likes; for the grid.
+pub const UNPATTERNED: Recipe = Recipe {
+    name: "unpatterned",
+    title: "MPEG-2, no pattern",
+    scenes: &[
+        (Scene::Zoom, 5),
+        (Scene::Life, 17),
+        (Scene::Pan, 9),
+        (Scene::Over, 23),
+        (Scene::Life, 3),
+        (Scene::Zoom, 14),
+        (Scene::Over, 29),
+        (Scene::Pan, 7),
+        (Scene::Life, 37),
+    ],
+    encoder: &[
+        "mpeg2video",
+        "-g",
+        "97",
+        "-bf",
+        "2",
+        "-b_strategy",
+        "2",
+        "-brd_scale",
+        "3",
+        "-sc_threshold",
+        "0",
+        "-q:v",
+        "3",
+    ],
+    target: 0.145,
+};
+
 impl Recipe {
     /// Frames of the clip.
     pub fn frames(&self) -> u32 {
@@ -127,6 +160,14 @@ pub fn ensure(cache: &Path, player: &Path, stop: &Stop, progress: &mut dyn Progr
     Ok([clip(0), clip(1)])
 }
 
+/// The clip without a pattern, in the size of the `mixed` one, whose cost it shares.
+pub fn unpatterned(cache: &Path, mixed: &Clip, stop: &Stop, progress: &mut dyn Progress) -> Result<Clip> {
+    let recipe = &UNPATTERNED;
+    let making = Making::new(cache, recipe, recipe.scenes.to_vec(), mixed.size);
+    let path = make_all(&[making], stop, progress)?.remove(0);
+    Ok(Clip { name: recipe.name.into(), title: recipe.title.into(), path, size: mixed.size, frames: recipe.frames() })
+}
+
 /// A clip costs at most this many times its design, or its design at most this many times the clip; the frame period
 /// evens out the rest.
 const FITS: f64 = 1.4;
@@ -138,8 +179,13 @@ pub fn misfit(clip: &Clip, share: f64) -> Option<f64> {
     (!(1.0 / FITS..=FITS).contains(&factor)).then_some(factor)
 }
 
+/// The share of one CPU that decoding the clip is made to take at 25 frames a second.
+pub fn designed_share(clip: &Clip) -> f64 {
+    recipe(clip).map_or(0.0, |recipe| recipe.target)
+}
+
 fn recipe(clip: &Clip) -> Option<&'static Recipe> {
-    [&CLOSED, &MIXED].into_iter().find(|recipe| recipe.name == clip.name)
+    [&CLOSED, &MIXED, &UNPATTERNED].into_iter().find(|recipe| recipe.name == clip.name)
 }
 
 /// The same clip in the size that costs `factor` times as much: one that lies in the cache where it fits, else a new

@@ -12,6 +12,7 @@ pub mod calibrate;
 pub mod children;
 pub mod clips;
 pub mod disturbance;
+pub mod grid;
 pub mod live;
 pub mod plan;
 pub mod policy;

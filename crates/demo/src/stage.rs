@@ -7,17 +7,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use qfabric_daemon::{Config, Embedded};
 use qfabric_types::{Nanos, Share};
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
 
 use crate::Options;
 use crate::calibrate::{self, Calibration};
 use crate::children::{self, Hogs, Interrupted, Stop};
 use crate::clips::{self, Clip};
+use crate::grid::{self, Cell, Pattern};
 use crate::live::{Run, Stage};
 use crate::plan::{self, Entry, Plan, Scenario};
 use crate::policy::{self, Ground, Policy};
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::report::{Machine, Measured, Report};
+use crate::report::{Agenda, Machine, Measured, Report};
 use crate::trial::{self, Trace};
 
 /// Hogs per CPU: with fewer than six, fair sharing still carries a light player.
@@ -33,27 +37,20 @@ const REPEATS: usize = 2;
 /// … and all rounds together at most this part of their number.
 const REPEATED_PART: usize = 3;
 
+/// Longer frame periods get a smaller clip.
+const LONGEST_PERIOD_NS: f64 = 100e6;
+
 /// Runs the demo. On Ctrl-C everything is put back and what was measured so far comes back as a report that
 /// is not complete.
 pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
     let _signals = raise_on_signals(&options.stop)?;
     let player = children::find_player()?;
-    let plan = plan::plan(options.seconds, &options.only, options.all, options.seed);
-    ensure!(
-        !plan.rounds.is_empty(),
-        "nothing is called {:?}; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift",
-        options.only
-    );
     let cache = options.cache.clone().map_or_else(clips::cache_folder, Ok)?.join("clips");
-    let clips = clips::ensure(&cache, &player, &options.stop, progress)?;
-    let folder = Folder::make()?;
     progress.note(&format!("order of the rounds: --seed {}", options.seed));
-    if !plan.left_out.is_empty() {
-        progress.note(&format!("left out for want of time (--seconds): {}", plan.left_out.join("; ")));
-    }
-    let mut bench = Bench::new(&options, &player, clips.into(), &folder)?;
-    let measured = bench.all(&plan, &cache, progress)?;
-    let report = Report::new(measured, &plan, options.seed);
+    let report = match options.only.iter().any(|word| word.eq_ignore_ascii_case("grid")) {
+        true => grid(&options, &player, &cache, progress)?,
+        false => scenarios(&options, &player, &cache, progress)?,
+    };
     if let Some(out) = &options.out {
         report.write_to(out)?;
     }
@@ -61,6 +58,33 @@ pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
         clips::write_whole(path, report.summary_json()?.as_bytes())?;
     }
     Ok(report)
+}
+
+/// The two scenarios.
+fn scenarios(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progress) -> Result<Report> {
+    let plan = plan::plan(options.seconds, &options.only, options.all, options.seed);
+    ensure!(
+        !plan.rounds.is_empty(),
+        "nothing is called {:?}; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid",
+        options.only
+    );
+    if !plan.left_out.is_empty() {
+        progress.note(&format!("left out for want of time (--seconds): {}", plan.left_out.join("; ")));
+    }
+    let clips = clips::ensure(cache, player, &options.stop, progress)?;
+    let folder = Folder::make()?;
+    let measured = Bench::new(options, player, clips.into(), &folder)?.all(&plan, cache, progress)?;
+    Ok(Report::new(measured, &Agenda::of_plan(&plan, options.seed)))
+}
+
+/// The grid.
+fn grid(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progress) -> Result<Report> {
+    let cells = grid::cells(options.seconds, options.all, options.seed);
+    let [closed, mixed] = clips::ensure(cache, player, &options.stop, progress)?;
+    let folder = Folder::make()?;
+    let mut bench = Bench::new(options, player, vec![closed, mixed], &folder)?;
+    let measured = bench.grid(&cells, cache, progress)?;
+    Ok(Report::new(measured, &Agenda::of_cells(cells, options.all, options.seed)))
 }
 
 /// What is needed to measure.
@@ -93,11 +117,117 @@ impl<'a> Bench<'a> {
         let [hogs, shift] = calibrations;
         let calibrations = [hogs?, shift?];
         let (records, missing) = self.rounds(plan, &calibrations, progress)?;
-        let machine =
-            Machine { cpus: self.cpus, capacity: self.room, hogs: self.hogs.ids().len(), ..Machine::examine() };
+        let machine = self.machine();
         let loads = Scenario::ALL.into_iter().zip(calibrations).filter_map(|(s, c)| Some((s.name().to_owned(), c?)));
         let clips = self.clips.iter().cloned().zip(trials).collect();
         Ok(Measured { records, missing, machine, clips, loads: loads.collect() })
+    }
+
+    fn machine(&self) -> Machine {
+        Machine { cpus: self.cpus, capacity: self.room, hogs: self.hogs.ids().len(), ..Machine::examine() }
+    }
+
+    /// Every cell with its policies, in random order.
+    fn grid(&mut self, cells: &[Cell], cache: &Path, progress: &mut dyn Progress) -> Result<Measured> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.options.seed);
+        let mut measured = Measured {
+            records: Vec::new(),
+            missing: Vec::new(),
+            machine: self.machine(),
+            clips: Vec::new(),
+            loads: Vec::new(),
+        };
+        self.repeats_left = cells.len();
+        for (i, cell) in cells.iter().enumerate() {
+            let mut policies = grid::policies(self.options.all, i);
+            policies.shuffle(&mut random);
+            match self.cell(i, cell, &policies, cache, &mut measured, progress) {
+                Ok(()) => (),
+                Err(error) if error.is::<Interrupted>() => break,
+                Err(error) => {
+                    let reason = format!("{}: {error:#}", cell.name());
+                    progress.note(&format!("not played: {reason}"));
+                    measured.missing.extend(policies.iter().map(|_| reason.clone()));
+                }
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Sets the load of a cell and plays its policies.
+    fn cell(
+        &mut self,
+        i: usize,
+        cell: &Cell,
+        policies: &[Policy],
+        cache: &Path,
+        measured: &mut Measured,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let run = |policy| Run {
+            scenario: cell.name(),
+            policy,
+            jobs: grid::JOBS,
+            shifts: cell.shifts,
+            hogs: cell.hogs,
+            cycle: i,
+        };
+        progress.stage(&format!("cell {}: {}", i + 1, cell.name()), policies.len() as u64);
+        let clips = self.clips_of(cell, cache, progress)?;
+        let traces = self.trials_of(&clips, cell.hogs)?;
+        let trial = Calibration {
+            players: cell.players,
+            rho: Scenario::Shift.rho(),
+            clips,
+            period: Nanos::ZERO,
+            traces,
+            trace_files: Vec::new(),
+            demand: 0.0,
+            designed: cell.load * self.room_for(cell.players),
+        };
+        let calibration = self.calibrated(trial, &run(policy::equal_shares(true)), grid::PILOT_JOBS, progress)?;
+        measured.loads.push((cell.name(), calibration.clone()));
+        for policy in policies {
+            match self.undisturbed(&run(policy.clone()), &calibration, progress) {
+                Ok(record) => measured.records.push(record),
+                Err(error) if error.is::<Interrupted>() => return Err(error),
+                Err(error) => measured.missing.push(format!("{}, {}: {error:#}", cell.name(), policy.label())),
+            }
+        }
+        Ok(())
+    }
+
+    /// What so many players can use: a thread runs on one CPU at a time.
+    fn room_for(&self, players: usize) -> f64 {
+        self.room.as_f64().min(0.95 * players as f64)
+    }
+
+    /// The clips of a cell: a quarter of the size where the frame period would be longer than 100 ms.
+    fn clips_of(&self, cell: &Cell, cache: &Path, progress: &mut dyn Progress) -> Result<Vec<Clip>> {
+        let stop = &self.options.stop;
+        let kinds = match (cell.shifts, cell.pattern) {
+            (true, _) => self.clips.clone(),
+            (false, Pattern::Closed) => vec![self.clips[0].clone()],
+            (false, Pattern::Mixed) => vec![self.clips[1].clone()],
+            (false, Pattern::None) => vec![clips::unpatterned(cache, &self.clips[1], stop, progress)?],
+        };
+        let share = cell.load * self.room_for(cell.players) / cell.players as f64;
+        let designed: f64 = kinds.iter().map(clips::designed_share).sum::<f64>() / kinds.len() as f64;
+        if designed / share * trial::PERIOD_NS <= LONGEST_PERIOD_NS {
+            return Ok(kinds);
+        }
+        kinds.iter().map(|clip| clips::resized(cache, clip, 0.25, stop, progress)).collect()
+    }
+
+    fn trials_of(&self, clips: &[Clip], hogs: bool) -> Result<Vec<Trace>> {
+        if hogs {
+            self.hogs.resume();
+        }
+        let paths: Vec<_> = clips.iter().map(|clip| clip.path.clone()).collect();
+        let outputs: Vec<_> = (0..paths.len()).map(|i| self.folder.0.join(format!("trial{i}.txt"))).collect();
+        let traces = trial::run(self.player, &paths, &outputs, &self.options.stop);
+        self.hogs.pause();
+        traces
     }
 
     /// Decodes the clips beside the hogs; other sizes where they cost much more or less than they were made for.
@@ -119,11 +249,7 @@ impl<'a> Bench<'a> {
     /// Decodes each clip once at full speed beside the hogs.
     fn trials(&self, progress: &mut dyn Progress) -> Result<Vec<Trace>> {
         progress.stage("trial execution", 1);
-        self.hogs.resume();
-        let paths: Vec<_> = self.clips.iter().map(|clip| clip.path.clone()).collect();
-        let outputs: Vec<_> = (0..paths.len()).map(|i| self.folder.0.join(format!("trial{i}.txt"))).collect();
-        let traces = trial::run(self.player, &paths, &outputs, &self.options.stop);
-        self.hogs.pause();
+        let traces = self.trials_of(&self.clips, true);
         progress.advance(1);
         traces
     }

@@ -79,6 +79,11 @@ pub fn median(rounds: &[f64]) -> Option<Interval> {
     bootstrap(rounds.len(), |pick| crate::rows::median(pick.iter().map(|&i| rounds[i]).collect()))
 }
 
+/// Interval of the mean of values; none of fewer than two.
+pub fn mean(values: &[f64]) -> Option<Interval> {
+    bootstrap(values.len(), |pick| pick.iter().map(|&i| values[i]).sum::<f64>() / pick.len() as f64)
+}
+
 /// Clopper and Pearson's interval.
 fn exact(count: Count) -> Interval {
     let (k, n) = (count.misses as f64, count.jobs as f64);

@@ -75,6 +75,7 @@ impl Verdict {
         let high = self.high.map_or("unbounded".into(), show);
         let measured = match (self.value, self.low) {
             (Some(value), Some(low)) => format!("{} [{}, {high}], {} jobs", show(value), show(low), self.samples),
+            (Some(value), None) => format!("{} (one round)", show(value)),
             _ => "not measured".into(),
         };
         let verdict = self.reason.as_ref().map_or(String::new(), |reason| format!("; no verdict: {reason}"));
@@ -83,11 +84,15 @@ impl Verdict {
 }
 
 /// What was measured for a claim.
-struct Measured {
-    value: f64,
-    interval: Option<Interval>,
-    samples: u64,
-    disturbed: Option<String>,
+pub struct Measured {
+    /// The value itself.
+    pub value: f64,
+    /// Its 95 % interval; none of one round.
+    pub interval: Option<Interval>,
+    /// Jobs of the side with fewer.
+    pub samples: u64,
+    /// Why there cannot be a verdict.
+    pub disturbed: Option<String>,
 }
 
 /// The four claims, as far as their policies were played.
@@ -117,8 +122,8 @@ fn of<'a>(rounds: &'a [RunRecord], scenario: Scenario, policy: &str) -> Vec<&'a 
     rounds.iter().filter(|round| round.scenario == scenario.name() && round.policy == policy).collect()
 }
 
-/// Applies the rule.
-fn judge(place: &str, claim: &str, bound: f64, percent: bool, measured: Option<Measured>) -> Verdict {
+/// Applies the rule to a claim of Q-Fabric.
+pub fn judge(place: &str, claim: &str, bound: f64, percent: bool, measured: Option<Measured>) -> Verdict {
     let nothing = Verdict {
         claim: format!("{place}: Q-Fabric {claim}"),
         state: State::Disturbed,

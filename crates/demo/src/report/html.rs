@@ -11,6 +11,8 @@ use crate::verdict::{State, Verdict, percent};
 
 const STYLE: &str = include_str!("report.css");
 
+const HEAT: &str = "Below 1 (green) Q-Fabric misses fewer jobs. Half a miss is added to both sides. Dashed: disturbed cells, \
+    which count in no verdict. Empty: not played in this run.";
 /// Verdicts shown first; the rest follow below.
 const HEADLINES: usize = 3;
 
@@ -20,6 +22,9 @@ pub fn page(report: &Report) -> Result<String> {
     heading(&mut body, report);
     verdicts(&mut body, &report.verdicts[..report.verdicts.len().min(HEADLINES)]);
     lead(&mut body, report);
+    for (_, svg) in report.heat_maps() {
+        add(&mut body, format_args!("<figure>{svg}<figcaption>{HEAT}</figcaption></figure>"));
+    }
     for (scenario, rows) in by_scenario(report) {
         section(&mut body, report, scenario, &rows)?;
     }
@@ -68,6 +73,7 @@ pub fn title(report: &Report, scenario: &str) -> String {
     let row = report.rows.iter().find(|row| row.scenario == scenario);
     let (players, hogs) = row.map_or((0, 0), |row| (row.players, row.hogs));
     match scenario {
+        cell if cell.starts_with("grid") => cell.to_owned(),
         "shift" => format!(
             "{players} players near capacity, load shift half-way, {hogs} CPU hogs beside them (Q-Fabric: ρ = {})",
             Scenario::Shift.rho()
@@ -136,7 +142,7 @@ fn section(body: &mut String, report: &Report, scenario: &str, rows: &[&Row]) ->
     table(body, rows);
     add(body, format_args!("<p class=\"note\">{}</p>", escape(table::LEGEND)));
     for (name, figure) in plots::figures(report) {
-        if name.starts_with(scenario) {
+        if report.grid.is_empty() && name.starts_with(scenario) {
             let svg = plots::themed(&plots::svg(&figure)?);
             add(body, format_args!("<figure>{svg}<figcaption>{}</figcaption></figure>", escape(figure.caption)));
         }

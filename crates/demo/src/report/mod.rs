@@ -1,5 +1,6 @@
 //! The report: table, plots, JSON, one HTML page.
 
+mod heat;
 mod html;
 mod plots;
 mod table;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::calibrate::Calibration;
 use crate::clips::{Clip, write_whole};
 use crate::disturbance::Surroundings;
+use crate::grid::{self, Cell, Outcome};
 use crate::plan::Plan;
 use crate::record::RunRecord;
 use crate::rows::{self, Point, Row};
@@ -31,6 +33,39 @@ pub struct Measured {
     pub clips: Vec<(Clip, Trace)>,
     /// The calibration of each scenario that was played, by its short name.
     pub loads: Vec<(String, Calibration)>,
+}
+
+/// What was to be measured.
+pub struct Agenda {
+    /// Scenario and policy of each row, in order.
+    pub rows: Vec<(String, String)>,
+    /// Rounds.
+    pub rounds: usize,
+    /// Policies for which there is no time.
+    pub left_out: Vec<String>,
+    /// The cells of the grid; empty without one.
+    pub cells: Vec<Cell>,
+    /// Seed of the random order.
+    pub seed: u64,
+}
+
+impl Agenda {
+    /// The two scenarios.
+    pub fn of_plan(plan: &Plan, seed: u64) -> Agenda {
+        let row = |entry: &crate::plan::Entry| (entry.scenario.name().to_owned(), entry.policy.label());
+        let rows = plan.entries.iter().map(row).collect();
+        Agenda { rows, rounds: plan.rounds.len(), left_out: plan.left_out.clone(), cells: Vec::new(), seed }
+    }
+
+    /// The grid.
+    pub fn of_cells(cells: Vec<Cell>, all: bool, seed: u64) -> Agenda {
+        let of = |(i, cell): (usize, &Cell)| {
+            let name = cell.name();
+            grid::policies(all, i).into_iter().map(move |policy| (name.clone(), policy.label()))
+        };
+        let rows: Vec<_> = cells.iter().enumerate().flat_map(of).collect();
+        Agenda { rounds: rows.len(), rows, left_out: Vec::new(), cells, seed }
+    }
 }
 
 /// All results with their circumstances.
@@ -66,6 +101,8 @@ pub struct Report {
     pub missing: Vec<String>,
     /// Policies for which there was no time.
     pub left_out: Vec<String>,
+    /// The cells of the grid; empty without one.
+    pub grid: Vec<Outcome>,
     /// Mean steal over all rounds, as a fraction of all CPU time.
     pub steal: f64,
 }
@@ -190,32 +227,40 @@ struct Summary<'a> {
     rounds: &'a [RoundNote],
     missing: &'a [String],
     left_out: &'a [String],
+    grid: &'a [Outcome],
 }
 
 impl Report {
     /// Works the rounds out.
-    pub fn new(measured: Measured, plan: &Plan, seed: u64) -> Report {
+    pub fn new(measured: Measured, agenda: &Agenda) -> Report {
         let Measured { records, missing, machine, clips, loads } = measured;
-        let policies = by_policy(plan, &records);
+        let policies = by_policy(agenda, &records);
         let rows: Vec<Row> = policies.iter().map(|rounds| rows::row(rounds)).collect();
-        let complete = records.len() + missing.len() == plan.rounds.len();
+        let complete = records.len() + missing.len() == agenda.rounds;
         let steal: Vec<f64> = records.iter().map(|round| round.around.mean_steal()).collect();
+        let grid = grid::outcomes(&agenda.cells, &records);
+        let (verdicts, comparisons) = match (complete, agenda.cells.is_empty()) {
+            (false, _) => (Vec::new(), Vec::new()),
+            (true, true) => (verdict::verdicts(&records), verdict::comparisons(&rows)),
+            (true, false) => (grid::verdicts(&grid), grid::worse(&grid)),
+        };
         Report {
             version: env!("CARGO_PKG_VERSION").into(),
             date: date(),
             complete,
-            planned: plan.rounds.len(),
-            seed,
+            planned: agenda.rounds,
+            seed: agenda.seed,
             machine,
             clips: clips.iter().map(|(clip, trace)| note(clip, trace)).collect(),
             loads: loads.into_iter().map(load).collect(),
-            verdicts: if complete { verdict::verdicts(&records) } else { Vec::new() },
-            comparisons: if complete { verdict::comparisons(&rows) } else { Vec::new() },
+            verdicts,
+            comparisons,
+            grid,
             rows,
             runs: policies.iter().map(|rounds| run_points(rounds)).collect(),
             rounds: records.iter().map(round_note).collect(),
             missing,
-            left_out: plan.left_out.clone(),
+            left_out: agenda.left_out.clone(),
             steal: rows::mean(&steal),
         }
     }
@@ -225,8 +270,20 @@ impl Report {
         let Report { rows, verdicts, steal, seed, complete, date, machine, loads, rounds, missing, left_out, .. } =
             self;
         let (steal, seed, complete) = (*steal, *seed, *complete);
-        let summary =
-            Summary { rows, verdicts, steal, seed, complete, date, machine, loads, rounds, missing, left_out };
+        let summary = Summary {
+            rows,
+            verdicts,
+            steal,
+            seed,
+            complete,
+            date,
+            machine,
+            loads,
+            rounds,
+            missing,
+            left_out,
+            grid: &self.grid,
+        };
         Ok(serde_json::to_string_pretty(&summary)? + "\n")
     }
 
@@ -240,6 +297,19 @@ impl Report {
         html::page(self)
     }
 
+    /// The grid's heat maps by name; none without a grid.
+    fn heat_maps(&self) -> Vec<(&'static str, String)> {
+        if self.grid.is_empty() {
+            return Vec::new();
+        }
+        let title = "Misses of Q-Fabric over those of static GRUB";
+        let skipping = "The same, players of both skip frames predicted to be late";
+        vec![
+            ("grid", heat::svg(title, &self.grid, |outcome| Some(outcome.ratio))),
+            ("grid-skipping", heat::svg(skipping, &self.grid, |outcome| outcome.both_skip)),
+        ]
+    }
+
     /// Writes `report.html`, `report.json`, `summary.json`, `report.txt` and the plots as PNG and SVG to
     /// `folder`, which is made where it is not there.
     pub fn write_to(&self, folder: &Path) -> Result<()> {
@@ -247,6 +317,9 @@ impl Report {
         for (name, figure) in plots::figures(self) {
             plots::png(&folder.join(format!("{name}.png")), &figure)?;
             write_whole(&folder.join(format!("{name}.svg")), plots::svg(&figure)?.as_bytes())?;
+        }
+        for (name, svg) in self.heat_maps() {
+            write_whole(&folder.join(format!("{name}.svg")), svg.as_bytes())?;
         }
         write_whole(&folder.join("report.txt"), self.text().as_bytes())?;
         write_whole(&folder.join("summary.json"), self.summary_json()?.as_bytes())?;
@@ -290,13 +363,12 @@ fn note(clip: &Clip, trace: &Trace) -> ClipNote {
     }
 }
 
-/// The rounds of each policy, in the plan's order; only policies with rounds.
-fn by_policy<'a>(plan: &Plan, records: &'a [RunRecord]) -> Vec<Vec<&'a RunRecord>> {
-    let of = |entry: &crate::plan::Entry| {
-        let (scenario, label) = (entry.scenario.name(), entry.policy.label());
-        records.iter().filter(|r| r.scenario == scenario && r.policy == label).collect::<Vec<_>>()
+/// The rounds of each row, in the agenda's order; only rows with rounds.
+fn by_policy<'a>(agenda: &Agenda, records: &'a [RunRecord]) -> Vec<Vec<&'a RunRecord>> {
+    let of = |(scenario, label): &(String, String)| {
+        records.iter().filter(|r| r.scenario == *scenario && r.policy == *label).collect::<Vec<_>>()
     };
-    plan.entries.iter().map(of).filter(|rounds| !rounds.is_empty()).collect()
+    agenda.rows.iter().map(of).filter(|rounds| !rounds.is_empty()).collect()
 }
 
 fn load((scenario, calibration): (String, Calibration)) -> Load {
@@ -371,13 +443,12 @@ mod tests {
         ];
         let machine = Machine { cpus: 2, processor: "made up <&>".into(), ..Machine::default() };
         let measured = Measured { records, missing: Vec::new(), machine, clips: Vec::new(), loads: Vec::new() };
-        Report::new(measured, &plan(), 7)
+        Report::new(measured, &agenda())
     }
 
-    fn plan() -> Plan {
-        let mut plan = crate::plan::plan(150.0, &[], false, 7);
-        plan.rounds.truncate(5);
-        plan
+    fn agenda() -> Agenda {
+        let plan = crate::plan::plan(165.0, &[], false, 7);
+        Agenda { rounds: 5, ..Agenda::of_plan(&plan, 7) }
     }
 
     #[test]
@@ -417,7 +488,7 @@ mod tests {
             clips: Vec::new(),
             loads: Vec::new(),
         };
-        let report = Report::new(measured, &plan(), 7);
+        let report = Report::new(measured, &agenda());
         assert!((report.steal - 0.2).abs() < 1e-9 && report.rows[0].disturbed);
         assert!(report.rounds.iter().all(|round| round.disturbance.as_ref().unwrap().contains("steal 20")));
         assert!(report.verdicts.iter().all(|verdict| verdict.state == verdict::State::Disturbed));
@@ -444,6 +515,24 @@ mod tests {
             assert!(!own.contains(outside), "{outside}");
         }
         assert!(page.contains("<svg") && page.contains("made up &lt;&amp;&gt;"));
+    }
+
+    #[test]
+    fn the_grid_is_drawn_and_judged() {
+        let cell = grid::cells(1.0, false, 7)[0];
+        let played = |policy: crate::policy::Policy, ms: u64| {
+            let mut round = run(&vec![ms; 400], 400, 2.5);
+            (round.scenario, round.policy) = (cell.name(), policy.label());
+            round
+        };
+        let records = vec![played(crate::policy::equal_shares(true), 50), played(crate::policy::headline(), 30)];
+        let (missing, machine) = (Vec::new(), Machine::default());
+        let measured = Measured { records, missing, machine, clips: Vec::new(), loads: Vec::new() };
+        let agenda = Agenda { rounds: 2, ..Agenda::of_cells(vec![cell], false, 7) };
+        let report = Report::new(measured, &agenda);
+        assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 4));
+        assert!(report.grid[0].ratio < 0.01 && report.html().unwrap().contains("0.00x"));
+        assert!(report.text().contains("players"), "{}", report.text());
     }
 
     #[test]

@@ -85,6 +85,9 @@ impl Figure<'_> {
 /// Every figure of a report with its name, such as `hogs-pmf`.
 pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
     let mut figures = Vec::new();
+    if !report.grid.is_empty() {
+        return figures; // it has heat maps instead
+    }
     for (scenario, _) in super::html::by_scenario(report) {
         for (name, kind, caption) in [
             (

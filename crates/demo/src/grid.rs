@@ -1,0 +1,250 @@
+//! The grid: many small scenarios instead of two, so that a policy cannot be lucky.
+//!
+//! 1 to 12 players; 40 to 110 % of the room; clips with a closed, a mixed and no pattern; with and without a load shift;
+//! with and without hogs. All combinations would take hours: cells are drawn at random (`--seed`) until the time is
+//! over, every player number and load equally often. In each cell static GRUB and Q-Fabric play, both also with
+//! players that skip, and one of the other rivals in turn; in random order, each from the same calibration.
+
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{self, Policy, Skip};
+use crate::record::RunRecord;
+use crate::rows;
+use crate::stats::{self, Count};
+use crate::verdict::{self, Measured, Verdict};
+
+/// Players of a cell.
+pub const PLAYERS: [usize; 6] = [1, 2, 4, 6, 8, 12];
+/// Demand of a cell over the room.
+pub const LOADS: [f64; 7] = [0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1];
+/// Jobs of one player in one round, the warm-up included.
+pub const JOBS: usize = 50 + crate::live::WARM_UP;
+/// Jobs of one player in the pilot round of a cell.
+pub const PILOT_JOBS: usize = 24;
+/// From here on, up to 100 %, a cell counts as loaded.
+const LOADED: std::ops::RangeInclusive<f64> = 0.7..=1.0;
+/// Static GRUB misses more than this in a loaded cell; below, there is nothing to improve.
+const LEAST_MISSES: f64 = 0.005;
+/// Seconds of one round beside playing, as in the plan.
+const ROUND_SECONDS: f64 = 4.1;
+
+/// How the costs of a clip repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// A closed group of pictures.
+    Closed,
+    /// Groups of different lengths.
+    Mixed,
+    /// None.
+    None,
+}
+
+/// One scenario of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Players at once.
+    pub players: usize,
+    /// Demand over the room.
+    pub load: f64,
+    /// Of the clips.
+    pub pattern: Pattern,
+    /// Whether half of the players become dearer and the others cheaper half-way.
+    pub shifts: bool,
+    /// Whether hogs burn beside them.
+    pub hogs: bool,
+}
+
+impl Cell {
+    /// The scenario's name in rows.
+    pub fn name(&self) -> String {
+        let pattern = match self.pattern {
+            Pattern::Closed => "closed",
+            Pattern::Mixed => "mixed",
+            Pattern::None => "no pattern",
+        };
+        let shift = if self.shifts { ", shift" } else { "" };
+        let hogs = if self.hogs { ", hogs" } else { "" };
+        format!("grid: {} players, {:.0} %, {pattern}{shift}{hogs}", self.players, self.load * 100.0)
+    }
+
+    fn is_loaded(&self) -> bool {
+        LOADED.contains(&self.load)
+    }
+}
+
+/// The cells for about `seconds`, at least one, in random order.
+pub fn cells(seconds: f64, all: bool, seed: u64) -> Vec<Cell> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut places: Vec<(usize, f64)> =
+        PLAYERS.into_iter().flat_map(|players| LOADS.map(|load| (players, load))).collect();
+    places.shuffle(&mut random);
+    let mut kinds = kinds();
+    kinds.shuffle(&mut random);
+    let cell = |(i, (players, load)): (usize, (usize, f64))| {
+        let (pattern, shifts, hogs) = kinds[i % kinds.len()];
+        Cell { players, load, pattern, shifts, hogs }
+    };
+    let rounds = policies(all, 0).len() + 1; // with the pilot
+    let fit = (seconds / (rounds as f64 * ROUND_SECONDS)).max(1.0) as usize;
+    places.into_iter().enumerate().map(cell).take(fit).collect()
+}
+
+/// Pattern, shift, hogs. A shift goes between clips of two kinds, so it stands for closed and mixed together.
+fn kinds() -> Vec<(Pattern, bool, bool)> {
+    let calm = [(Pattern::Closed, false), (Pattern::Mixed, false), (Pattern::None, false), (Pattern::Closed, true)];
+    [true, false].into_iter().flat_map(|hogs| calm.map(|(pattern, shifts)| (pattern, shifts, hogs))).collect()
+}
+
+/// The policies of cell number `i`.
+pub fn policies(all: bool, i: usize) -> Vec<Policy> {
+    let rivals = [Policy::Plain, Policy::Nice, Policy::Fifo, policy::equal_shares(false)];
+    let mut policies = vec![policy::equal_shares(true), policy::headline()];
+    policies.extend(policies.clone().into_iter().map(|policy| policy::skipping(policy, Skip::Predicted)));
+    policies.extend(rivals.into_iter().enumerate().filter(|(j, _)| all || i % 4 == *j).map(|(_, policy)| policy));
+    policies
+}
+
+/// What one cell showed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Which one.
+    pub cell: Cell,
+    /// Misses of static GRUB, as a fraction of its jobs.
+    pub rival: f64,
+    /// Q-Fabric's misses over those of static GRUB; 0.5 is added to both counts, so that the ratio always exists.
+    pub ratio: f64,
+    /// Its 95 % interval; none above where static GRUB has no misses.
+    pub low: f64,
+    /// See `low`.
+    pub high: Option<f64>,
+    /// Q-Fabric with players that skip over static GRUB whose players do not.
+    pub skipping: Option<f64>,
+    /// Q-Fabric over static GRUB, the players of both skip.
+    pub both_skip: Option<f64>,
+    /// Jobs of the side with fewer.
+    pub jobs: u64,
+    /// Why the cell counts in no verdict.
+    pub disturbance: Option<String>,
+}
+
+/// The cells of which both sides were played.
+pub fn outcomes(cells: &[Cell], rounds: &[RunRecord]) -> Vec<Outcome> {
+    cells.iter().filter_map(|cell| outcome(cell, rounds)).collect()
+}
+
+fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
+    let name = cell.name();
+    let find = |policy: &Policy| {
+        let label = policy.label();
+        rounds.iter().find(|round| round.scenario == name && round.policy == label)
+    };
+    let skipping = |policy: Policy| find(&policy::skipping(policy, Skip::Predicted));
+    let (ours, rival) = (find(&policy::headline())?, find(&policy::equal_shares(true))?);
+    let count = |round: &RunRecord| rows::count(round);
+    let interval = stats::ratio_of_misses(&[(count(ours), count(rival))]);
+    let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| Some(smoothed_ratio(count(a?), count(b?)));
+    Some(Outcome {
+        cell: *cell,
+        rival: count(rival).misses as f64 / count(rival).jobs.max(1) as f64,
+        ratio: smoothed_ratio(count(ours), count(rival)),
+        low: interval.low,
+        high: Some(interval.high).filter(|high| high.is_finite()),
+        skipping: over(skipping(policy::headline()), Some(rival)),
+        both_skip: over(skipping(policy::headline()), skipping(policy::equal_shares(true))),
+        jobs: count(ours).jobs.min(count(rival).jobs),
+        disturbance: ours.around.disturbance().or_else(|| rival.around.disturbance()),
+    })
+}
+
+fn smoothed_ratio(ours: Count, rival: Count) -> f64 {
+    let rate = |count: Count| (count.misses as f64 + 0.5) / count.jobs.max(1) as f64;
+    rate(ours) / rate(rival)
+}
+
+/// The goals, each over the geometric mean of the cells it is about.
+pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
+    let calm: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.disturbance.is_none()).collect();
+    let disturbed = outcomes.iter().filter(|_| calm.is_empty()).find_map(|outcome| outcome.disturbance.clone());
+    let counted = if calm.is_empty() { outcomes.iter().collect() } else { calm };
+    let loaded: Vec<&Outcome> =
+        counted.iter().copied().filter(|o| o.cell.is_loaded() && o.rival > LEAST_MISSES).collect();
+    let judge = |claim: &str, bound, cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>| {
+        verdict::judge(&format!("grid, {} cells", cells.len()), claim, bound, false, mean(cells, ratio, &disturbed))
+    };
+    let all_cells = "misses no more than static GRUB in the same room, in the geometric mean of all cells";
+    let in_loaded = "misses at most 0.4x as many jobs in the geometric mean of the loaded cells (70 to 100 %)";
+    let skipping = "with skipping players misses at most 0.5x as many jobs, skipped ones included, in the loaded cells";
+    let both = "misses at most 0.6x as many jobs as a static GRUB whose players skip too, in the loaded cells";
+    vec![
+        judge(all_cells, 1.0, &counted, |outcome| Some(outcome.ratio)),
+        judge(in_loaded, 0.4, &loaded, |outcome| Some(outcome.ratio)),
+        judge(skipping, 0.5, &loaded, |outcome| outcome.skipping),
+        judge(both, 0.6, &loaded, |outcome| outcome.both_skip),
+    ]
+}
+
+fn mean(cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>, disturbed: &Option<String>) -> Option<Measured> {
+    let logs: Vec<f64> = cells.iter().filter_map(|cell| ratio(cell)).map(f64::ln).collect();
+    let interval = stats::mean(&logs).map(|i| stats::Interval { low: i.low.exp(), high: i.high.exp() });
+    (!logs.is_empty()).then(|| Measured {
+        value: rows::mean(&logs).exp(),
+        interval,
+        samples: cells.iter().map(|cell| cell.jobs).sum(),
+        disturbed: disturbed.clone(),
+    })
+}
+
+/// Cells in which the interval shows more misses than static GRUB has.
+pub fn worse(outcomes: &[Outcome]) -> Vec<String> {
+    let line = |o: &Outcome| format!("{}: {:.2}x the misses of static GRUB [{:.2}, …]", o.cell.name(), o.ratio, o.low);
+    outcomes.iter().filter(|o| o.low > 1.0).map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_drawn_once_before_any_is_drawn_again() {
+        let all = cells(1e6, false, 3);
+        let mut places: Vec<(usize, u32)> = all.iter().map(|c| (c.players, (c.load * 100.0).round() as u32)).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!((all.len(), places.len()), (42, 42));
+        assert!(all.iter().any(|c| c.shifts) && all.iter().any(|c| !c.hogs));
+        assert_eq!(cells(1e6, false, 3), all, "the seed repeats the order");
+        assert_eq!(cells(1.0, false, 3).len(), 1);
+    }
+
+    #[test]
+    fn static_grub_and_both_skipping_variants_play_in_every_cell_and_rivals_in_turn() {
+        let rivals: Vec<String> = (0..4).map(|i| policies(false, i)[4].label()).collect();
+        assert_eq!(rivals, ["plain", "nice -20", "SCHED_FIFO", "static equal shares, hard"]);
+        assert_eq!((policies(false, 0).len(), policies(true, 0).len()), (5, 8));
+    }
+
+    fn outcome(load: f64, ratio: f64, disturbance: Option<String>) -> Outcome {
+        let cell = Cell { players: 6, load, pattern: Pattern::Closed, shifts: false, hogs: true };
+        let (skipping, both_skip) = (Some(ratio / 2.0), Some(ratio));
+        Outcome { cell, rival: 0.2, ratio, low: ratio / 2.0, high: None, skipping, both_skip, jobs: 300, disturbance }
+    }
+
+    #[test]
+    fn the_geometric_mean_of_the_loaded_cells_is_judged() {
+        let outcomes = [outcome(0.8, 0.2, None), outcome(0.9, 0.3, None), outcome(0.4, 0.9, None)];
+        let verdicts = verdicts(&outcomes);
+        assert!(verdicts.iter().all(|verdict| verdict.state == verdict::State::Held), "{verdicts:?}");
+        assert!((verdicts[1].value.unwrap() - 0.06_f64.sqrt()).abs() < 1e-9 && verdicts[1].samples == 600);
+    }
+
+    #[test]
+    fn a_grid_of_disturbed_cells_has_no_verdict_and_a_worse_cell_is_named() {
+        let outcomes = [outcome(0.8, 3.0, Some("steal".into())), outcome(0.9, 0.3, Some("steal".into()))];
+        assert!(verdicts(&outcomes).iter().all(|verdict| verdict.state == verdict::State::Disturbed));
+        assert_eq!(worse(&outcomes).len(), 1);
+    }
+}

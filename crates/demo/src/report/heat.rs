@@ -1,0 +1,83 @@
+//! The grid as heat maps: players down, load across; colour and number are the ratio of misses to static GRUB.
+//!
+//! Colours are CSS variables with a value of their own behind them, so that the file also stands alone.
+
+use std::fmt::Write;
+
+use crate::grid::{Cell, LOADS, Outcome, PLAYERS, Pattern};
+
+const CELL: (usize, usize) = (86, 44);
+const LEFT: usize = 74;
+const TOP: usize = 46;
+/// Ratios from this part and to this multiple have the full colour.
+const FULL: f64 = 8.0;
+
+/// A heat map of one ratio.
+pub fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Option<f64>) -> String {
+    let (width, height) = (LEFT + CELL.0 * LOADS.len() + 12, TOP + CELL.1 * PLAYERS.len() + 44);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+         font-size=\"12\"><rect width=\"{width}\" height=\"{height}\" style=\"fill:var(--paper,#ffffff)\"/>"
+    );
+    text(&mut svg, (LEFT, 20), 15, "start", title);
+    for (i, load) in LOADS.iter().enumerate() {
+        let x = LEFT + CELL.0 * i + CELL.0 / 2;
+        text(&mut svg, (x, TOP + CELL.1 * PLAYERS.len() + 16), 12, "middle", &format!("{:.0}", load * 100.0));
+    }
+    for (i, players) in PLAYERS.iter().enumerate() {
+        text(&mut svg, (LEFT - 8, TOP + CELL.1 * i + CELL.1 / 2 + 4), 12, "end", &players.to_string());
+    }
+    text(&mut svg, (LEFT + CELL.0 * LOADS.len() / 2, height - 6), 12, "middle", "demand [% of the room]");
+    text(&mut svg, (8, TOP - 8), 12, "start", "players");
+    for outcome in outcomes {
+        if let Some(ratio) = ratio(outcome) {
+            draw(&mut svg, outcome, ratio);
+        }
+    }
+    svg + "</svg>"
+}
+
+fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
+    let place = |Cell { players, load, .. }: Cell| {
+        let column = LOADS.iter().position(|&l| l == load)?;
+        Some((LEFT + CELL.0 * column, TOP + CELL.1 * PLAYERS.iter().position(|&p| p == players)?))
+    };
+    let Some((x, y)) = place(outcome.cell) else { return };
+    let colour = if ratio <= 1.0 { "var(--held,#059669)" } else { "var(--miss,#dc2626)" };
+    let strength = (ratio.ln().abs() / FULL.ln()).min(1.0) * 0.75;
+    let (w, h) = (CELL.0 - 3, CELL.1 - 3);
+    let dashed = if outcome.disturbance.is_some() { " stroke-dasharray=\"4 3\"" } else { "" };
+    put(
+        svg,
+        format_args!(
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" rx=\"4\"{dashed} \
+             style=\"fill:{colour};fill-opacity:{strength:.2};stroke:var(--grid,#e2e8f0)\"/>"
+        ),
+    );
+    text(svg, (x + w / 2, y + 19), 14, "middle", &format!("{ratio:.2}x"));
+    text(svg, (x + w / 2, y + 34), 10, "middle", &kind(&outcome.cell));
+}
+
+fn kind(cell: &Cell) -> String {
+    let pattern = match (cell.shifts, cell.pattern) {
+        (true, _) => "shift",
+        (_, Pattern::Closed) => "closed",
+        (_, Pattern::Mixed) => "mixed",
+        (_, Pattern::None) => "no pattern",
+    };
+    format!("{pattern}{}", if cell.hogs { ", hogs" } else { "" })
+}
+
+fn text(svg: &mut String, (x, y): (usize, usize), size: u32, anchor: &str, text: &str) {
+    put(
+        svg,
+        format_args!(
+            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"{anchor}\" \
+             style=\"fill:var(--ink,#334155)\">{text}</text>"
+        ),
+    );
+}
+
+fn put(svg: &mut String, text: std::fmt::Arguments) {
+    svg.write_fmt(text).expect("a String takes all");
+}
