@@ -12,7 +12,7 @@ const INTERRUPTED: u8 = 130;
 
 const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
-          qfabric demo --seconds 300 --json rows.json --only hogs
+          qfabric demo --seconds 300 --json demo.json --only hogs
 
 The clips are made once by ffmpeg (some minutes) and kept in $XDG_CACHE_HOME/qfabric. Ctrl-C puts everything back
 and reports what was measured so far.";

@@ -76,3 +76,48 @@ impl<'a> Stream<'a> {
         self.clip.kind(self.next)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::process::Command;
+
+    /// Two seconds of MPEG-2, IBBPBBPBBPBB.
+    fn clip(folder: &Path) -> Clip {
+        let path = folder.join("small.mkv");
+        let made = Command::new("ffmpeg")
+            .args(["-v", "error", "-f", "lavfi", "-i", "testsrc2=s=176x144:r=25:d=2", "-c:v", "mpeg2video"])
+            .args(["-g", "12", "-bf", "2", "-b_strategy", "0", "-sc_threshold", "1000000000", "-threads", "1"])
+            .arg(&path)
+            .status()
+            .expect("the ffmpeg program is needed: apt-get install ffmpeg");
+        assert!(made.success());
+        Clip::load(&path).unwrap()
+    }
+
+    /// The luma of each picture by its time.
+    fn pictures(clip: &Clip, skips: bool) -> BTreeMap<Option<i64>, Vec<u8>> {
+        let mut stream = Stream::open(clip, 0).unwrap();
+        let mut pictures = BTreeMap::new();
+        for _ in 0..clip.len() {
+            if skips && stream.next_is_disposable() {
+                stream.skip();
+            } else if stream.decode().unwrap() > 0 {
+                pictures.insert(stream.frame.pts(), stream.frame.data(0).to_vec());
+            }
+        }
+        pictures
+    }
+
+    #[test]
+    fn frames_that_are_decoded_are_right_when_all_disposable_ones_are_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let clip = clip(folder.path());
+        let (all, rest) = (pictures(&clip, false), pictures(&clip, true));
+        let needed = (0..clip.len()).filter(|&position| clip.kind(position) != 'B').count();
+        assert!(needed < clip.len() / 2 && rest.len() >= needed - 1 && rest.len() <= needed + 1, "{}", rest.len());
+        assert!(rest.iter().all(|(pts, picture)| all.get(pts) == Some(picture)), "a picture changed");
+    }
+}
