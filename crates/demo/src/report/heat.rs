@@ -16,7 +16,8 @@ const FULL: f64 = 8.0;
 pub fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Option<f64>) -> String {
     let (width, height) = (LEFT + CELL.0 * LOADS.len() + 12, TOP + CELL.1 * PLAYERS.len() + 44);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
          font-size=\"12\"><rect width=\"{width}\" height=\"{height}\" style=\"fill:var(--paper,#ffffff)\"/>"
     );
     text(&mut svg, (LEFT, 20), 15, "start", title);

@@ -174,7 +174,13 @@ fn circumstances(body: &mut String, report: &Report) {
         body,
         format_args!("<li>{} CPUs, {}; {}</li>", machine.cpus, escape(&machine.processor), escape(&machine.kernel)),
     );
-    add(body, format_args!("<li>{} may be reserved here, probed before the first run</li>", machine.capacity));
+    add(
+        body,
+        format_args!(
+            "<li>{} may be reserved here: probed before the first round, less a margin</li>",
+            machine.capacity
+        ),
+    );
     if !machine.enforcement.is_empty() {
         add(body, format_args!("<li>Enforcement of budgets: {}</li>", escape(&machine.enforcement)));
     }
