@@ -1,77 +1,122 @@
 //! How much SCHED_DEADLINE bandwidth the kernel would admit now: probed, never assumed. It is 95 % of each CPU
 //! on some kernels, less the servers of fair and sched_ext threads on others (180 % of 2 CPUs on 6.18), and
-//! others may hold some of it already.
+//! others may hold some of it already. Bandwidth in the kernel's own units, 2⁻²⁰ CPU, where it must be exact.
 //!
 //! Approach: one sleeping helper thread per CPU; each in turn is given the largest reservation that is still
-//! accepted, found by halving, until one gets less than a CPU. They never run, so nothing is delayed by them;
-//! then they leave the class and end.
+//! accepted, found by halving, until one gets less than a CPU. They never run, so nothing is delayed by them, and
+//! what a sleeping thread is given is booked at once; weightless, they leave nothing behind.
 
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use qfabric_types::{MIN_BUDGET, Nanos, Reservation, Share, ThreadId};
+use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 
 use crate::cpus::CpuList;
-use crate::mechanism::{ApplyError, Mechanism};
+use crate::deadline::refusal;
+use crate::mechanism::ApplyError;
 use crate::sched_attr::{Policy, SchedAttr};
-use crate::{Deadline, clock, threads};
+use crate::{clock, threads};
 
-const PERIOD: Nanos = Nanos::from_millis(1);
-/// Halving stops at this much of one CPU per helper: 0.1 %.
-const RESOLUTION: Nanos = MIN_BUDGET;
+/// One CPU in the kernel's units.
+pub const CPU: u64 = 1 << 20;
+/// Budget `n · 2¹⁰` ns in this period is exactly `n` of the kernel's units.
+const PERIOD_NS: u64 = 1 << 30;
 /// Larger hosts are probed for this many CPUs' worth only; bounds the time to about 10 ms.
 const MAX_HELPERS: usize = 256;
+/// A helper that was started sleeps at once, unless the machine is very busy.
+const UNTIL_ASLEEP: Duration = Duration::from_secs(5);
 
-/// What the kernel would admit now beside what is booked already, over all CPUs of the caller's root domain, to
-/// 0.1 % of a CPU. Takes a few milliseconds and leaves nothing behind, whatever happens. While it runs,
-/// everybody else's increases may be refused: probe at the start, before admitting anything.
-pub fn probe() -> Result<Share, ApplyError> {
-    let helpers: Vec<_> = (0..CpuList::online().len().min(MAX_HELPERS)).filter_map(|_| Helper::start()).collect();
-    let mut mechanism = Deadline::new(); // dropped before the helpers: they leave the class while they sleep
-    let mut room = Nanos::ZERO;
-    for helper in &helpers {
-        let taken = largest(&mut mechanism, helper.thread)?;
-        room += taken;
-        if taken < PERIOD {
-            break; // what this one could not get, the next one cannot get either
-        }
-    }
-    Ok(Share::from_ppm((room.get() as u128 * 1_000_000 / PERIOD.get() as u128) as u32))
+/// The share of a CPU that `units` of 2⁻²⁰ CPU are, rounded down.
+pub fn share_of(units: u64) -> Share {
+    let ppm = u128::from(units) * 1_000_000 / u128::from(CPU);
+    Share::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX))
 }
 
-/// Gives `thread` the largest budget the kernel accepts and says how large; zero where even the smallest is
-/// refused for want of room.
-fn largest(mechanism: &mut Deadline, thread: ThreadId) -> Result<Nanos, ApplyError> {
-    if accepts(mechanism, thread, PERIOD)? {
-        return Ok(PERIOD);
+/// What the kernel books for a reservation, in its units.
+pub fn units_of(budget_ns: u64, period_ns: u64) -> u64 {
+    if period_ns == 0 { 0 } else { ((u128::from(budget_ns) << 20) / u128::from(period_ns)) as u64 }
+}
+
+/// What the kernel would admit now beside what is booked already, over all CPUs of the caller's root domain.
+/// Takes under a millisecond beside starting threads, and leaves nothing behind, whatever happens. While it runs,
+/// everybody else's increases may be refused: probe at the start, before admitting anything.
+pub fn probe() -> Result<Share, ApplyError> {
+    Ok(share_of(Probes::start(CpuList::online().len()).grantable()?))
+}
+
+/// Sleeping threads to be given reservations.
+#[derive(Debug)]
+pub struct Probes {
+    helpers: Vec<Helper>,
+}
+
+impl Probes {
+    /// One for each of `cpus`, asleep when this returns.
+    pub fn start(cpus: usize) -> Probes {
+        Probes { helpers: (0..cpus.min(MAX_HELPERS)).filter_map(|_| Helper::start()).collect() }
     }
-    let (mut accepted, mut refused) = (Nanos::ZERO, PERIOD);
-    while refused - accepted > RESOLUTION {
-        let middle = Nanos::new((accepted.get() + refused.get()) / 2);
-        match middle >= MIN_BUDGET && accepts(mechanism, thread, middle)? {
+
+    /// What admission control grants at this moment, in units of 2⁻²⁰ CPU: some 40 µs per CPU. The probes hold
+    /// nothing any more when it returns.
+    pub fn grantable(&self) -> Result<u64, ApplyError> {
+        let mut room = 0;
+        for helper in &self.helpers {
+            let taken = largest(helper.thread)?;
+            room += taken;
+            if taken < CPU {
+                break; // what this one could not get, the next one cannot get either
+            }
+        }
+        self.give_back();
+        Ok(room)
+    }
+
+    fn give_back(&self) {
+        for helper in &self.helpers {
+            if SchedAttr::of(helper.thread).is_ok_and(|a| a.policy == Policy::DEADLINE) {
+                // They sleep: what is booked for them goes at once, and nothing is left to be subtracted later.
+                let _ =
+                    SchedAttr::weightless().give(helper.thread).and_then(|()| SchedAttr::fair(0).give(helper.thread));
+            }
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Gives `thread` the largest bandwidth the kernel accepts and says how large; zero where even the smallest is
+/// refused for want of room.
+fn largest(thread: ThreadId) -> Result<u64, ApplyError> {
+    let (mut accepted, mut refused) = (0, CPU + 1);
+    let mut middle = CPU;
+    while refused - accepted > 1 {
+        match accepts(thread, middle)? {
             true => accepted = middle,
             false => refused = middle,
         }
+        middle = accepted.midpoint(refused);
     }
     Ok(accepted)
 }
 
-fn accepts(mechanism: &mut Deadline, thread: ThreadId, budget: Nanos) -> Result<bool, ApplyError> {
-    let reservation = Reservation::new(budget, PERIOD).expect("between the smallest budget and the period");
-    match mechanism.apply(&qfabric_types::Setting {
-        thread,
-        reservation: Some(reservation),
-        reclaiming: qfabric_types::Reclaiming::Hard,
-        terms: Default::default(),
-    }) {
+fn accepts(thread: ThreadId, units: u64) -> Result<bool, ApplyError> {
+    let asked = Reservation::new(Nanos::new(units << 10), Nanos::new(PERIOD_NS)).expect("1,024 ns to the period");
+    match SchedAttr::deadline(asked, false).give(thread) {
         Ok(()) => Ok(true),
-        Err(ApplyError::Busy { .. }) => Ok(false),
-        Err(other) => Err(other),
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+        Err(e) => Err(refusal(thread, asked, &e)),
     }
 }
 
 /// A thread that sleeps until it is dropped.
+#[derive(Debug)]
 struct Helper {
     thread: ThreadId,
     hold: Option<Sender<()>>,
@@ -89,7 +134,23 @@ impl Helper {
         let builder = std::thread::Builder::new().name("qf-probe".into());
         let join = builder.spawn(move || sleep(held, tell)).ok()?;
         let thread = ThreadId(told.recv().ok()?);
-        Some(Helper { thread, hold: Some(hold), join: Some(join) })
+        let helper = Helper { thread, hold: Some(hold), join: Some(join) };
+        helper.falls_asleep().then_some(helper)
+    }
+
+    /// Channels look a few times before they sleep; a thread that has not slept for a while sleeps for good.
+    fn falls_asleep(&self) -> bool {
+        let start = std::time::Instant::now();
+        let mut seen = None;
+        while start.elapsed() < UNTIL_ASLEEP {
+            let now = threads::is_asleep(self.thread).then(|| threads::switches(self.thread)).flatten();
+            if now.is_some() && now == seen {
+                return true;
+            }
+            seen = now;
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        false
     }
 }
 
@@ -109,27 +170,34 @@ pub fn timed_probe() -> (Result<Share, ApplyError>, Nanos) {
     (room, clock::now().since(start))
 }
 
-/// The threads of this host that hold a reservation now, by whatever means they got it.
-pub fn holders() -> Vec<(ThreadId, Share)> {
+/// The threads of this host that hold a reservation now, by whatever means they got it, with what the kernel has
+/// booked for each in its units.
+pub fn holders() -> Vec<(ThreadId, u64)> {
     threads::all().into_iter().filter_map(|thread| Some((thread, held_by(thread)?))).collect()
 }
 
-fn held_by(thread: ThreadId) -> Option<Share> {
-    let attr = SchedAttr::of(thread).ok().filter(|a| a.policy == Policy::DEADLINE && a.period_ns > 0)?;
-    Some(Share::of_budget(Nanos::new(attr.runtime_ns), Nanos::new(attr.period_ns)))
+fn held_by(thread: ThreadId) -> Option<u64> {
+    let attr = SchedAttr::of(thread).ok().filter(|a| a.policy == Policy::DEADLINE)?;
+    // The frequency governor's threads have parameters, and are booked nowhere.
+    let special = threads::name(thread).is_some_and(|name| name.starts_with("sugov:"));
+    (!special && threads::start_time(thread).is_some()).then(|| units_of(attr.runtime_ns, attr.period_ns))
 }
 
-/// What the kernel has booked on the first CPU's root domain, its own servers included; `None` where debugfs
-/// is closed.
+/// What the kernel has booked on the first CPU's root domain, its own servers included, in its units.
+pub fn booked_units(debugfs: &Path) -> io::Result<u64> {
+    let text = std::fs::read_to_string(debugfs.join("sched/debug"))?;
+    booked_in(&text).ok_or_else(|| io::Error::other("sched/debug has no dl_bw->total_bw"))
+}
+
+/// [`booked_units`] as a share; `None` where debugfs is closed.
 pub fn booked(debugfs: &Path) -> Option<Share> {
-    booked_in(&std::fs::read_to_string(debugfs.join("sched/debug")).ok()?)
+    booked_units(debugfs).ok().map(share_of)
 }
 
-/// The kernel counts in units of 2⁻²⁰ CPU.
-fn booked_in(text: &str) -> Option<Share> {
+fn booked_in(text: &str) -> Option<u64> {
     let line = text.lines().find(|l| l.contains("dl_bw->total_bw"))?;
-    let units: u64 = line.split_whitespace().last()?.parse().ok()?;
-    Some(Share::from_f64(units as f64 / f64::from(1 << 20)))
+    // A sum that went below zero is printed with its sign: everybody is refused then.
+    line.split_whitespace().last()?.parse::<i64>().ok().map(|units| units as u64)
 }
 
 #[cfg(test)]
@@ -139,8 +207,15 @@ mod tests {
     #[test]
     fn what_is_booked_is_read_off_the_schedulers_debug_file() {
         let text = "dl_rq[0]:\n  .dl_bw->bw     : 996147\n  .dl_bw->total_bw    : 104857\n";
-        assert_eq!(booked_in(text).unwrap().to_string(), "0.1 CPU");
+        assert_eq!(booked_in(text), Some(104_857));
         assert_eq!(booked_in(""), None);
         assert_eq!(booked_in("  .dl_bw->total_bw : x"), None);
+    }
+
+    #[test]
+    fn bandwidth_is_counted_as_the_kernel_counts_it() {
+        assert_eq!(units_of(50_000_000, 1_000_000_000), 52_428);
+        assert_eq!((units_of(1_024, 1_100_000_000), units_of(7, 0)), (0, 0));
+        assert_eq!(share_of(CPU + CPU / 2), Share::from_ppm(1_500_000));
     }
 }

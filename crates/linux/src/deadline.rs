@@ -2,14 +2,15 @@
 //!
 //! What the kernel does with it: a changed budget takes effect at the *next* replenishment, so a decision for
 //! a job must be carried out before that job's release. A refused increase leaves the old value. A decrease
-//! and a leaving thread make room at once ([`SchedAttr::give_leaving`] says why the latter is not simple). Children of a reserved thread
-//! start under SCHED_OTHER with nice 0 (RESET_ON_FORK; without it such a thread could not fork at all).
+//! makes room at once, a leaving thread at its 0-lag time at the latest ([`crate::leaving`] says why leaving takes
+//! several steps at times). Children of a reserved thread start under SCHED_OTHER with nice 0 (RESET_ON_FORK; without it such a thread could not fork at all).
 //!
 //! ```text
 //!            first Some              equal Some: nothing        None
-//!  unknown ------------> recorded ------------> reserved -----------------> put back, unknown
-//!             journal,     |  ^ refused           |  number now another
-//!             then kernel  +--+ stays recorded    +--thread's: Gone-------> unknown
+//!  unknown ------------> recorded ------------> reserved ──> leaving ─────> put back, unknown
+//!             journal,     |  ^ refused           |   ^ Some   |
+//!             then kernel  +--+ stays recorded    |   +--------+ until its state allows it (`advance`)
+//!                                                 +-- number now another thread's: Gone ──> unknown
 //! ```
 //!
 //! A thread is recognised by what it has: while the kernel answers the very parameters given last, it is the
@@ -25,17 +26,24 @@ use std::io;
 use std::time::Duration;
 
 use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Setting, ThreadId};
-use rustix::thread::CapabilitySet;
 
-use crate::cgroup;
-use crate::cpus::CpuList;
-use crate::journal::{self, Journal, JournalError, Touched};
+use crate::journal::{self, Journal, Touched};
+use crate::leaving::{self, Account, Watch};
 use crate::mechanism::{ApplyError, Mechanism};
 use crate::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
-use crate::{capability, clock, threads};
+use crate::{clock, threads};
+
+mod parting;
+mod refusal;
+
+use parting::Leaving;
+pub(crate) use refusal::refusal;
+use refusal::{denied, not_recorded};
 
 /// So many threads are kept track of; the next one is refused. Bounds memory and the time of putting back.
 pub const MAX_THREADS: usize = 4_096;
+/// The end of a service does not wait longer than this for threads that rest; who reserves them too early is refused.
+const LONGEST_END: Nanos = Nanos::from_millis(1_000);
 
 /// SCHED_DEADLINE on threads of this host. Dropping it puts every thread back.
 #[derive(Debug)]
@@ -47,6 +55,8 @@ pub struct Deadline {
     threads: HashMap<ThreadId, Held>,
     /// Threads put back a moment ago, by start time, and when they may be reserved again.
     resting: HashMap<ThreadId, (u64, Instant)>,
+    /// When the next step of a departure, or the next look at a suspicious thread, is due.
+    next_step: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -54,8 +64,12 @@ struct Held {
     before: Touched,
     /// What the kernel accepted last; `None`: nothing yet.
     given: Option<SchedAttr>,
-    /// Its CPU time when it was last tended and found waiting for a CPU.
-    waiting_at: Option<u64>,
+    /// Its server right after it entered the class.
+    entered: Option<Account>,
+    /// It was last seen runnable without budget.
+    watch: Option<Watch>,
+    /// It is to be put back, as soon as its state allows that.
+    leaving: Option<Leaving>,
 }
 
 impl Default for Deadline {
@@ -73,6 +87,7 @@ impl Deadline {
             default_slice_ns: default_slice(),
             threads: HashMap::with_capacity(MAX_THREADS),
             resting: HashMap::new(),
+            next_step: None,
         }
     }
 
@@ -108,21 +123,27 @@ impl Deadline {
     fn reserve(&mut self, thread: ThreadId, reservation: Reservation, kind: Reclaiming) -> Result<(), ApplyError> {
         let wanted = SchedAttr::deadline(reservation, kind == Reclaiming::Grub);
         let now = SchedAttr::of(thread).map_err(|e| self.read_failed(thread, &e))?;
+        self.stay(thread, now);
         match self.threads.get(&thread).and_then(|h| h.given) {
             Some(given) if given == now && now == wanted => return Ok(()),
             Some(given) if given == now => {}
             Some(_) => self.still_the_same(thread, now)?,
             None => self.first_touch(thread, now, reservation)?,
         }
-        wanted.give(thread).map_err(|e| refusal(thread, reservation, &e))?;
         let held = self.threads.get_mut(&thread).expect("known since the match above");
-        match held.given.replace(wanted) {
-            Some(_) => Ok(()),
-            None => self.check_alive(thread),
+        if held.given.is_some() && now.policy == Policy::DEADLINE {
+            wanted.give(thread).map_err(|e| refusal(thread, reservation, &e))?;
+            held.given = Some(wanted);
+            return self.check_alive(thread);
         }
+        let (account, watch) = leaving::enter(thread, wanted).map_err(|e| refusal(thread, reservation, &e))?;
+        (held.given, held.entered, held.watch) = (Some(wanted), account, watch);
+        self.look_again(thread);
+        self.check_alive(thread)
     }
 
-    /// A thread that died while it was first touched would stay booked for ever.
+    /// A dead thread that its parent has not reaped takes a reservation, and what is booked then stays booked for
+    /// ever: its timer, which would have subtracted, is cancelled by the change. Weightless, it has nothing to lose.
     fn check_alive(&mut self, thread: ThreadId) -> Result<(), ApplyError> {
         if threads::start_time(thread).is_some() {
             return Ok(());
@@ -166,7 +187,7 @@ impl Deadline {
         if let Some(journal) = &mut self.journal {
             journal.touching(before).map_err(|e| not_recorded(thread, &e))?;
         }
-        self.threads.insert(thread, Held { before, given: None, waiting_at: None });
+        self.threads.insert(thread, Held { before, given: None, entered: None, watch: None, leaving: None });
         Ok(())
     }
 
@@ -177,44 +198,6 @@ impl Deadline {
             true => SchedAttr { runtime_ns: 0, ..now },
             false => now,
         }
-    }
-
-    fn release(&mut self, thread: ThreadId) -> Result<(), ApplyError> {
-        let Some(held) = self.threads.get(&thread) else { return Ok(()) };
-        if held.given.is_some() {
-            let alive = threads::start_time(thread) == Some(held.before.start);
-            let put_back = journal::put_back(&held.before);
-            if !alive {
-                self.forget(thread);
-                return Err(ApplyError::Gone { thread });
-            }
-            let (start, until_clean) = (held.before.start, put_back.map_err(|e| denied(thread, &e))?);
-            self.rest(thread, start, until_clean.unwrap_or_default());
-        }
-        self.forget(thread);
-        Ok(())
-    }
-
-    /// See [`SchedAttr::give_leaving`] for why.
-    fn rest(&mut self, thread: ThreadId, start: u64, time: Nanos) {
-        let now = clock::now();
-        self.resting.retain(|_, (_, until)| now < *until);
-        self.resting.insert(thread, (start, now + time));
-    }
-
-    /// A thread that was waiting for a CPU both now and when it was last looked at, and has not run in between, is
-    /// marked as throttled with nothing to wake it (the second trap of [`SchedAttr::give_leaving`], whoever
-    /// took it out of the class). Its 0-lag time is long past, so leaving and coming back cleans it.
-    fn rescue(&mut self, thread: ThreadId) -> bool {
-        let Some(held) = self.threads.get_mut(&thread) else { return false };
-        let Some(given) = held.given else { return false };
-        let waiting = threads::cpu_time(thread).filter(|_| !threads::is_asleep(thread));
-        let stuck = waiting.is_some() && std::mem::replace(&mut held.waiting_at, waiting) == waiting;
-        if !stuck || SchedAttr::of(thread).ok() != Some(given) {
-            return false;
-        }
-        held.waiting_at = None;
-        SchedAttr::fair(0).give(thread).and_then(|()| given.give(thread)).is_ok()
     }
 
     fn read_failed(&mut self, thread: ThreadId, error: &io::Error) -> ApplyError {
@@ -258,84 +241,38 @@ impl Mechanism for Deadline {
         }
     }
 
-    /// Costs two looks into `/proc` for each thread. A thread that is merely starved for a second, which admission
-    /// rules out, loses nothing by being taken for a forgotten one.
+    /// Costs a look into `/proc` for each thread, and two more for those that are runnable.
     fn tend(&mut self) -> Vec<ThreadId> {
         let threads: Vec<_> = self.threads.keys().copied().collect();
-        threads.into_iter().filter(|t| self.rescue(*t)).collect()
+        threads.into_iter().filter(|t| self.wash_if_stuck(*t)).collect()
     }
 
+    fn next_step(&self) -> Option<Instant> {
+        self.next_step
+    }
+
+    fn advance(&mut self, now: Instant) -> Vec<ApplyError> {
+        self.advance_all(now)
+    }
+
+    /// Waits for threads that sleep in an overrun: a period as a rule, 2 s or two periods at most.
     fn restore_all(&mut self) -> Vec<ApplyError> {
         let threads: Vec<_> = self.threads.keys().copied().collect();
-        let failed = threads.into_iter().filter_map(|t| self.release(t).err());
-        failed.filter(|e| !matches!(e, ApplyError::Gone { .. })).collect()
+        let mut failed: Vec<_> = threads.into_iter().filter_map(|t| self.release(t).err()).collect();
+        failed.extend(self.settle());
+        failed.retain(|e| !matches!(e, ApplyError::Gone { .. }));
+        failed
     }
 }
 
 impl Drop for Deadline {
-    /// Returns when the threads that go on may be reserved again, at most a second later.
+    /// Returns when the threads that go on may be reserved again, at most [`LONGEST_END`] later.
     fn drop(&mut self) {
         for error in self.restore_all() {
             tracing::error!(%error, "a thread was not put back; `qfabric restore` tries again");
         }
-        let alive = |(thread, (start, _)): &(&ThreadId, &(u64, Instant))| threads::start_time(**thread) == Some(*start);
-        let until = self.resting.iter().filter(alive).map(|(_, (_, until))| *until).max();
-        let rest = until.map_or(Nanos::ZERO, |until| until.since(clock::now()));
-        std::thread::sleep(Duration::from_nanos(rest.get()));
+        std::thread::sleep(Duration::from_nanos(self.rest_at_the_end().get()));
     }
-}
-
-/// What the kernel's refusal means.
-fn refusal(thread: ThreadId, reservation: Reservation, error: &io::Error) -> ApplyError {
-    match error.raw_os_error() {
-        Some(libc::EBUSY) => ApplyError::Busy { thread, asked: reservation.share() },
-        Some(libc::EPERM) => no_right(thread),
-        _ => denied(thread, error),
-    }
-}
-
-/// EPERM has four causes; each has another way out.
-fn no_right(thread: ThreadId) -> ApplyError {
-    let errno = libc::EPERM;
-    if !capability::held(CapabilitySet::SYS_NICE) {
-        let why = "this process lacks CAP_SYS_NICE (in the host's own user namespace)".into();
-        let fix = "run it as root, or setcap cap_sys_nice=ep on it, or AmbientCapabilities=CAP_SYS_NICE in its unit";
-        return ApplyError::Denied { thread, errno, why, fix: fix.into() };
-    }
-    if cgroup::rt_runtime_us() == Some(0) {
-        let why = "kernel.sched_rt_runtime_us is 0: no time for real-time threads at all".into();
-        return ApplyError::Denied { thread, errno, why, fix: "sysctl kernel.sched_rt_runtime_us=950000".into() };
-    }
-    let needed = cgroup::root_domain(thread.0);
-    match CpuList::allowed(thread.0) {
-        Some(mask) if !mask.contains_all(&needed) => ApplyError::Affinity { thread, mask, needed },
-        Some(mask) => {
-            let why = format!("though it holds CAP_SYS_NICE and the thread may run on CPUs {mask}");
-            let fix = "look for a seccomp filter, a container or a security module that forbids sched_setattr";
-            ApplyError::Denied { thread, errno, why, fix: fix.into() }
-        }
-        None => ApplyError::Gone { thread },
-    }
-}
-
-fn denied(thread: ThreadId, error: &io::Error) -> ApplyError {
-    let errno = error.raw_os_error().unwrap_or(0);
-    let (why, fix) = match errno {
-        libc::ESRCH => return ApplyError::Gone { thread },
-        libc::EPERM => return no_right(thread),
-        libc::EINVAL => (
-            format!("the kernel takes periods between {} only", cgroup::period_range()),
-            "choose another server period, or change kernel.sched_deadline_period_{min,max}_us",
-        ),
-        libc::ENOSYS => ("this kernel has no sched_setattr".to_owned(), "use Linux 3.14 or later"),
-        _ => (error.to_string(), "see sched_setattr(2)"),
-    };
-    ApplyError::Denied { thread, errno, why, fix: fix.into() }
-}
-
-fn not_recorded(thread: ThreadId, error: &JournalError) -> ApplyError {
-    let why = format!("it could not be recorded, so it was not touched: {error}");
-    ApplyError::Denied { thread, errno: libc::EIO, why, fix: "make room in the run folder".into() }
 }
 
 /// What the kernel answers for a thread whose slice nobody chose.

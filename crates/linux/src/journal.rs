@@ -22,8 +22,11 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::hrtick::{self, Feature};
+use crate::leaving::{Departure, Step};
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::threads;
+
+pub mod own;
 
 /// The file's name in the run folder.
 pub const FILE: &str = "journal.jsonl";
@@ -31,6 +34,8 @@ pub const FILE: &str = "journal.jsonl";
 const MAX_BYTES: u64 = 16 << 20;
 /// Rewritten without what is settled when this many lines have been added since the last time.
 const LINES_BEFORE_REWRITE: usize = 8_192;
+/// Putting back does not wait longer than this for threads that rest; who reserves them too early is refused.
+const LONGEST_END: Nanos = Nanos::from_millis(1_000);
 
 /// The open journal of a running service.
 #[derive(Debug)]
@@ -235,14 +240,8 @@ pub fn restore(dir: &Path) -> Result<Restored, JournalError> {
     let path = dir.join(FILE);
     let Some(file) = open_held(&path, false)? else { return Ok(Restored::default()) };
     let Some(left) = read(&path, &file)? else { return Ok(Restored::default()) };
-    let (mut done, mut until_clean) = (Restored::default(), Nanos::ZERO);
-    for thread in left.threads.values() {
-        match put_back(thread) {
-            Ok(Some(time)) => (done.threads, until_clean) = (done.threads + 1, until_clean.max(time)),
-            Ok(None) => done.skipped += 1,
-            Err(e) => done.failed.push(format!("thread {}: {e}", thread.tid)),
-        }
-    }
+    let mut done = Restored::default();
+    let rest = put_back_all(left.threads.into_values(), &mut done);
     for switched in left.features.iter().rev() {
         match switched.put_back() {
             Ok(()) => done.settings += 1,
@@ -250,36 +249,72 @@ pub fn restore(dir: &Path) -> Result<Restored, JournalError> {
         }
     }
     // Whoever called this may reserve for the same threads next.
-    std::thread::sleep(Duration::from_nanos(until_clean.get()));
+    std::thread::sleep(Duration::from_nanos(rest.min(LONGEST_END).get()));
     if done.failed.is_empty() {
         file.set_len(0).map_err(|e| io_error(&path, e))?;
     }
     Ok(done)
 }
 
-/// Puts a thread back as it was, if it is still that thread and still reserved, and answers for how long it must
-/// not be reserved again. `None`: nothing to do.
-pub(crate) fn put_back(thread: &Touched) -> io::Result<Option<Nanos>> {
-    let gone = |e: &io::Error| e.raw_os_error() == Some(libc::ESRCH);
+/// Puts back all that are still those threads and still reserved. They leave side by side: the last is out after
+/// about 2 s, or two of its periods. Answers for how long some of them must not be reserved again.
+fn put_back_all(threads: impl Iterator<Item = Touched>, done: &mut Restored) -> Nanos {
+    let (mut leaving, mut longest) = (Vec::new(), Nanos::ZERO);
+    for thread in threads {
+        match departure(&thread) {
+            Ok(Some(departure)) => leaving.push((thread, departure)),
+            Ok(None) => done.skipped += 1,
+            Err(error) => done.failed.push(format!("thread {}: {error}", thread.tid)),
+        }
+    }
+    while !leaving.is_empty() {
+        let mut wait = LONGEST_END;
+        leaving.retain_mut(|(thread, departure)| match departure.step() {
+            Ok(Step::Wait(time)) => {
+                wait = wait.min(time);
+                true
+            }
+            Ok(Step::Left { rest }) => {
+                put_slack_back(thread);
+                (done.threads, longest) = (done.threads + 1, longest.max(rest));
+                false
+            }
+            Err(error) if is_gone(&error) => {
+                done.skipped += 1;
+                false
+            }
+            Err(error) => {
+                done.failed.push(format!("thread {}: {error}", thread.tid));
+                false
+            }
+        });
+        if !leaving.is_empty() {
+            std::thread::sleep(Duration::from_nanos(wait.get()));
+        }
+    }
+    longest
+}
+
+/// `None`: it is another thread, or back already.
+fn departure(thread: &Touched) -> io::Result<Option<Departure>> {
     if threads::start_time(thread.tid) != Some(thread.start) {
         return Ok(None);
     }
     match SchedAttr::of(thread.tid) {
-        Ok(now) if now.policy == Policy::DEADLINE && now != thread.was => {}
-        Ok(_) => return Ok(None),
-        Err(e) if gone(&e) => return Ok(None),
-        Err(e) => return Err(e),
+        Ok(now) if now.policy == Policy::DEADLINE && now != thread.was => {
+            Ok(Some(Departure::begin(thread.tid, now, thread.was, None)))
+        }
+        Err(error) if !is_gone(&error) => Err(error),
+        _ => Ok(None),
     }
-    let until_clean = match thread.was.give_leaving(thread.tid) {
-        Err(e) if gone(&e) => return Ok(None),
-        other => other?,
-    };
-    put_slack_back(thread);
-    Ok(Some(until_clean))
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Timer slack as it was; best effort, since the kernel's default (50 µs) is what nearly every thread has.
-fn put_slack_back(thread: &Touched) {
+pub(crate) fn put_slack_back(thread: &Touched) {
     if let Some(ns) = thread.slack_ns
         && timer_slack(thread.tid) != Some(ns)
     {
@@ -381,6 +416,12 @@ fn open_held(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(JournalError::Held { path: path.to_owned() }),
         Err(e) => Err(io_error(path, e.into())),
     }
+}
+
+/// Whether a journal that nobody holds says of nothing that it is to be put back.
+fn holds_nothing(path: &Path) -> bool {
+    let left = open_held(path, false).and_then(|file| file.map_or(Ok(None), |file| read(path, &file)));
+    left.is_ok_and(|left| left.is_none_or(|left| !left.anything()))
 }
 
 fn write_line(file: &mut File, line: &mut Vec<u8>, record: &Record) -> io::Result<()> {

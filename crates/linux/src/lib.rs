@@ -4,7 +4,9 @@
 //! | question | module |
 //! |---|---|
 //! | give this thread this reservation, put it back | [`deadline`] over [`sched_attr`] |
+//! | take a thread out of its reservation without a trace | [`leaving`] |
 //! | how much may be promised here | [`capacity`] |
+//! | what the kernel has booked, and for whom | [`books`] |
 //! | which threads are there | [`threads`] |
 //! | what did they run, who was born, who died | [`observe`] |
 //! | is that process over | [`watch`] |
@@ -26,6 +28,7 @@
 //! its reason.
 
 pub mod abi;
+pub mod books;
 pub mod bpf;
 pub mod capability;
 pub mod capacity;
@@ -40,6 +43,7 @@ pub mod hrtick;
 pub mod interfaces;
 pub mod journal;
 pub mod launch;
+pub mod leaving;
 pub mod mechanism;
 pub mod memory;
 pub mod monitor;

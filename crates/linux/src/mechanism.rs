@@ -14,7 +14,8 @@ pub trait Mechanism {
     fn name(&self) -> &'static str;
 
     /// Gives the thread its reservation from the next replenishment on; `None` puts it back exactly as it
-    /// was before the first reservation. On an error the thread keeps what it had.
+    /// was before the first reservation, or begins to ([`Mechanism::next_step`]). On an error the thread keeps what
+    /// it had.
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError>;
 
     /// Forgets a thread that is over, without touching whoever has its number now.
@@ -28,6 +29,16 @@ pub trait Mechanism {
     /// Looks after the threads under reservation: call it about once a second. Answers the threads that the
     /// kernel had forgotten and that run again now.
     fn tend(&mut self) -> Vec<ThreadId> {
+        Vec::new()
+    }
+
+    /// When [`Mechanism::advance`] is to be called next: a thread is on its way back. `None`: nobody is.
+    fn next_step(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Goes on with what is due at `now`, without waiting for anything. Answers threads that cannot be put back.
+    fn advance(&mut self, _now: Instant) -> Vec<ApplyError> {
         Vec::new()
     }
 

@@ -6,6 +6,7 @@ use std::io;
 use qfabric_types::{Nanos, Reservation, ThreadId};
 use serde::{Deserialize, Serialize};
 
+use crate::leaving::Departure;
 use crate::sys::{RawSchedAttr, sched_getattr, sched_setattr};
 
 /// Children start under SCHED_OTHER instead of inheriting.
@@ -16,11 +17,6 @@ pub const RECLAIM: u64 = 0x02;
 pub const DL_OVERRUN: u64 = 0x04;
 /// Flag of `sched_getattr` since Linux 7.1: answer what is left of budget and deadline, not the parameters.
 const GETATTR_DL_DYNAMIC: u32 = 0x01;
-
-/// A thread that leaves while it is runnable shrinks to this part of a CPU first.
-const LIGHT: u64 = 16;
-/// Budgets of less than a hundredth are not waited for in full.
-const LONGEST_UNTIL_CLEAN: Nanos = Nanos::from_millis(1_000);
 
 /// Scheduling policy by its number in the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -103,50 +99,27 @@ impl SchedAttr {
     }
 
     /// Takes `thread` out of SCHED_DEADLINE and gives it these attributes. Answers for how long it must not be
-    /// reserved again (zero where it was not reserved).
+    /// reserved again (zero where it was not reserved, or certainly left with budget to spend).
     ///
-    /// Leaving the class has two traps, both measured on Linux 6.18:
-    /// 1. A thread that leaves while it sleeps past its 0-lag time, or before it ever ran in the class, stays
-    ///    booked *for ever*: nothing subtracts it any more (`total_bw` of debugfs `sched/debug`; only rebuilding
-    ///    the root domain frees it). A change *inside* the class is booked at once, so the thread first
-    ///    shrinks: to a reservation that rounds to zero bandwidth where it sleeps, to a 16th of a CPU where it
-    ///    is runnable (the kernel takes that back by itself, unless it fell asleep in this very moment).
-    /// 2. A thread that leaves while it is throttled is still marked so until its 0-lag time; back in the
-    ///    class between its replenishment and then, it never runs again and cannot even be killed. The 0-lag
-    ///    time of an overrun `r` lies `r·P/Q` behind the deadline, therefore the 16th and not zero, and the
-    ///    answer of this function.
+    /// The bandwidth goes back to the kernel with it, whatever the thread does meanwhile; see [`crate::leaving`].
+    /// A thread that sleeps in an overrun is waited for: a period as a rule, 2 s or two periods at most.
     pub fn give_leaving(&self, thread: ThreadId) -> io::Result<Nanos> {
         let now = SchedAttr::of(thread)?;
         if self.policy == Policy::DEADLINE || now.policy != Policy::DEADLINE {
             return self.give(thread).map(|()| Nanos::ZERO);
         }
-        let parting = now.parting(crate::threads::is_asleep(thread));
-        if parting.runtime_ns < now.runtime_ns || parting.period_ns > now.period_ns {
-            let _ = parting.give(thread); // refused: it leaves all the same
-        }
-        self.give(thread)?;
-        Ok(now.time_until_clean())
-    }
-
-    fn parting(&self, asleep: bool) -> SchedAttr {
-        if asleep {
-            return SchedAttr::weightless();
-        }
-        let budget = (self.period_ns / LIGHT).max(qfabric_types::MIN_BUDGET.get());
-        SchedAttr { runtime_ns: self.runtime_ns.min(budget), ..*self }
-    }
-
-    /// Deadline and 0-lag time lie behind it then, if no budget is overrun by more than two ticks.
-    fn time_until_clean(&self) -> Nanos {
-        let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u64;
-        let slowest = LIGHT.max(self.period_ns.div_ceil(self.runtime_ns.max(1)));
-        Nanos::new(self.period_ns + 2 * tick * slowest).min(LONGEST_UNTIL_CLEAN)
+        Departure::begin(thread, now, *self, None).finish()
     }
 
     /// The reservation whose bandwidth the kernel counts as zero: budget/period below 2⁻²⁰.
     pub(crate) fn weightless() -> Self {
         let (budget, period) = (qfabric_types::MIN_BUDGET, Nanos::from_millis(1_100));
         SchedAttr::deadline(Reservation::new(budget, period).expect("1 024 ns in 1.1 s is one"), false)
+    }
+
+    /// Whether it is [`SchedAttr::weightless`], or as light.
+    pub(crate) fn is_weightless(&self) -> bool {
+        self.policy == Policy::DEADLINE && (u128::from(self.runtime_ns) << 20) < u128::from(self.period_ns)
     }
 
     /// What `thread` has now (0: the calling thread). `ESRCH` where it is gone.
@@ -167,6 +140,11 @@ impl SchedAttr {
         let priority_fits = if rt { (1..=99).contains(&self.priority) } else { self.priority == 0 };
         flags_known && policy_known && priority_fits && (-20..=19).contains(&self.nice)
     }
+}
+
+/// Budget that a thread's server has left in nanoseconds, negative after an overrun. `EINVAL` before Linux 7.1.
+pub(crate) fn remaining_ns(thread: ThreadId) -> io::Result<i64> {
+    Ok(sched_getattr(thread.0, GETATTR_DL_DYNAMIC)?.runtime_ns as i64)
 }
 
 /// What a thread's server has left: (budget, absolute deadline in the run queue's clock). `EINVAL` on kernels

@@ -1,5 +1,8 @@
 //! Helpers of tests that need the real scheduler: one at a time, with threads whose doings are known.
 
+pub mod crowd;
+pub mod departures;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;

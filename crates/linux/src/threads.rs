@@ -54,11 +54,25 @@ pub fn start_time(thread: ThreadId) -> Option<u64> {
     (!matches!(state, 'Z' | 'X' | 'x')).then_some(start)
 }
 
+/// A file of a thread's folder (0: the calling thread).
+pub(crate) fn file(thread: ThreadId, name: &str) -> String {
+    match thread.0 {
+        0 => format!("/proc/thread-self/{name}"),
+        tid => format!("/proc/{tid}/{name}"),
+    }
+}
+
 /// Whether a thread is neither running nor waiting for a CPU. `false` where it is gone.
 pub fn is_asleep(thread: ThreadId) -> bool {
-    let name = if thread.0 == 0 { "thread-self".to_owned() } else { thread.to_string() };
-    let stat = fs::read_to_string(format!("/proc/{name}/stat")).ok();
+    let stat = fs::read_to_string(file(thread, "stat")).ok();
     stat.and_then(|s| state_and_start(&s)).is_some_and(|(state, _)| state != 'R')
+}
+
+/// How often a thread left its CPU: (by itself, because it was made to). `None`: it is gone.
+pub fn switches(thread: ThreadId) -> Option<(u64, u64)> {
+    let status = fs::read_to_string(file(thread, "status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name))?.trim().parse().ok();
+    Some((field("voluntary_ctxt_switches:")?, field("nonvoluntary_ctxt_switches:")?))
 }
 
 /// CPU time a thread has used, in nanoseconds, up to a tick old. `None`: it is gone.

@@ -17,6 +17,12 @@ fn none(thread: ThreadId) -> Setting {
     Setting { thread, reservation: None, reclaiming: Reclaiming::Hard, terms: Default::default() }
 }
 
+/// Puts it back, and waits until it is: one that sleeps in an overrun waits for its refill.
+fn put_back(mechanism: &mut Deadline, thread: ThreadId) {
+    mechanism.apply(&none(thread)).unwrap();
+    assert_eq!(mechanism.settle(), []);
+}
+
 fn attr(thread: ThreadId) -> SchedAttr {
     SchedAttr::of(thread).unwrap()
 }
@@ -34,7 +40,7 @@ macro_rules! live {
 fn a_burning_thread_gets_its_share_and_no_more() {
     live!();
     let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
-    mechanism.apply(&setting(worker.thread, 20_000, 100_000)).unwrap();
+    soon(&mut mechanism, setting(worker.thread, 20_000, 100_000));
     let share = worker.share_over(Duration::from_secs(2));
     assert!((0.17..=0.23).contains(&share), "got {share}");
 }
@@ -48,7 +54,7 @@ fn a_thread_is_put_back_with_its_nice_value() {
     mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
     mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
     assert_eq!(attr(worker.thread).policy, Policy::DEADLINE);
-    mechanism.apply(&none(worker.thread)).unwrap();
+    put_back(&mut mechanism, worker.thread);
     assert_eq!(attr(worker.thread), before);
     assert!(mechanism.is_empty());
 }
@@ -64,7 +70,7 @@ fn a_real_time_thread_is_left_alone_unless_asked_for_and_then_put_back_exactly()
     let mut mechanism = Deadline::new().take_over(true);
     mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
     assert_eq!(attr(worker.thread).policy, Policy::DEADLINE);
-    mechanism.apply(&none(worker.thread)).unwrap();
+    put_back(&mut mechanism, worker.thread);
     assert_eq!(attr(worker.thread), before);
 }
 
@@ -75,7 +81,7 @@ fn a_thread_keeps_its_timer_slack() {
     let file = format!("/proc/{}/timerslack_ns", worker.thread);
     std::fs::write(&file, "12345").unwrap();
     mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
-    mechanism.apply(&none(worker.thread)).unwrap();
+    put_back(&mut mechanism, worker.thread);
     assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), "12345");
 }
 
@@ -210,6 +216,28 @@ fn a_dead_child_that_nobody_reaped_gets_nothing() {
 }
 
 #[test]
+fn a_program_that_dies_before_its_reservation_changes_leaves_nothing_booked() {
+    live!();
+    let books = || qfabric_linux::books::lost(std::path::Path::new(qfabric_linux::hrtick::DEBUGFS)).unwrap();
+    let before = books().of_nobody();
+    for turn in 0..10 {
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let thread = ThreadId(child.id() as i32);
+        let mut mechanism = Deadline::new();
+        soon(&mut mechanism, setting(thread, 1_000, 10_000));
+        std::thread::sleep(Duration::from_millis(3 + turn));
+        child.kill().unwrap();
+        while qfabric_linux::threads::start_time(thread).is_some() {
+            std::thread::yield_now(); // until it is a zombie
+        }
+        let gone = mechanism.apply(&setting(thread, 600, 10_000)).unwrap_err();
+        assert!(matches!(gone, ApplyError::Gone { .. }), "{gone}");
+        child.wait().unwrap();
+    }
+    assert_eq!(books().of_nobody(), before);
+}
+
+#[test]
 fn a_program_that_changed_its_own_policy_is_not_overruled() {
     live!();
     let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
@@ -231,7 +259,7 @@ fn threads_that_leave_in_their_sleep_leave_no_bandwidth_booked() {
         let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
         mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
         std::thread::sleep(Duration::from_millis(3));
-        mechanism.apply(&none(worker.thread)).unwrap();
+        put_back(&mut mechanism, worker.thread);
     }
     assert_eq!((settled_room(), booked()), (room, before));
 }
@@ -242,7 +270,7 @@ fn a_child_gets_the_nice_value_its_parent_had_before_it_was_reserved() {
     let (parent, mut mechanism) = (Worker::sleeping(), Deadline::new());
     let own = attr(parent.thread).nice;
     SchedAttr::fair(5).give(parent.thread).unwrap();
-    mechanism.apply(&setting(parent.thread, 1_000, 10_000)).unwrap();
+    soon(&mut mechanism, setting(parent.thread, 1_000, 10_000));
     let (child, stranger) = (Worker::sleeping(), Worker::sleeping());
     mechanism.born(child.thread, parent.thread);
     mechanism.born(stranger.thread, child.thread);
@@ -294,11 +322,57 @@ fn a_throttled_thread_that_leaves_and_comes_back_runs() {
         let worker = Worker::burning();
         mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
         std::thread::sleep(Duration::from_millis(50 + turn));
-        mechanism.apply(&none(worker.thread)).unwrap();
+        put_back(&mut mechanism, worker.thread);
         std::thread::sleep(Duration::from_millis(2 * turn));
         soon(&mut mechanism, setting(worker.thread, 5_000, 10_000));
         assert!(runs(&worker), "turn {turn}");
         mechanism.apply(&none(worker.thread)).unwrap();
+    }
+}
+
+/// Takes it out as some other tools do, in the way that leaves it marked as throttled.
+fn leave_marked(thread: ThreadId) {
+    let slight = Reservation::new(Nanos::new(1_024), Nanos::from_millis(1_100)).unwrap();
+    SchedAttr::deadline(slight, false).give(thread).unwrap();
+    SchedAttr::fair(0).give(thread).unwrap();
+}
+
+#[test]
+fn a_thread_that_enters_with_an_old_mark_is_washed() {
+    live!();
+    for turn in 0..6 {
+        let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
+        mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+        std::thread::sleep(Duration::from_millis(50 + turn));
+        leave_marked(worker.thread);
+        let mut mechanism = Deadline::new();
+        mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+        for _ in 0..200 {
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!(mechanism.advance(qfabric_linux::clock::now()), []);
+        }
+        assert!(runs(&worker), "turn {turn}");
+    }
+}
+
+#[test]
+fn a_thread_that_is_asked_for_while_it_leaves_stays() {
+    live!();
+    let (worker, mut mechanism) = (Worker::periodic(Nanos::from_millis(20), Nanos::from_millis(5)), Deadline::new());
+    let asked = setting(worker.thread, 2_000, 20_000);
+    soon(&mut mechanism, asked);
+    for _ in 0..40 {
+        std::thread::sleep(Duration::from_millis(7));
+        mechanism.apply(&none(worker.thread)).unwrap();
+        if mechanism.next_step().is_some() && mechanism.len() == 1 {
+            mechanism.apply(&asked).unwrap();
+            let now = attr(worker.thread);
+            assert_eq!((now.policy, now.runtime_ns, now.period_ns), (Policy::DEADLINE, 2_000_000, 20_000_000));
+            assert_eq!((mechanism.settle(), mechanism.len()), (vec![], 1));
+            return put_back(&mut mechanism, worker.thread);
+        }
+        mechanism.settle();
+        soon(&mut mechanism, asked);
     }
 }
 
@@ -308,10 +382,7 @@ fn a_thread_the_kernel_forgot_is_found_and_runs_again() {
     let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
     mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
     std::thread::sleep(Duration::from_millis(53));
-    // Some other tool takes it out, in the way that leaves it marked as throttled, for a moment.
-    let slight = Reservation::new(Nanos::new(1_024), Nanos::from_millis(1_100)).unwrap();
-    SchedAttr::deadline(slight, false).give(worker.thread).unwrap();
-    SchedAttr::fair(0).give(worker.thread).unwrap();
+    leave_marked(worker.thread); // for a moment
     std::thread::sleep(Duration::from_millis(100));
     mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
     let used = worker.used();

@@ -1,0 +1,64 @@
+//! Thousands of departures from SCHED_DEADLINE under load: what is lost and who is stuck. Both must be 0.
+//!
+//! `cargo run --release -p qfabric-linux --example departures -- --departures 10000`
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use qfabric_linux::books;
+use qfabric_linux::hrtick::DEBUGFS;
+use qfabric_linux::testing::departures::{self, Plan};
+use qfabric_linux::testing::{Worker, live_lock, may_reserve};
+use qfabric_types::{Nanos, Reservation, ThreadId};
+
+const USAGE: &str = "departures [--departures N] [--seconds N] [--budget-us N] [--period-us N] [--hogs N] \
+                     [--kill-every N] [--seed N] [--rebuild 1]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |name: &str, default: u64| value(&arguments, name).map_or(default, |v| v.parse().expect(USAGE));
+    let (budget, period) = (number("--budget-us", 1_300), number("--period-us", 10_000));
+    let reservation = Reservation::new(Nanos::from_micros(budget), Nanos::from_micros(period)).expect(USAGE);
+    if let Some(folder) = value(&arguments, "--serve") {
+        let threads: Vec<_> = value(&arguments, "--threads").expect(USAGE).split(',').collect();
+        let threads: Vec<_> = threads.iter().map(|n| ThreadId(n.parse().expect(USAGE))).collect();
+        departures::serve(Path::new(folder), &threads, reservation, number("--seed", 1));
+    }
+    let _alone = live_lock();
+    if !may_reserve() {
+        return ExitCode::FAILURE;
+    }
+    let books = books::read(Path::new(DEBUGFS)).expect("who may reserve can read the books");
+    println!("booked for nobody at the start: {} units; {books:?}", books.of_nobody());
+    if number("--rebuild", 0) == 1 {
+        let (_, after) = books::rebuild(Path::new(DEBUGFS)).expect("the root domain can be rebuilt here");
+        println!("after rebuilding the root domain: {} units", after.of_nobody());
+    }
+    let _hogs: Vec<_> = (0..number("--hogs", 4)).map(|_| Worker::burning()).collect();
+    let plan = Plan {
+        departures: number("--departures", 1_000),
+        time: Duration::from_secs(number("--seconds", 3_600)),
+        reservation,
+        kill_every: number("--kill-every", 6),
+        look_every: 40,
+        seed: number("--seed", 1),
+    };
+    let service = |folder: &Path, threads: &[ThreadId], seed: u64| {
+        let threads: Vec<_> = threads.iter().map(ThreadId::to_string).collect();
+        let mut command = Command::new(std::env::current_exe().expect("this program has a file"));
+        command.arg("--serve").arg(folder).args(["--threads", &threads.join(","), "--seed", &seed.to_string()]);
+        command.args(["--budget-us", &budget.to_string(), "--period-us", &period.to_string()]);
+        command.stdout(Stdio::null());
+        command
+    };
+    let outcome = departures::run(&plan, &service);
+    println!("{budget} in {period} µs, seed {}: {outcome}", plan.seed);
+    let clean = (outcome.leaked, outcome.stuck, outcome.failed) == (0, 0, 0);
+    if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn value<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
+    let at = arguments.iter().position(|a| a == name)?;
+    Some(arguments.get(at + 1).expect(USAGE))
+}

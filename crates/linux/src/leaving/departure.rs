@@ -1,0 +1,265 @@
+//! One thread's way out of SCHED_DEADLINE, in steps that never wait themselves.
+//!
+//! ```text
+//!            ┌──────────── asleep after an overrun: wait P/4 for the refill ───────────┐
+//!            v                                                                         │
+//!  begun ─> bring accounts up to date ─> runnable, little budget ─> leave directly     │
+//!            │                                                                         │
+//!            ├─> budget left, or never ran ─> weightless, leave ─> may return at once, or rests
+//!            └─────────────────────────────────────────────────────────────────────────┘
+//! ```
+//! P is the period and Q the budget of the reservation, r what is left of the budget. Times in nanoseconds.
+
+use std::io;
+
+use qfabric_types::{Instant, Nanos, Reservation, ThreadId};
+
+use super::account::{self, Account, Reading};
+use crate::sched_attr::{Policy, RECLAIM, SchedAttr};
+use crate::{clock, threads};
+
+/// With less budget than this a runnable thread is taken for one in an overrun: it may be there before the next call.
+const MARGIN: i64 = 200_000;
+const MARGIN_TIME: Nanos = Nanos::new(MARGIN as u64);
+/// A runnable thread with a little budget may still fall asleep between two calls. So often it is looked at again:
+/// it has slept, or overrun, or been refilled then, unless its budgets are that small.
+const SECOND_LOOKS: u64 = 4;
+/// A thread that left weightless is clean this long after its last overrun of 1,024 ns: the weightless period.
+const REFILL: u64 = 1_100_000_000;
+/// A sleeping thread's refill comes within a period or two; a thread that never ran gets none.
+const PATIENCE: Nanos = Nanos::from_millis(2_000);
+/// The longest period that may be multiplied by three within the kernel's limit of 4.19 s.
+const LONGEST_STRETCHED: u64 = 1_390_000_000;
+/// What a weightless thread is given first, which a process that died between the last two calls left behind: by
+/// itself it would be refilled once in 1.1 s, and pay for a tick's overrun for an hour.
+const SOME_WEIGHT: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::from_millis(10));
+/// Where the kernel does not tell what is left, nobody knows when the thread is clean: not while its program runs.
+const UNKNOWN_REST: Nanos = Nanos::from_millis(24 * 3_600 * 1_000);
+
+/// What one step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The thread is out of the class. It must not be reserved again for `rest`.
+    Left { rest: Nanos },
+    /// The thread goes on in the class with the same bandwidth; the next step is due after this time.
+    Wait(Nanos),
+}
+
+/// A thread that is leaving.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departure {
+    thread: ThreadId,
+    /// What it gets outside of the class.
+    to: SchedAttr,
+    /// What it held when the departure began.
+    held: SchedAttr,
+    /// Its server right after it entered the class, if that is known.
+    entered: Option<Account>,
+    began: Instant,
+    steps: u64,
+    /// How much later its deadline may be than three of its periods.
+    late: Nanos,
+}
+
+impl Departure {
+    /// `held` is what `thread` has now. Nothing is done yet.
+    pub fn begin(thread: ThreadId, held: SchedAttr, to: SchedAttr, entered: Option<Account>) -> Departure {
+        Departure { thread, to, held, entered, began: clock::now(), steps: 0, late: Nanos::ZERO }
+    }
+
+    /// Takes the steps in turn, sleeping in between: at most about 2 s, or two periods.
+    pub fn finish(mut self) -> io::Result<Nanos> {
+        loop {
+            match self.step()? {
+                Step::Left { rest } => return Ok(rest),
+                Step::Wait(time) => std::thread::sleep(std::time::Duration::from_nanos(time.get())),
+            }
+        }
+    }
+
+    /// Leaves, if the thread's state lets it leave without a trace; takes some 30 µs. On an error the thread is
+    /// still reserved.
+    pub fn step(&mut self) -> io::Result<Step> {
+        let started = clock::now();
+        let asleep = threads::is_asleep(self.thread);
+        if self.steps == 0 && self.held.is_weightless() {
+            self.give_weight();
+        }
+        if !self.bring_up_to_date()? {
+            return Ok(Step::Left { rest: Nanos::ZERO });
+        }
+        let account = match Reading::of(self.thread) {
+            Reading::NotReserved => return Ok(Step::Left { rest: Nanos::ZERO }),
+            Reading::Hidden => return self.leave_unseen(),
+            Reading::Known(account) => account,
+        };
+        let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
+        match (account.runtime_ns < MARGIN, asleep) {
+            (true, false) if account.runtime_ns > 0 && self.steps <= SECOND_LOOKS => Ok(Step::Wait(MARGIN_TIME)),
+            (true, false) => self.leave_directly(account),
+            (true, true) if !never_ran && started < self.give_up_at(account) => {
+                Ok(Step::Wait(Nanos::new((self.held.period_ns / 4).max(50_000))))
+            }
+            _ => self.leave_weightless(&Look { started, asleep, account, never_ran }),
+        }
+    }
+
+    fn give_weight(&mut self) {
+        let (budget, period) = SOME_WEIGHT;
+        let some = SchedAttr::deadline(Reservation::new(budget, period).expect("a tenth of a CPU is one"), false);
+        if some.give(self.thread).is_ok() {
+            (self.held, self.late) = (some, Nanos::new(3 * REFILL));
+        }
+    }
+
+    /// A change of parameters makes the kernel account for what the thread ran. Twice or three times budget *and*
+    /// period are the same bandwidth: nothing is booked, no timer is cancelled, and a thread that is left so (this
+    /// process dies) has what it had. `false`: the thread left the class by itself.
+    fn bring_up_to_date(&mut self) -> io::Result<bool> {
+        let now = SchedAttr::of(self.thread)?;
+        if now.policy != Policy::DEADLINE {
+            return Ok(false);
+        }
+        let k = 2 + self.steps % 2;
+        self.steps += 1;
+        let SchedAttr { runtime_ns, deadline_ns, period_ns, flags, .. } = self.held;
+        let changed = match period_ns <= LONGEST_STRETCHED {
+            true => SchedAttr {
+                runtime_ns: k * runtime_ns,
+                deadline_ns: k * deadline_ns,
+                period_ns: k * period_ns,
+                ..self.held
+            },
+            // Too long to be stretched: GRUB on or off is a change, too, and books nothing either.
+            false => SchedAttr { flags: if k == 2 { flags ^ RECLAIM } else { flags }, ..self.held },
+        };
+        match changed.give(self.thread) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(error),
+            _ => Ok(true), // refused: the account is a tick old at most
+        }
+    }
+
+    /// A sleeper in an overrun waits for its refill; one with a little budget only for the end of its period, so
+    /// that it seldom wakes and overruns between the last two calls.
+    fn give_up_at(&self, account: Account) -> Instant {
+        let two_periods = Nanos::new(2 * self.held.period_ns);
+        self.began + if account.runtime_ns > 0 { two_periods } else { PATIENCE.max(two_periods) }
+    }
+
+    /// It cannot fall asleep before its refill, so the kernel takes its bandwidth back by itself at its 0-lag time,
+    /// `deadline − r·P/Q`. Until then it stays marked as throttled.
+    fn leave_directly(&self, account: Account) -> io::Result<Step> {
+        self.out()?;
+        Ok(Step::Left { rest: until_zero_lag(&self.held, account.runtime_ns) + self.late })
+    }
+
+    /// A bandwidth that rounds to zero is booked at once and leaves nothing to lose, whatever state the thread is in.
+    fn leave_weightless(&self, look: &Look) -> io::Result<Step> {
+        let weighed = clock::now();
+        // Refused only where the kernel's longest period was lowered: then it leaves with what it has.
+        let _ = SchedAttr::weightless().give(self.thread);
+        self.out()?;
+        let left = clock::now();
+        let (sleeps, asleep) = (account::sleeps(self.thread), threads::is_asleep(self.thread));
+        Ok(Step::Left { rest: look.rest(weighed, left, sleeps, asleep) })
+    }
+
+    /// Nothing is lost, and a stale mark is possible: it stays outside.
+    fn leave_unseen(&self) -> io::Result<Step> {
+        let _ = SchedAttr::weightless().give(self.thread);
+        self.out()?;
+        Ok(Step::Left { rest: UNKNOWN_REST })
+    }
+
+    /// Weightless, a thread would hardly ever run again: where it cannot get what it had, it becomes an ordinary one.
+    fn out(&self) -> io::Result<()> {
+        self.to.give(self.thread).or_else(|error| {
+            let gone = error.raw_os_error() == Some(libc::ESRCH);
+            if !gone {
+                SchedAttr::fair(0).give(self.thread)?;
+            }
+            Err(error)
+        })
+    }
+}
+
+/// What was seen before the thread became weightless.
+struct Look {
+    started: Instant,
+    asleep: bool,
+    account: Account,
+    never_ran: bool,
+}
+
+impl Look {
+    /// Zero where the thread certainly left with budget to spend. Else it may have woken, and overrun the
+    /// weightless budget by at most the time between the calls.
+    fn rest(&self, weighed: Instant, left: Instant, sleeps: Option<u64>, asleep: bool) -> Nanos {
+        let since_look = left.since(self.started).get();
+        let had_budget = self.account.runtime_ns > since_look as i64;
+        let same = sleeps == Some(self.account.sleeps);
+        let calm = same && (!self.asleep || asleep);
+        let dozed_off = !self.asleep && asleep && sleeps == Some(self.account.sleeps + 1);
+        if (calm || dozed_off) && (self.never_ran || had_budget) {
+            return Nanos::ZERO;
+        }
+        let overrun = if had_budget { left.since(weighed).get() } else { since_look };
+        Nanos::new(REFILL.saturating_add((overrun / 1_024).saturating_mul(REFILL)))
+    }
+}
+
+/// Whether the thread has not run between two looks.
+fn same_stay(a: Account, b: Account) -> bool {
+    (a.runtime_ns, a.sleeps) == (b.runtime_ns, b.sleeps)
+}
+
+/// How long the deadline (at most three periods away, since they were stretched) and the 0-lag time of a thread
+/// with `r` left may lie ahead. The account is as old as two ticks at worst.
+fn until_zero_lag(held: &SchedAttr, runtime_ns: i64) -> Nanos {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u64;
+    let overrun = 2 * tick + runtime_ns.min(0).unsigned_abs();
+    let lag = u128::from(overrun) * u128::from(held.period_ns) / u128::from(held.runtime_ns.max(1));
+    Nanos::new(3 * held.period_ns + u64::try_from(lag).unwrap_or(u64::MAX / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: fn(u64) -> Instant = Instant::new;
+
+    fn look(runtime_ns: i64, asleep: bool) -> Look {
+        let account = Account { runtime_ns, sleeps: 5, switches: 9 };
+        Look { started: AT(1_000), asleep, account, never_ran: false }
+    }
+
+    #[test]
+    fn a_thread_that_left_with_budget_may_return_at_once() {
+        assert_eq!(look(500_000, true).rest(AT(20_000), AT(30_000), Some(5), true), Nanos::ZERO);
+        assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(5), false), Nanos::ZERO);
+        assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(6), true), Nanos::ZERO, "it dozed off");
+    }
+
+    #[test]
+    fn a_thread_that_may_have_overrun_the_weightless_budget_rests_until_that_is_paid() {
+        let woken = look(500_000, true).rest(AT(20_000), AT(20_000 + 2_048), Some(6), false);
+        assert_eq!(woken, Nanos::new(3 * REFILL));
+        let spent = look(10_000, true).rest(AT(20_000), AT(1_000 + 10_240), Some(5), true);
+        assert_eq!(spent, Nanos::new(11 * REFILL));
+    }
+
+    #[test]
+    fn a_thread_that_never_ran_has_nothing_to_pay() {
+        let fresh = Look { never_ran: true, ..look(0, true) };
+        assert_eq!(fresh.rest(AT(2_000), AT(9_000_000), Some(5), true), Nanos::ZERO);
+        assert_ne!(fresh.rest(AT(2_000), AT(9_000_000), Some(6), false), Nanos::ZERO);
+    }
+
+    #[test]
+    fn the_zero_lag_time_of_an_overrun_grows_with_period_over_budget() {
+        let held = SchedAttr { runtime_ns: 1_000_000, period_ns: 10_000_000, ..SchedAttr::fair(0) };
+        let more = until_zero_lag(&held, -2_000_000) - until_zero_lag(&held, 0);
+        assert_eq!(more, Nanos::from_millis(20));
+        assert_eq!(until_zero_lag(&held, 50_000), until_zero_lag(&held, 0));
+    }
+}

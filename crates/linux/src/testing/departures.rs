@@ -1,0 +1,289 @@
+//! Departures of all kinds of threads from SCHED_DEADLINE, by thousands: what is lost, and who is stuck.
+//!
+//! A round reserves for all kinds, lets them run for some milliseconds, gives some reservations back while their
+//! threads sleep, and releases. Some rounds are done by a service in a process of its own, which is killed at any
+//! moment, and whose journal is replayed. Then the next round shows who does not run any more, and the kernel's books
+//! what is lost.
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
+
+use super::crowd::{BLOCKED, BRIEF, Crowd, Dice, KINDS};
+use crate::journal::{self, Journal};
+use crate::sched_attr::{Policy, SchedAttr};
+use crate::{ApplyError, Deadline, Mechanism, books, clock, hrtick, threads};
+
+/// A thread that has not come further for this long under its reservation is stuck.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+/// Pending departures are over after this long: a thread in debt by some milliseconds has its 0-lag time later.
+const WHILE_PENDING: Duration = Duration::from_secs(10);
+/// How many departures, and of what.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// At least so many threads leave.
+    pub departures: u64,
+    /// No round begins later.
+    pub time: Duration,
+    /// What every thread gets.
+    pub reservation: Reservation,
+    /// One round in this many is done by a service that is killed; 0: none.
+    pub kill_every: u64,
+    /// Rounds between two looks into the kernel's books. A look waits for the departures that are pending.
+    pub look_every: u64,
+    /// Where it all begins.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Threads that left the class.
+    pub departures: u64,
+    /// Of these, threads put back from the journal of a service that was killed.
+    pub from_journals: u64,
+    /// Of all, threads that had given their reservation back while they slept.
+    pub gave_back: u64,
+    /// Services killed.
+    pub killed: u64,
+    /// Units of 2⁻²⁰ CPU that are booked for nobody since.
+    pub leaked: i64,
+    /// Threads that did not run any more under a reservation.
+    pub stuck: u64,
+    /// Reservations refused, because the thread must rest or another one held the room.
+    pub refused: u64,
+    /// Threads that could not be put back.
+    pub failed: u64,
+    /// What one call of release took, in nanoseconds.
+    pub took_ns: Vec<u64>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome { departures, from_journals, gave_back, killed, leaked, stuck, refused, failed, took_ns } = self;
+        let mut took = took_ns.clone();
+        took.sort_unstable();
+        let at = |part: usize| took.get(took.len().saturating_sub(1) * part / 100).map_or(0, |ns| ns / 1_000);
+        write!(
+            f,
+            "{departures} departures ({gave_back} after giving back, {from_journals} from the journals of {killed} killed \
+             services): leaked {leaked} units, stuck {stuck}, not put back {failed}; {refused} reservations refused; \
+             release took {} / {} / {} µs (median / p90 / p99)",
+            at(50),
+            at(90),
+            at(99)
+        )
+    }
+}
+
+/// Carries the plan out. `service` makes the command of a process that calls [`serve`] with these arguments.
+pub fn run(plan: &Plan, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) -> Outcome {
+    let mut trial = Trial::begin(*plan);
+    let end = Instant::now() + plan.time;
+    for round in 1_u64.. {
+        if trial.outcome.departures >= plan.departures || Instant::now() >= end {
+            break;
+        }
+        match plan.kill_every > 0 && round.is_multiple_of(plan.kill_every) {
+            true => trial.round_of_a_killed_service(service),
+            false => trial.round(),
+        }
+        if round.is_multiple_of(plan.look_every) {
+            trial.look_into_the_books();
+        }
+    }
+    trial.end()
+}
+
+struct Trial {
+    plan: Plan,
+    crowd: Crowd,
+    mechanism: Deadline,
+    dice: Dice,
+    /// What was booked for nobody before, by others.
+    base: i64,
+    outcome: Outcome,
+}
+
+impl Trial {
+    fn begin(plan: Plan) -> Trial {
+        let base = settled_books(0).expect("who may reserve can read the books");
+        let (crowd, mechanism) = (Crowd::start(), Deadline::new());
+        Trial { plan, crowd, mechanism, dice: Dice::new(plan.seed), base, outcome: Outcome::default() }
+    }
+
+    /// Reserves, waits, gives back, releases; every thread has to come further in between.
+    fn round(&mut self) {
+        let entered = self.enter_all();
+        nap(self.dice.below(30_000));
+        let first = self.dice.below(KINDS as u64) as usize;
+        for kind in (0..KINDS).map(|i| (first + 5 * i) % KINDS) {
+            let Some((thread, beats)) = entered[kind] else { continue };
+            if kind < BRIEF && !self.comes_further(kind, beats) {
+                self.free(kind, thread);
+                continue;
+            }
+            if self.dice.below(3) == 0 {
+                nap(self.dice.below(3_000));
+            }
+            self.give_back_and_release(thread);
+        }
+        self.outcome.failed += failures(self.mechanism.settle());
+    }
+
+    fn enter_all(&mut self) -> [Option<(ThreadId, u64)>; KINDS] {
+        std::array::from_fn(|kind| {
+            let (thread, beats) = (self.crowd.thread(kind)?, self.crowd.beats(kind));
+            match self.mechanism.apply(&setting(thread, self.plan.reservation, self.dice.below(2) == 0)) {
+                Ok(()) => Some((thread, beats)),
+                Err(ApplyError::Gone { .. }) => None,
+                Err(_) => {
+                    self.outcome.refused += 1;
+                    if self.outcome.refused.is_multiple_of(4) {
+                        self.crowd.renew(kind);
+                    }
+                    None
+                }
+            }
+        })
+    }
+
+    fn comes_further(&self, kind: usize, beats: u64) -> bool {
+        let begin = Instant::now();
+        while self.crowd.beats(kind) == beats && begin.elapsed() < SIGN_OF_LIFE {
+            nap(1_000);
+        }
+        self.crowd.beats(kind) != beats
+    }
+
+    /// A stuck thread runs again outside of the class; another one takes its place.
+    fn free(&mut self, kind: usize, thread: ThreadId) {
+        self.outcome.stuck += 1;
+        let _ = self.mechanism.apply(&nothing(thread));
+        self.mechanism.settle();
+        self.crowd.renew(kind);
+    }
+
+    fn give_back_and_release(&mut self, thread: ThreadId) {
+        let gave_back = self.dice.below(3) == 0 && give_back(&mut self.mechanism, thread, self.plan.reservation);
+        let begin = clock::now();
+        match self.mechanism.apply(&nothing(thread)) {
+            Ok(()) => {
+                self.outcome.took_ns.push(clock::now().since(begin).get());
+                self.outcome.departures += 1;
+                self.outcome.gave_back += u64::from(gave_back);
+            }
+            Err(ApplyError::Gone { .. }) => {}
+            Err(_) => self.outcome.failed += 1,
+        }
+    }
+
+    /// The service is killed while it reserves and releases for the same threads; then its journal is replayed.
+    fn round_of_a_killed_service(&mut self, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) {
+        let folder = tempdir();
+        let threads = self.crowd.threads();
+        let mut child = service(&folder, &threads, self.dice.below(u64::MAX)).spawn().expect("the service starts");
+        wait_for_reservations(&mut child, &folder);
+        nap(self.dice.below(40_000));
+        let _ = child.kill();
+        let _ = child.wait();
+        let restored = journal::restore(&folder).expect("a journal of our own");
+        self.outcome.killed += 1;
+        self.outcome.from_journals += restored.threads as u64;
+        self.outcome.departures += restored.threads as u64;
+        self.outcome.failed += restored.failed.len() as u64;
+        let still = |thread: &&ThreadId| SchedAttr::of(**thread).is_ok_and(|a| a.policy == Policy::DEADLINE);
+        self.outcome.failed += threads.iter().filter(still).count() as u64;
+        let _ = std::fs::remove_dir_all(folder);
+    }
+
+    fn look_into_the_books(&mut self) {
+        let now = settled_books(self.base).expect("they could be read at the start");
+        self.outcome.leaked += now - self.base;
+        self.base = now;
+    }
+
+    fn end(mut self) -> Outcome {
+        self.outcome.failed += failures(self.mechanism.restore_all());
+        self.look_into_the_books();
+        self.outcome
+    }
+}
+
+/// What a service does until it is killed: reserves and releases for `threads` in turn, with a journal in `folder`.
+pub fn serve(folder: &Path, threads: &[ThreadId], reservation: Reservation, seed: u64) -> ! {
+    let journal = Journal::open(folder).expect("a folder of our own");
+    let (mut mechanism, mut dice) = (Deadline::with_journal(journal), Dice::new(seed));
+    loop {
+        for thread in threads {
+            let _ = mechanism.apply(&setting(*thread, reservation, dice.below(2) == 0));
+        }
+        nap(dice.below(8_000));
+        for thread in threads {
+            if dice.below(3) == 0 {
+                give_back(&mut mechanism, *thread, reservation);
+            }
+            if dice.below(2) == 0 {
+                let _ = mechanism.apply(&nothing(*thread));
+            }
+            mechanism.advance(clock::now());
+        }
+    }
+}
+
+/// What is booked for nobody, as soon as that is `expected`; what it stays at otherwise.
+fn settled_books(expected: i64) -> Result<i64, books::BooksError> {
+    let begin = Instant::now();
+    loop {
+        match books::read(Path::new(hrtick::DEBUGFS)) {
+            Ok(now) if now.of_nobody() == expected || begin.elapsed() > WHILE_PENDING => return Ok(now.of_nobody()),
+            Err(error) if begin.elapsed() > WHILE_PENDING => return Err(error),
+            _ => nap(50_000),
+        }
+    }
+}
+
+/// A sixteenth of the budget while the thread sleeps, as a controller gives back what a job did not need.
+fn give_back(mechanism: &mut Deadline, thread: ThreadId, reservation: Reservation) -> bool {
+    let little = Nanos::new((reservation.budget().get() / 16).max(qfabric_types::MIN_BUDGET.get()));
+    let little = Reservation::new(little, reservation.period()).expect("less of a valid one");
+    threads::is_asleep(thread) && mechanism.apply(&setting(thread, little, true)).is_ok()
+}
+
+fn wait_for_reservations(child: &mut Child, folder: &Path) {
+    let file = folder.join(journal::FILE);
+    let lines = || std::fs::read_to_string(&file).map_or(0, |text| text.lines().count());
+    while lines() < 2 && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+        nap(500);
+    }
+}
+
+fn tempdir() -> std::path::PathBuf {
+    let name = format!("qfabric-departures-{}-{}", std::process::id(), clock::now().get());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir(&folder).expect("the folder for temporary files can be written");
+    folder
+}
+
+fn setting(thread: ThreadId, reservation: Reservation, grub: bool) -> Setting {
+    let reclaiming = if grub { Reclaiming::Grub } else { Reclaiming::Hard };
+    Setting { thread, reservation: Some(reservation), reclaiming, terms: Default::default() }
+}
+
+fn nothing(thread: ThreadId) -> Setting {
+    Setting { thread, reservation: None, reclaiming: Reclaiming::Hard, terms: Default::default() }
+}
+
+fn failures(errors: Vec<ApplyError>) -> u64 {
+    errors.iter().filter(|error| !matches!(error, ApplyError::Gone { .. })).count() as u64
+}
+
+fn nap(us: u64) {
+    std::thread::sleep(Duration::from_micros(us));
+}
+
+/// The kind that is blocked is asleep, and never runs under its reservation.
+const _: () = assert!(BLOCKED == KINDS - 1 && BRIEF < BLOCKED);
