@@ -38,6 +38,7 @@ pub fn run(args: Args) -> Outcome {
     if args.json {
         output::print_json(&serde_json::json!({
             "findings": report.findings, "facts": report.facts, "fixed": fixed,
+            "booked_for_nobody": report.facts.booked_for_nobody,
         }))?;
     } else {
         output::print(&text(&report, &fixed))?;
@@ -53,7 +54,8 @@ fn fix() -> Result<Vec<Finding>, Failure> {
     // What an earlier fix changed is put back first, so that the journal says what was there before any.
     journal::restore(&directory).map_err(Failure::fault)?;
     let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
-    Ok(vec![doctor::fix(Path::new(DEBUGFS), &mut journal)])
+    let debugfs = Path::new(DEBUGFS);
+    Ok(vec![doctor::fix_booked(debugfs), doctor::fix(debugfs, &mut journal)])
 }
 
 /// Where `--fix` keeps its journal.

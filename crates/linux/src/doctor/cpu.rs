@@ -6,6 +6,7 @@ use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
+use crate::books::{self, Books, BooksError};
 use crate::cpus::CpuList;
 use crate::hrtick::{self, Feature};
 use crate::mechanism::ApplyError;
@@ -14,8 +15,6 @@ use crate::{capability, capacity, cgroup};
 
 /// Less room than this is too little to work with.
 const LITTLE: Share = Share::from_ppm(100_000);
-/// What the kernel books for its own servers of fair and sched_ext threads is below this on each CPU.
-const SERVERS: f64 = 0.11;
 
 pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
     let tried = try_out();
@@ -25,12 +24,14 @@ pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
     let (room, took) = capacity::timed_probe();
     facts.capacity = room.as_ref().ok().copied().filter(|r| *r > Share::ZERO);
     facts.mechanism = facts.capacity.map(|_| "deadline");
+    let books = books::lost(debugfs);
+    facts.booked_for_nobody = books.as_ref().ok().map(|books| books::cpus(books.of_nobody()));
     let hrtick_dl = hrtick::state(debugfs, Feature::HrtickDl);
     facts.hrtick_dl = hrtick_dl == hrtick::State::On;
     vec![
         mechanism(facts, &room),
         admission_room(room, took),
-        booked(capacity::booked(debugfs), &capacity::holders(), CpuList::online().len()),
+        booked(&books),
         rt_throttling(cgroup::rt_runtime_us()),
         hrtick(hrtick_dl, tick()),
         grub(&tried),
@@ -99,26 +100,52 @@ fn admission_room(room: Result<Share, ApplyError>, took: Nanos) -> Finding {
     }
 }
 
-/// Bandwidth whose thread left the class in its sleep stays booked for ever (measured on Linux 6.18).
-pub(super) fn booked(total: Option<Share>, holders: &[(ThreadId, Share)], cpus: usize) -> Finding {
-    let held: Share = holders.iter().map(|(_, share)| *share).sum();
-    let who = format!("{} threads hold {held}", holders.len());
-    let Some(total) = total else {
-        let fix = "run as root with debugfs mounted to see whether more than that is booked";
-        return Finding::new("booked", State::Unknown, who).fix(fix);
+/// Who holds what is booked. Other tools (chrt among them) take threads out so that their bandwidth stays booked.
+pub(super) fn booked(books: &Result<Books, BooksError>) -> Finding {
+    let books = match books {
+        Ok(books) => books,
+        Err(error) => {
+            let fix = "see the reason; `admission_room` says what is free in any case";
+            return Finding::new("booked", State::Unknown, format!("not known: {error}")).fix(fix);
+        }
     };
-    let nobodys = total.saturating_sub(held).as_f64() - SERVERS * cpus as f64;
-    if nobodys < 0.01 {
-        return Finding::ok("booked", format!("{who}; the kernel's own servers hold the other {}", total - held));
-    }
-    let reason = format!(
-        "{who}, but {total} is booked: about {nobodys:.2} CPU for threads that left SCHED_DEADLINE in their sleep \
-         (chrt and other tools do that; the kernel never gives it back)"
+    let cpus = |units: u64| capacity::share_of(units);
+    let who = format!(
+        "{} threads hold {}, the kernel's own servers {}",
+        books.threads,
+        cpus(books.held),
+        cpus(books.servers)
     );
-    Finding::new("booked", State::Warn, reason).fix(
-        "rebuild the root domain: with cgroup v1, write 0 and then 1 to cpuset.sched_load_balance of the top \
-         cpuset; with v2, make a cpuset partition and remove it; or restart the machine",
-    )
+    match books.of_nobody() {
+        0 => Finding::ok("booked", format!("{who}; nothing is booked for nobody")),
+        lost if lost > 0 => Finding {
+            fixable: true,
+            ..Finding::new("booked", State::Warn, format!("{who}; {:.6} CPU is booked for nobody", books::cpus(lost)))
+                .fix("qfabric doctor --fix rebuilds the root domain: until then nobody can have this bandwidth")
+        },
+        missing => Finding {
+            fixable: true,
+            ..Finding::new(
+                "booked",
+                State::Warn,
+                format!("{who}; the kernel has booked {:.6} CPU too little", -books::cpus(missing)),
+            )
+            .fix("qfabric doctor --fix rebuilds the root domain: until then too much is admitted, or nothing")
+        },
+    }
+}
+
+/// Frees what is booked for nobody.
+pub(super) fn fix_booked(debugfs: &Path) -> Finding {
+    match books::rebuild(debugfs) {
+        Ok((before, _)) if before.of_nobody() == 0 => Finding::ok("booked", "nothing is booked for nobody"),
+        Ok((before, after)) => {
+            let (lost, left) = (books::cpus(before.of_nobody()), books::cpus(after.of_nobody()));
+            let done = format!("the root domain was rebuilt: {lost:.6} CPU was booked for nobody, now {left:.6} CPU");
+            Finding::ok("booked", done)
+        }
+        Err(error) => Finding::new("booked", State::Unknown, format!("not rebuilt: {error}")).fix("see the reason"),
+    }
 }
 
 fn rt_throttling(runtime_us: Option<i64>) -> Finding {
@@ -218,12 +245,15 @@ mod tests {
 
     #[test]
     fn bandwidth_booked_for_nobody_is_found() {
-        let holders = [(ThreadId(5), Share::from_ppm(200_000))];
-        assert_eq!(booked(Some(Share::from_ppm(300_000)), &holders, 2).state, State::Ok);
-        let leaked = booked(Some(Share::from_ppm(900_000)), &holders, 2);
-        assert_eq!(leaked.state, State::Warn);
-        assert!(leaked.reason.contains("0.48 CPU") && leaked.fix.is_some(), "{leaked:?}");
-        assert_eq!(booked(None, &holders, 2).state, State::Unknown);
+        let books = Books { total: 314_572, held: 209_716, threads: 1, servers: 104_856 };
+        assert_eq!(booked(&Ok(books)).state, State::Ok);
+        let leaked = booked(&Ok(Books { total: 314_572 + 65_536, ..books }));
+        assert!(leaked.state == State::Warn && leaked.fixable, "{leaked:?}");
+        assert!(leaked.reason.contains("0.062500 CPU is booked for nobody"), "{leaked:?}");
+        assert!(leaked.reason.contains("servers 0.1 CPU;"), "a leak is not the servers': {leaked:?}");
+        let short = booked(&Ok(Books { total: 0, ..books }));
+        assert!(short.reason.contains("too little") && short.fix.is_some(), "{short:?}");
+        assert_eq!(booked(&Err(BooksError::NotAllSeen)).state, State::Unknown);
     }
 
     #[test]

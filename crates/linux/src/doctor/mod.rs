@@ -72,6 +72,9 @@ pub struct Facts {
     pub mechanism: Option<&'static str>,
     /// What the kernel would admit now, in CPUs; `None` where SCHED_DEADLINE is not to be had.
     pub capacity: Option<Share>,
+    /// Bandwidth that the kernel holds for nobody, in CPUs (negative: it has booked too little); `None` where that
+    /// cannot be found out.
+    pub booked_for_nobody: Option<f64>,
     /// `perf` or `poll`.
     pub observer: &'static str,
     /// The scheduler's tick in nanoseconds, by which budgets are enforced where HRTICK_DL is not on.
@@ -125,6 +128,12 @@ pub fn fix(debugfs: &Path, journal: &mut Journal) -> Finding {
         Err(SwitchError::Refused(state)) => cpu::hrtick(state, None),
         Err(error) => Finding::new("hrtick_dl", State::Missing, error.to_string()),
     }
+}
+
+/// Frees bandwidth that is booked for nobody, by rebuilding the root domain of the first CPU; nothing is left to be put
+/// back. Takes 5 s where there is such bandwidth: no departure may be pending.
+pub fn fix_booked(debugfs: &Path) -> Finding {
+    cpu::fix_booked(debugfs)
 }
 
 #[cfg(test)]

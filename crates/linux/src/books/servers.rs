@@ -1,0 +1,88 @@
+//! What the kernel books for its own servers: `fair_server` (since Linux 6.12) keeps fair threads alive beside
+//! real-time ones, `ext_server` (since 7.0) those of sched_ext. Each is a reservation per CPU, 50 ms in 1 s unless
+//! somebody changed it in debugfs. While sched_ext schedules all threads, the fair one is not booked.
+
+use std::fs;
+use std::path::Path;
+
+use crate::capacity::units_of;
+use crate::cpus::CpuList;
+
+/// What the kernel gives each of its servers, in nanoseconds.
+const DEFAULT: (u64, u64) = (50_000_000, 1_000_000_000);
+
+/// Which servers are booked, by what the kernel tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attached {
+    fair: bool,
+    ext: bool,
+}
+
+/// Units booked on these CPUs.
+pub(super) fn booked(debugfs: &Path, cpus: &CpuList) -> u64 {
+    let Attached { fair, ext } = attached(release(), &scx("state"), &scx("switch_all"));
+    let of = |attached: bool, name: &str| {
+        if attached { cpus.iter().map(|cpu| of_cpu(debugfs, name, cpu)).sum() } else { 0u64 }
+    };
+    of(fair, "fair_server") + of(ext, "ext_server")
+}
+
+fn attached(release: (u32, u32), state: &str, switch_all: &str) -> Attached {
+    let enabled = state == "enabled";
+    let ext = release >= (7, 0) && enabled;
+    Attached { fair: release >= (6, 12) && !(ext && switch_all == "1"), ext }
+}
+
+fn of_cpu(debugfs: &Path, server: &str, cpu: u32) -> u64 {
+    let folder = debugfs.join(format!("sched/{server}/cpu{cpu}"));
+    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok();
+    let (budget, period) = number("runtime").zip(number("period")).unwrap_or(DEFAULT);
+    units_of(budget, period)
+}
+
+fn scx(file: &str) -> String {
+    fs::read_to_string(format!("/sys/kernel/sched_ext/{file}")).unwrap_or_default().trim().to_owned()
+}
+
+fn release() -> (u32, u32) {
+    let name = rustix::system::uname();
+    parse(&name.release().to_string_lossy())
+}
+
+fn parse(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_that_are_booked_follow_release_and_sched_ext() {
+        let of = |release, state, all| {
+            let Attached { fair, ext } = attached(release, state, all);
+            (fair, ext)
+        };
+        assert_eq!(of((6, 11), "", ""), (false, false));
+        assert_eq!(of((6, 18), "enabled", "1"), (true, false));
+        assert_eq!(of((7, 3), "disabled", "0"), (true, false));
+        assert_eq!(of((7, 3), "enabled", "1"), (false, true));
+        assert_eq!(of((7, 3), "enabled", "0"), (true, true));
+    }
+
+    #[test]
+    fn a_server_that_somebody_changed_is_read_from_debugfs() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sched/fair_server/cpu0");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("runtime"), "100000000\n").unwrap();
+        fs::write(folder.join("period"), "1000000000\n").unwrap();
+        assert_eq!((of_cpu(root.path(), "fair_server", 0), of_cpu(root.path(), "fair_server", 1)), (104_857, 52_428));
+    }
+
+    #[test]
+    fn a_release_is_its_first_two_numbers() {
+        assert_eq!((parse("6.18.44-fc-v595"), parse("7.3.4+deb"), parse("x")), ((6, 18), (7, 3), (0, 0)));
+    }
+}
