@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use qfabric_daemon::{Config, DaemonError, EngineName, MechanismName};
+use qfabric_daemon::{Config, DaemonError, EngineName, InvalidConfig, MechanismName};
 
 use crate::exit::{Done, Failure, Outcome};
 
 /// The per-host service, in the foreground; Ctrl-C or SIGTERM ends it and puts everything back.
+///
+/// SIGHUP reads the configuration again: the access list and the capacity change at once.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric daemon --config /etc/qfabric/daemon.toml")]
 pub struct Args {
@@ -27,24 +29,32 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    let mut config = Config::load(args.config.as_deref()).map_err(Failure::usage)?;
-    if let Some(directory) = args.directory {
-        config = config.in_directory(directory);
-    }
-    match args.mechanism.as_deref() {
-        Some("deadline") => config.mechanism.name = MechanismName::Deadline,
-        Some("ext") => config.mechanism.name = MechanismName::Ext,
-        Some(_) => config.mechanism.name = MechanismName::Auto,
-        None => {}
-    }
+    let config = args.configuration().map_err(Failure::usage)?;
     if args.check {
         return Ok(Done(0));
     }
     if config.channels.enabled && config.channels.engine == EngineName::Zenoh {
         qfabric_link::one_receive_thread();
     }
-    qfabric_daemon::run(config).map_err(failure)?;
+    qfabric_daemon::run_and_reload(config, move || args.configuration()).map_err(failure)?;
     Ok(Done(0))
+}
+
+impl Args {
+    /// The file's configuration with what the command line says instead.
+    fn configuration(&self) -> Result<Config, InvalidConfig> {
+        let mut config = Config::load(self.config.as_deref())?;
+        if let Some(directory) = &self.directory {
+            config = config.in_directory(directory);
+        }
+        match self.mechanism.as_deref() {
+            Some("deadline") => config.mechanism.name = MechanismName::Deadline,
+            Some("ext") => config.mechanism.name = MechanismName::Ext,
+            Some(_) => config.mechanism.name = MechanismName::Auto,
+            None => {}
+        }
+        Ok(config)
+    }
 }
 
 /// A mechanism that this kernel has not is no fault of the program's.

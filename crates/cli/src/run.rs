@@ -6,6 +6,7 @@
 //! ```
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -86,7 +87,8 @@ pub fn run(args: Args) -> Outcome {
         output::write_json(path, &[Row::of(&last)])?;
     }
     if !args.quiet {
-        eprintln!("{}", summary(&last, &service.place()));
+        // Where the terminal is gone, the program's exit code says what there is to say.
+        let _ = writeln!(std::io::stderr(), "{}", summary(&last, &service.place()));
     }
     Ok(code)
 }
@@ -152,7 +154,7 @@ fn tell_once(error: &ClientError, ended: bool) {
     use std::sync::Once;
     static TOLD: Once = Once::new();
     if !ended {
-        TOLD.call_once(|| eprintln!("qfabric: {error}; the program goes on without"));
+        TOLD.call_once(|| drop(writeln!(std::io::stderr(), "qfabric: {error}; the program goes on without")));
     }
 }
 

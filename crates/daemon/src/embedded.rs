@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::service::Service;
-use crate::startup::DaemonError;
+use crate::startup::{DaemonError, Keep};
 
 /// A running service in this process. Dropping it puts everything back.
 #[derive(Debug)]
@@ -20,18 +20,19 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts the service and returns once it answers. Without `api.directory` its folder is a fresh private
-    /// one; its memory is locked only where the configuration says so.
+    /// Starts the service and returns once it answers. Without `api.directory` the folder of its sockets is a fresh
+    /// private one, and its journal lies where `qfabric restore` and the next start look for it; its memory is locked only where the configuration says so.
     pub fn start(config: Config) -> Result<Embedded, DaemonError> {
         let (config, directory) = with_directory(config)?;
-        let service = Service::prepare(&config)?;
+        let keep = if directory.is_some() { Keep::Apart } else { Keep::WithSockets };
+        let service = Service::prepare(&config, keep)?;
         let socket = service.socket();
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let serve = move || {
             // A dropped sender says the same as a message; where the starter has given up, nobody is told.
             let stop = async { stopped.await.unwrap_or(()) };
-            service.serve(stop, || tell.send(()).unwrap_or(()))
+            service.serve(stop, || tell.send(()).unwrap_or(()), || None)
         };
         let spawned = std::thread::Builder::new().name("qf-api".to_owned()).spawn(serve);
         let thread = spawned.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;

@@ -14,6 +14,7 @@
 
 mod api;
 mod auth;
+mod books;
 mod channels;
 mod config;
 mod control;
@@ -26,6 +27,7 @@ mod net;
 mod notify;
 mod openapi;
 mod problem;
+mod reload;
 mod service;
 mod startup;
 
@@ -40,16 +42,42 @@ pub use startup::DaemonError;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs the service in the foreground until SIGTERM or SIGINT; then puts everything back.
+/// Runs the service in the foreground until SIGTERM or SIGINT; then puts everything back. At SIGHUP the access list is
+/// read again.
 pub fn run(config: Config) -> Result<(), DaemonError> {
+    let same = config.clone();
+    run_and_reload(config, move || Ok(same.clone()))
+}
+
+/// As [`run`]; at SIGHUP `read` is asked for the configuration again, and what can change while the service runs is
+/// changed.
+pub fn run_and_reload(
+    config: Config,
+    read: impl Fn() -> Result<Config, InvalidConfig> + Send + 'static,
+) -> Result<(), DaemonError> {
     logging::start(&config.log);
-    let service = service::Service::prepare(&config)?;
+    survive_hangups();
+    let service = service::Service::prepare(&config, startup::Keep::WithSockets)?;
     let socket = service.socket();
     let ready = || {
         tracing::info!(socket = %socket.display(), "serving");
         notify::notify(notify::READY);
     };
-    service.serve(terminated(), ready)
+    let reload = || {
+        let hangups = signal(SignalKind::hangup());
+        let hangups = hangups.inspect_err(|error| tracing::error!(%error, "SIGHUP is ignored")).ok()?;
+        Some(reload::Reload { read: Box::new(read), running: config.clone(), hangups })
+    };
+    service.serve(terminated(), ready, reload)
+}
+
+/// From now on SIGHUP does not end this process: a handler that was installed once stays.
+fn survive_hangups() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let installed = runtime.and_then(|runtime| runtime.block_on(async { signal(SignalKind::hangup()).map(drop) }));
+    if let Err(error) = installed {
+        tracing::error!(%error, "SIGHUP would end this service without putting anything back; use SIGTERM");
+    }
 }
 
 async fn terminated() {

@@ -56,7 +56,7 @@ const STATUS: [Metric<HostStatus>; 5] = [
     of("applications", "applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
 
-const CONTROL: [Metric<Counters>; 21] = [
+const CONTROL: [Metric<Counters>; 22] = [
     of("control_wakeups", "times the control thread woke up", |c| Counter(c.wakeups)),
     of("control_ticks", "wake-ups at which the host had something due", |c| Counter(c.ticks)),
     of("control_looks_due", "wake-ups at which a promised look was due", |c| Counter(c.looks_due)),
@@ -78,6 +78,9 @@ const CONTROL: [Metric<Counters>; 21] = [
     of("events_not_favoured", "events that asked for that in vain", |c| Counter(c.not_favoured)),
     of("own_threads_left_out", "own threads that could not be put into the service's server", |c| {
         Counter(c.own_threads_left_out)
+    }),
+    of("booked_for_nobody_cpus", "CPUs that the kernel has booked for no thread", |c| {
+        Gauge(c.booked_for_nobody.as_f64())
     }),
     of("inputs_ignored", "inputs the host could make no sense of", |c| Counter(c.inputs_ignored)),
 ];

@@ -12,6 +12,11 @@ pub(crate) const READY: &str = "READY=1";
 /// The service puts everything back.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
+/// The service reads its configuration again; systemd wants to know since when (CLOCK_MONOTONIC, in µs).
+pub(crate) fn reloading() -> String {
+    format!("RELOADING=1\nMONOTONIC_USEC={}", qfabric_linux::clock::now().get() / 1_000)
+}
+
 /// Sends `state`, where somebody wants to know. A failure is logged: systemd will tell it more loudly.
 pub(crate) fn notify(state: &str) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET")

@@ -10,15 +10,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qfabric_linux::journal::own::OwnFolder;
 use tokio::sync::oneshot;
 
 use crate::api::{self, Sockets};
+use crate::books::BooksThread;
 use crate::channels::{Channels, MonitorThread, SocketThread};
 use crate::config::Config;
 use crate::control::{self, Command, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::net::Net;
-use crate::startup::{self, DaemonError, Place};
+use crate::reload::Reload;
+use crate::startup::{self, DaemonError, Keep, Place};
 
 /// Everything made ready, nothing served yet.
 pub(crate) struct Service {
@@ -31,12 +34,14 @@ pub(crate) struct Service {
     timeout: Duration,
     /// Held to the end: the next service on this folder starts after everything was put back.
     _lock: File,
+    /// Removed after that, too.
+    _own: Option<OwnFolder>,
 }
 
 impl Service {
     /// Makes everything ready. After this the sockets exist, and callers wait until [`Service::serve`].
-    pub fn prepare(config: &Config) -> Result<Service, DaemonError> {
-        let Place { directory, lock, journal } = startup::prepare(config)?;
+    pub fn prepare(config: &Config, keep: Keep) -> Result<Service, DaemonError> {
+        let Place { directory, lock, journal, own } = startup::prepare(config, keep)?;
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
         let ecalls = Ecalls::new(config.ecalls.clone(), &directory).map_err(failed)?;
         let net = Net::new(&directory, &ecalls).map_err(failed)?;
@@ -57,6 +62,7 @@ impl Service {
             places: config.api.max_connections,
             timeout,
             _lock: lock,
+            _own: own,
         })
     }
 
@@ -66,10 +72,16 @@ impl Service {
     }
 
     /// Serves until `stop` resolves; then puts everything back. An error says that the service ended by itself.
-    pub fn serve(self, stop: impl Future<Output = ()>, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    /// `reload` is made within the runtime, where signals can be waited for.
+    pub fn serve(
+        self,
+        stop: impl Future<Output = ()>,
+        ready: impl FnOnce(),
+        reload: impl FnOnce() -> Option<Reload>,
+    ) -> Result<(), DaemonError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
-        let Service { control, mut sockets, ecalls, net, channels, places, timeout, _lock } = self;
+        let Service { control, mut sockets, ecalls, net, channels, places, timeout, _lock, _own } = self;
         let Control { requests, notes, ended, thread, .. } = control;
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every way out: then nothing of ours is in the kernel any more.
@@ -80,7 +92,9 @@ impl Service {
         let _events = events.map_err(failed)?;
         let monitor = channels.on().ok().map(MonitorThread::start).transpose();
         let _monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
-        let router = api::router(requests.clone(), ecalls, net, channels, timeout);
+        let booked = BooksThread::start(requests.clone());
+        let _booked = booked.map_err(|error| DaemonError::Engine(format!("cannot start looking: {error}")))?;
+        let router = api::router(requests.clone(), ecalls, net, channels.clone(), timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let outcome = runtime.block_on(async {
@@ -89,6 +103,9 @@ impl Service {
                 tokio::spawn(api::serve_rings(rings, requests.clone(), places, timeout)),
             ];
             tokio::spawn(log_notes(notes));
+            if let Some(reload) = reload() {
+                tokio::spawn(reload.run(requests.clone(), channels));
+            }
             ready();
             let outcome = wait(stop, ended, serving).await;
             // Nobody new comes in while everything is put back.

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use qfabric_linux::journal::{self, Journal, JournalError};
+use qfabric_linux::journal::own::OwnFolder;
+use qfabric_linux::journal::{self, Journal, JournalError, Restored};
 use qfabric_linux::{capability, memory};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -78,27 +79,44 @@ impl From<StartError> for DaemonError {
 
 /// A folder that belongs to this service alone, put back as it was before any service ran.
 pub(crate) struct Place {
+    /// Of the sockets.
     pub directory: PathBuf,
     /// Held as long as the service runs; the kernel lets go of it, however the process ends.
     pub lock: File,
     pub journal: Journal,
+    /// Of the journal, where that is not the folder of the sockets.
+    pub own: Option<OwnFolder>,
+}
+
+/// Where the journal is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// In the folder of the sockets: it is the same at the next start.
+    WithSockets,
+    /// In a fixed place: the folder of the sockets is made for this service alone, and nobody would find it.
+    Apart,
 }
 
 /// Makes the place ready, and the process fit.
-pub(crate) fn prepare(config: &Config) -> Result<Place, DaemonError> {
+pub(crate) fn prepare(config: &Config, keep: Keep) -> Result<Place, DaemonError> {
     config.check()?;
     check_capability()?;
     let directory = config.directory()?;
     make_directory(&directory)?;
     let lock = lock(&directory)?;
     restore(&directory)?;
-    let journal = Journal::open(&directory)?;
+    restore_stale(config);
+    let own = match keep {
+        Keep::WithSockets => None,
+        Keep::Apart => own_folder(),
+    };
+    let journal = Journal::open(own.as_ref().map_or(&*directory, OwnFolder::path))?;
     if config.control.lock_memory
         && let Err(error) = memory::lock_all()
     {
         tracing::warn!(%error, "memory is not locked: decisions may wait for a disk; raise LimitMEMLOCK");
     }
-    Ok(Place { directory, lock, journal })
+    Ok(Place { directory, lock, journal, own })
 }
 
 fn check_capability() -> Result<(), DaemonError> {
@@ -141,6 +159,41 @@ fn restore(directory: &Path) -> Result<(), DaemonError> {
         tracing::error!("not put back: {failure}");
     }
     Ok(())
+}
+
+/// Where services without a folder of their own keep their journals: the run folder that nobody configured.
+fn own_folder() -> Option<OwnFolder> {
+    let made = Config::default().directory().map_err(|error| error.to_string());
+    match made.and_then(|run| OwnFolder::make(&run).map_err(|error| error.to_string())) {
+        Ok(folder) => Some(folder),
+        Err(error) => {
+            tracing::warn!(error, "the journal is in a private folder: if this process is killed, nothing is put back");
+            None
+        }
+    }
+}
+
+/// Puts back what killed services without a folder of their own left. What cannot be is no reason not to start.
+fn restore_stale(config: &Config) {
+    let mut runs: Vec<PathBuf> = [Config::default().directory(), config.directory()].into_iter().flatten().collect();
+    runs.dedup();
+    for run in runs {
+        match journal::own::restore_stale(&run) {
+            Ok(found) => found.into_iter().for_each(|(path, restored)| log_stale(&path, restored)),
+            Err(error) => tracing::error!(%error, "journals of killed services cannot be read"),
+        }
+    }
+}
+
+fn log_stale(path: &Path, restored: Result<Restored, JournalError>) {
+    match restored {
+        Ok(Restored { threads, settings, failed, .. }) => {
+            let journal = path.display();
+            tracing::warn!(%journal, threads, settings, "a service in another program was killed: put back");
+            failed.iter().for_each(|failure| tracing::error!("not put back: {failure}"));
+        }
+        Err(error) => tracing::error!(%error, "not put back"),
+    }
 }
 
 #[cfg(test)]

@@ -62,6 +62,43 @@ fn a_daemon_told_to_stop_puts_everything_back_and_removes_its_sockets() {
 }
 
 #[test]
+fn a_hangup_reads_the_configuration_again_and_ends_nothing() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("daemon.toml");
+    let configure = |capacity: &str| std::fs::write(&file, format!("[limits]\ncapacity = {capacity}\n")).unwrap();
+    configure("0.6");
+    let environment = [("FOLDER", folder.path().to_str().unwrap()), ("CONFIG", file.to_str().unwrap())];
+    let mut process = role("a_daemon_with_a_file", None, &environment);
+    let socket = folder.path().join("qfabric.sock");
+    let capacity = || Some(Client::connect_to(&socket).ok()?.status().ok()?.capacity.ppm());
+    eventually("the daemon serves", || capacity() == Some(600_000));
+    let (_worker, thread) = covered_worker(&Client::connect_to(&socket).unwrap());
+    let hang_up = || kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::HUP).unwrap();
+    configure("0.4");
+    hang_up();
+    eventually("the new capacity holds", || capacity() == Some(400_000));
+    configure("nonsense");
+    hang_up();
+    configure("0.5");
+    hang_up();
+    eventually("it still reads its file", || capacity() == Some(500_000));
+    assert_eq!(policy(thread), Some(Policy::DEADLINE), "its applications go on");
+    kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
+    assert!(process.wait() && is_as_before(thread));
+}
+
+#[test]
+#[ignore = "run by a_hangup_reads_the_configuration_again_and_ends_nothing"]
+fn a_daemon_with_a_file() {
+    let read = || {
+        let config = Config::load(Some(Path::new(&given("CONFIG"))))?.in_directory(given("FOLDER"));
+        Ok(Config { log: quiet().log, ..config })
+    };
+    qfabric_daemon::run_and_reload(read().unwrap(), read).unwrap();
+}
+
+#[test]
 fn after_a_kill_nobody_is_throttled_and_the_next_start_puts_back() {
     let _lock = live_lock();
     let folder = tempfile::tempdir().unwrap();

@@ -213,6 +213,45 @@ fn what_a_killed_daemon_left_is_put_back_by_restore() {
 }
 
 #[test]
+fn what_a_killed_run_without_a_daemon_left_is_put_back_by_restore() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 60", told.display());
+    let mut run = sh(folder.path(), "run --period 20ms --quiet", &script).stderr(Stdio::null()).spawn().unwrap();
+    let pid = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    wait_until(|| pid().and_then(policy) == Some(DEADLINE));
+    signal(&run, Signal::KILL);
+    run.wait().unwrap();
+    assert_eq!(policy(pid().unwrap()), Some(DEADLINE), "nobody has put it back yet");
+    let report = Answer::of(qfabric(folder.path()).args(["restore", "--json"])).json();
+    assert_eq!(policy(pid().unwrap()), Some(0), "{report}");
+    assert_eq!(report["threads"], 1, "{report}");
+    let journal = report["journals"][0]["path"].as_str().unwrap();
+    assert!(journal.contains(&format!("/journals/{}-", run.id())) && !Path::new(journal).exists(), "{report}");
+    kill_process(Pid::from_raw(pid().unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_run_whose_terminal_closes_puts_everything_back_and_has_nobody_to_tell() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("pid");
+    // The grandchild outlives both: it must not keep a reservation nobody cares for.
+    let script = format!("(trap '' HUP; exec sleep 60 >&- 2>&-) & echo $! > {}; wait", told.display());
+    let mut command = sh(folder.path(), "run --period 20ms", &script);
+    let mut run = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let orphan = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    wait_until(|| orphan().and_then(policy) == Some(DEADLINE));
+    drop(run.stderr.take());
+    signal(&run, Signal::HUP);
+    assert_eq!(run.wait().unwrap().code(), Some(129), "the program's end, and no failure to say so");
+    let orphan = orphan().unwrap();
+    assert_eq!(policy(orphan), Some(0), "the orphan is still under a reservation");
+    kill_process(Pid::from_raw(orphan).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
 fn probe_stores_a_profile_that_run_starts_from() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -10,8 +10,16 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::Reloaded;
 
 use super::network::{self, Managed, Network};
-use super::{Fabric, lock, problems, socket};
+use super::{Channels, Fabric, lock, problems, socket};
 use crate::auth::Peer;
+
+impl Channels {
+    /// As `qfabric channel reload` of the service's own user; `None` where there is nothing to read.
+    pub(crate) fn reload_access(&self) -> Option<Result<Reloaded, Problem>> {
+        let fabric = self.fabric.as_ref().filter(|fabric| fabric.has_access())?;
+        Some(fabric.reload_now())
+    }
+}
 
 impl Fabric {
     /// Reads them again. One after the other; nobody else is held up.
@@ -20,6 +28,16 @@ impl Fabric {
         if !peer.may_touch(own) {
             return Err(problems::not_your_access(peer.owner.uid));
         }
+        self.reload_now()
+    }
+
+    /// Whether there is an access list to be read again.
+    fn has_access(&self) -> bool {
+        let Network::Linked { config, .. } = &self.network else { return false };
+        lock(config).security != Security::Insecure
+    }
+
+    fn reload_now(&self) -> Result<Reloaded, Problem> {
         let Network::Linked { link, config } = &self.network else { return Err(problems::no_access_list()) };
         let mut config = lock(config);
         if config.security == Security::Insecure {

@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 
+use qfabric_linux::ApplyError;
+use qfabric_linux::capacity::Probes;
 use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostStatus, Problem};
@@ -80,6 +82,15 @@ pub(crate) enum Command {
     Keep(Box<Keep>),
     /// It need not be kept any more.
     LetGo(Claim),
+    /// So much is booked for nobody.
+    Lost(Share),
+    /// Asks admission control by these threads, between our own settings.
+    Grantable {
+        probes: Probes,
+        reply: oneshot::Sender<(Probes, Result<u64, ApplyError>)>,
+    },
+    /// The configuration was read again: the most that may be promised in all.
+    Capacity(Option<Share>),
     Stop {
         reply: Reply<()>,
     },
@@ -161,6 +172,23 @@ impl Requests {
     /// It need not be kept any more. `false`: the queue is full, and it ends when its time is over.
     pub fn let_go(&self, claim: Claim) -> bool {
         self.send(Command::LetGo(claim)).is_ok()
+    }
+
+    /// So much is booked for nobody. With a full queue it is told at the next look.
+    pub fn lost(&self, lost: Share) {
+        let _ = self.send(Command::Lost(lost));
+    }
+
+    /// What admission control grants now, in units of 2⁻²⁰ CPU. Blocks; `None`: the queue is full, or the service ends.
+    pub fn grantable(&self, probes: Probes) -> Option<(Probes, Result<u64, ApplyError>)> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Grantable { probes, reply }).ok()?;
+        answer.blocking_recv().ok()
+    }
+
+    /// Another capacity is configured.
+    pub fn configure_capacity(&self, capacity: Option<Share>) -> Result<(), Problem> {
+        self.send(Command::Capacity(capacity))
     }
 
     fn send(&self, command: Command) -> Result<(), Problem> {

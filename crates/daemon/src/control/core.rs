@@ -7,13 +7,14 @@ use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget};
 use qfabric_types::api::{Application, HostStatus, Problem};
-use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, ThreadId};
+use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, ThreadId};
 
 use super::aims::Aims;
 use super::counters::Counters;
 use super::misses::MissWatch;
 use super::notes::{Note, Notes};
 use super::own::Own;
+use super::room::Room;
 use super::{mechanism, thread};
 use crate::config::Fallback;
 use crate::ecalls::Misses;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     /// Those that the mechanism binds servers to, at the last look.
     cpus: Vec<u32>,
     own: Own,
+    /// What may be promised; `None` where the mechanism itself decides that.
+    room: Option<Room>,
     instead: Instead,
     answer: Option<Answer>,
 }
@@ -81,6 +84,7 @@ impl Core {
             rescues,
             cpus,
             own: Own::default(),
+            room: None,
             instead: Instead::default(),
             answer: None,
         }
@@ -91,6 +95,33 @@ impl Core {
         self.own = own;
         self.cover_own();
         self
+    }
+
+    /// What may be promised where admission control decides.
+    pub fn with_room(mut self, room: Option<Room>) -> Self {
+        self.room = room;
+        self
+    }
+
+    /// The kernel has booked so much for nobody: that much less is promised.
+    pub fn lose(&mut self, lost: Share, now: Instant) {
+        let Some(room) = &mut self.room else { return };
+        let news = room.lose(lost);
+        self.counters.booked_for_nobody = lost;
+        if news {
+            let capacity = room.capacity();
+            self.notes.tell(Note::BookedForNobody { lost, capacity });
+            self.handle(Input::Capacity(capacity), now);
+        }
+    }
+
+    /// The administrator allows another capacity.
+    pub fn configure_capacity(&mut self, configured: Option<Share>, now: Instant) {
+        if let Some(room) = &mut self.room {
+            room.configure(configured);
+            let capacity = room.capacity();
+            self.handle(Input::Capacity(capacity), now);
+        }
     }
 
     /// What takes its place where the kernel ends it.
@@ -135,6 +166,20 @@ impl Core {
         self.cover_own();
     }
 
+    /// Goes on with threads that are on their way back; see [`Mechanism::advance`].
+    pub fn advance(&mut self, now: Instant) {
+        for error in self.mechanism.advance(now) {
+            if !matches!(error, ApplyError::Gone { .. }) {
+                self.notes.tell(Note::NotApplied(error));
+            }
+        }
+    }
+
+    /// When [`Core::advance`] is due.
+    pub fn next_step(&self) -> Option<Instant> {
+        self.mechanism.next_step()
+    }
+
     /// Whether there is something to look after also without applications: a scheduler that the kernel may end.
     pub fn tends_itself(&self) -> bool {
         self.host.own_cpu().is_some() || self.instead.journal.is_some()
@@ -165,6 +210,7 @@ impl Core {
         let (mechanism, capacity) = mechanism::instead(fallback, journal);
         let before = std::mem::replace(&mut self.mechanism, mechanism).name();
         self.own = Own::default();
+        self.room = (self.mechanism.name() == "deadline").then(|| Room::probed(capacity));
         if self.mechanism.name() == "deadline" {
             thread::reserve_for_ourselves(reservation);
         }
@@ -304,7 +350,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use qfabric_host::HostConfig;
-    use qfabric_types::{Abilities, Nanos, Share};
+    use qfabric_types::{Abilities, Nanos};
 
     use super::*;
 

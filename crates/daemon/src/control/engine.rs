@@ -141,6 +141,9 @@ impl Engine {
         }
         self.look_for_misses(now);
         self.leave_empty(now);
+        if self.core.next_step().is_some_and(|due| due <= now) {
+            self.core.advance(now);
+        }
         if now >= self.tend_at || self.core.gone {
             self.core.tend(now);
             self.tend_at = now + TEND_EVERY;
@@ -186,7 +189,8 @@ impl Engine {
         let apps = self.apps.by_id.values().filter_map(of_app).min();
         let observer = (self.observe_at != Instant::NEVER).then_some(self.observe_at);
         let tend = (!self.apps.by_id.is_empty() || self.core.tends_itself()).then_some(self.tend_at);
-        [self.core.host.next_wakeup(), apps, observer, tend, self.loans.next()].into_iter().flatten().min()
+        let step = self.core.next_step();
+        [self.core.host.next_wakeup(), step, apps, observer, tend, self.loans.next()].into_iter().flatten().min()
     }
 
     fn take_commands(&mut self, now: Instant) {

@@ -48,6 +48,13 @@ impl Engine {
             Command::Adjust { peer, whom, adjustment } => self.adjust(peer, whom, adjustment, now),
             Command::Keep(keep) => self.keep(*keep, now),
             Command::LetGo(claim) => self.let_go(&claim, now),
+            Command::Lost(lost) => self.core.lose(lost, now),
+            Command::Grantable { probes, reply } => {
+                let units = probes.grantable();
+                // Nobody waits any more: then the probes end here.
+                let _ = reply.send((probes, units));
+            }
+            Command::Capacity(configured) => self.core.configure_capacity(configured, now),
             Command::Stop { reply } => {
                 self.stop(now);
                 let _ = reply.send(Ok(()));

@@ -5,11 +5,15 @@
 //!   └────> it does not, ext does ─> ext                 └──(it cannot be loaded)──> refused with its reason
 //! ```
 
+use std::path::Path;
+
 use qfabric_linux::ext::{Ext, ExtConfig, ExtMechanism};
+use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::journal::Journal;
-use qfabric_linux::{ApplyError, Deadline, Mechanism, capacity};
+use qfabric_linux::{ApplyError, Deadline, Mechanism, books, capacity};
 use qfabric_types::{Nanos, Reservation, Setting, Share, ThreadId, Window};
 
+use super::room::Room;
 use super::thread::StartError;
 use crate::config::{Config, Fallback, MechanismName};
 
@@ -18,6 +22,8 @@ pub(super) struct Opened {
     pub mechanism: Box<dyn Mechanism + Send>,
     /// What may be promised in all.
     pub capacity: Share,
+    /// What that follows, where admission control decides.
+    pub room: Option<Room>,
     /// What it guarantees best effort on each CPU, where it is it that decides that.
     pub best_effort: Option<Reservation>,
     /// Kept for the one that takes its place.
@@ -59,12 +65,12 @@ pub(super) fn open(which: Which, config: &Config, journal: Journal) -> Result<Op
 }
 
 fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError> {
-    let capacity = match config.limits.capacity {
-        Some(configured) => configured,
-        None => capacity::probe()?,
+    let room = match config.limits.capacity {
+        Some(configured) => Room::under(books::ceiling(Path::new(DEBUGFS)).unwrap_or(configured), configured),
+        None => Room::probed(capacity::probe()?),
     };
     let mechanism = Box::new(Deadline::with_journal(journal));
-    Ok(Opened { mechanism, capacity, best_effort: None, journal: None })
+    Ok(Opened { mechanism, capacity: room.capacity(), room: Some(room), best_effort: None, journal: None })
 }
 
 fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {
@@ -79,7 +85,7 @@ fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {
     let all = mechanism.capacity().unwrap_or_default();
     let capacity = config.limits.capacity.map_or(all, |configured| configured.min(all));
     let best_effort = Reservation::new(service, period).ok();
-    Ok(Opened { mechanism: Box::new(mechanism), capacity, best_effort, journal: Some(journal) })
+    Ok(Opened { mechanism: Box::new(mechanism), capacity, room: None, best_effort, journal: Some(journal) })
 }
 
 /// What takes the place of one that the kernel ended, and what may be promised then.

@@ -19,6 +19,7 @@ mod notes;
 mod observing;
 mod own;
 mod rings;
+mod room;
 mod sources;
 mod thread;
 

@@ -27,6 +27,8 @@ pub(crate) enum Note {
     Ejected { mechanism: &'static str, instead: &'static str, reason: String },
     /// CPUs came or went: so many are there now, so many were.
     Cpus { online: usize, before: usize },
+    /// The kernel has booked so much for no thread: only the rest is promised.
+    BookedForNobody { lost: Share, capacity: Share },
     /// An application was admitted.
     Joined { app: AppId, pid: i32, name: String },
     /// An application took its ring.
@@ -86,6 +88,14 @@ pub(crate) fn log(note: Note) {
         Note::Cpus { online, before } => {
             tracing::warn!(online, before, "CPUs came or went; what is promised is placed anew")
         }
+        Note::BookedForNobody { lost: Share::ZERO, capacity } => {
+            tracing::info!(%capacity, "nothing is booked for nobody any more")
+        }
+        Note::BookedForNobody { lost, capacity } => tracing::warn!(
+            %lost,
+            %capacity,
+            "the kernel has this bandwidth booked for nobody, so it is not promised; qfabric doctor --fix frees it"
+        ),
         Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
         Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),
         Note::RingClosed { app } => tracing::debug!(app = app.0, "ring connection closed"),

@@ -123,7 +123,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let capacity = host.status().capacity;
     let policy = own_policy.unwrap_or_else(|| own_server(own, host.own_cpu()));
     let own = Own::new(own, host.own_cpu());
-    let core = Core::new(host, opened.mechanism, notes, misses).with_own(own).with_fallback(
+    let core = Core::new(host, opened.mechanism, notes, misses).with_own(own).with_room(opened.room).with_fallback(
         config.mechanism.fallback,
         opened.journal,
         reservation,
