@@ -19,8 +19,9 @@ use crate::{ApplyError, Deadline, Mechanism, books, clock, hrtick, threads};
 
 /// A thread that has not come further for this long under its reservation is stuck.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// Pending departures are over after this long: a thread in debt by some milliseconds has its 0-lag time later.
-const WHILE_PENDING: Duration = Duration::from_secs(10);
+/// Pending departures are over after this long: the 0-lag time of a thread in debt lies as much later as its period is
+/// longer than its budget. An emulated CPU may stand still for a second, which its thread is charged for.
+const WHILE_PENDING: Duration = Duration::from_secs(60);
 /// How many departures, and of what.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
