@@ -61,8 +61,9 @@ fn directories(given: Option<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
         return Ok(vec![directory]);
     }
     let daemon = Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?;
-    let standard = Config::default().directory().map_err(Failure::usage)?;
-    let mut directories = vec![doctor::directory()?, daemon, standard];
+    let mut directories = vec![doctor::directory()?, daemon];
+    // Without a run folder of its own this user has no killed runs either.
+    directories.extend(Config::default().directory());
     directories.dedup();
     Ok(directories)
 }
