@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -29,6 +30,9 @@ use crate::exit::{Done, Failure};
 /// What is passed on to the program.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
+/// Of these, what asks it to end.
+const ENDS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
 /// A program that exists but has not run its first instruction. Dropped, it ends without having run.
 pub struct Waiting {
     name: String,
@@ -40,7 +44,7 @@ pub struct Waiting {
 pub struct Running {
     child: Child,
     pidfd: Arc<OwnedFd>,
-    _relay: Relay,
+    relay: Relay,
 }
 
 impl Waiting {
@@ -68,7 +72,7 @@ impl Waiting {
         let child = held.go().map_err(|error| not_executed(&name, &error))?;
         let pidfd = Arc::new(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(io::Error::from)?);
         relay.open_to(pidfd.clone());
-        Ok(Running { child, pidfd, _relay: relay })
+        Ok(Running { child, pidfd, relay })
     }
 }
 
@@ -81,6 +85,11 @@ impl Running {
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(Failure::fault(io::Error::from(error))),
         }
+    }
+
+    /// Whether somebody asked it to end, by Ctrl-C or a signal to us.
+    pub fn was_asked_to_end(&self) -> bool {
+        self.relay.asked_to_end.load(Ordering::Relaxed)
     }
 
     /// Reaps it and gives the exit code a shell would give.
@@ -100,6 +109,7 @@ impl Drop for Running {
 /// Passes signals sent to us on to the program, from a thread of its own.
 struct Relay {
     target: Arc<Mutex<Target>>,
+    asked_to_end: Arc<AtomicBool>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
@@ -115,13 +125,15 @@ impl Relay {
         let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)?;
         let handle = signals.handle();
         let target = Arc::new(Mutex::new(Target::Keep(Vec::new())));
-        let shared = target.clone();
+        let (shared, asked_to_end) = (target.clone(), Arc::new(AtomicBool::new(false)));
+        let asked = asked_to_end.clone();
         let thread = std::thread::spawn(move || {
             for origin in &mut signals {
+                asked.fetch_or(ENDS.contains(&origin.signal), Ordering::Relaxed);
                 pass_on(&mut shared.lock().unwrap_or_else(PoisonError::into_inner), &origin);
             }
         });
-        Ok(Relay { target, handle, thread: Some(thread) })
+        Ok(Relay { target, asked_to_end, handle, thread: Some(thread) })
     }
 
     /// The program runs: it gets what was kept, and all that follows.

@@ -4,6 +4,7 @@
 //! hold program ─ admit its pid ─ let it go ─┬─ look now and then ─┐─ ended ─ last look ─ release ─ report
 //!                   │ refused: it never ran  └────────────────────┘
 //! ```
+//! With `--after` the program goes first, and is admitted while it runs; refused, it is ended.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -12,8 +13,9 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use qfabric_client::{Client, ClientError};
 use qfabric_daemon::MechanismName;
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers};
-use qfabric_types::{AppId, Contract, JobSource, Quality, ServerCounts};
+use qfabric_types::{AppId, Contract, JobSource, Nanos, Quality, ServerCounts, Share, ThreadId};
 
 use crate::connect::{self, Service};
 use crate::contract::ContractArgs;
@@ -50,6 +52,10 @@ pub struct Args {
     /// Write what was achieved as JSON; - for stdout
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Reserve only once the program has run for this long, such as 500ms: for programs that set up their own scheduling
+    /// when they start, which fails under a reservation (cyclictest, GStreamer)
+    #[arg(long, value_name = "TIME")]
+    after: Option<Nanos>,
     /// Take what this host keeps for it, as another host's refusal said it
     #[arg(long, value_name = "HOST:NUMBER")]
     claim: Option<Claim>,
@@ -77,12 +83,25 @@ pub fn run(args: Args) -> Outcome {
     let service = Service::find(args.socket.as_deref(), mechanism(&args.mechanism, &contract))?;
     check_mechanism(&service.client, &args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: Covers::Program, contract };
-    let admitted = match &args.claim {
-        Some(claim) => service.client.claim(claim, &request),
-        None => service.client.admit(&request),
+    let admit = || admit(&service.client, &request, args.claim.as_ref());
+    let (running, admitted) = match args.after {
+        None => {
+            let admitted = admit()?;
+            (program.go()?, admitted)
+        }
+        Some(after) => {
+            let running = program.go()?;
+            if running.ended_within(milliseconds(after))? {
+                eprintln!("qfabric: the program ended within {after}, before it was reserved");
+                return running.reap();
+            }
+            (running, admit()?)
+        }
     };
-    let admitted = admitted.map_err(connect::failure)?;
-    let (code, last) = follow(program.go()?, &service.client, admitted)?;
+    let (code, last, left) = follow(running, &service.client, admitted)?;
+    if let (Some(policy), false) = (left, code == Done(0) || args.after.is_some()) {
+        eprintln!("{}", own_scheduling(&args.command, code, policy));
+    }
     if let Some(path) = &args.report {
         output::write_json(path, &[Row::of(&last)])?;
     }
@@ -126,23 +145,56 @@ fn check_mechanism(client: &Client, wanted: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Waits for the end of the program and gives its exit code with what it last was seen to achieve.
-fn follow(program: Running, client: &Client, admitted: Application) -> Result<(Done, Application), Failure> {
+fn admit(client: &Client, request: &ApplicationRequest, claim: Option<&Claim>) -> Result<Application, Failure> {
+    let admitted = match claim {
+        Some(claim) => client.claim(claim, request),
+        None => client.admit(request),
+    };
+    admitted.map_err(connect::failure)
+}
+
+fn milliseconds(time: Nanos) -> u32 {
+    u32::try_from(time.get().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+}
+
+/// Waits for the end of the program and gives its exit code, what it last was seen to achieve, and the real-time policy
+/// that it had chosen itself when it ended, if it had.
+fn follow(
+    program: Running,
+    client: &Client,
+    admitted: Application,
+) -> Result<(Done, Application, Option<Policy>), Failure> {
     let mut last = admitted;
     let id = last.id;
     for look in (0_u32..=FIRST_LOOKS).chain(std::iter::repeat(FIRST_LOOKS)) {
         let ended = program.ended_within(if look < FIRST_LOOKS { LOOK_MS.0 } else { LOOK_MS.1 })?;
         match client.application(id) {
             Ok(application) => last = application,
+            // A daemon forgets a program as soon as that has ended, which may be just now.
+            Err(_) if ended || program.ended_within(LOOK_MS.0)? => break,
             // The daemon may be gone or restarting: the program goes on, and we with it.
-            Err(error) => tell_once(&error, ended),
+            Err(error) => tell_once(&error),
         }
         if ended {
             break;
         }
     }
     release(client, id);
-    Ok((program.reap()?, last))
+    // A program that has ended keeps its number, and its policy, until it is reaped.
+    let policy = SchedAttr::of(ThreadId(last.pid)).ok().map(|attr| attr.policy);
+    let chosen = policy.filter(|policy| [Policy::FIFO, Policy::RR].contains(policy));
+    Ok((program.reap()?, last, chosen))
+}
+
+/// Why a program that schedules itself may have failed. Those that test whether they may be real-time (rt-tests do) go
+/// to SCHED_FIFO and back to what they had; the kernel takes SCHED_DEADLINE from `sched_setattr` alone.
+fn own_scheduling(command: &[OsString], code: Done, policy: Policy) -> String {
+    let (name, code, policy) = (name_of(command), code.0, policy.name());
+    format!(
+        "qfabric: {name} failed (exit code {code}) after it had put itself under {policy}. A program that is reserved \
+         cannot go back to its former policy by sched_setscheduler: the kernel answers EINVAL.\n\
+         try: qfabric run --after 500ms …, which reserves once it has set itself up, or --mechanism ext (Linux 6.19)"
+    )
 }
 
 /// A daemon that saw the end before us has released it already; one that is gone has nothing to release.
@@ -150,12 +202,14 @@ fn release(client: &Client, id: AppId) {
     let _ = client.release(id);
 }
 
-fn tell_once(error: &ClientError, ended: bool) {
+fn tell_once(error: &ClientError) {
     use std::sync::Once;
     static TOLD: Once = Once::new();
-    if !ended {
-        TOLD.call_once(|| drop(writeln!(std::io::stderr(), "qfabric: {error}; the program goes on without")));
-    }
+    let why = match error {
+        ClientError::Refused(_) => "the daemon holds no reservation for it any more".to_owned(),
+        other => other.to_string(),
+    };
+    TOLD.call_once(|| drop(writeln!(std::io::stderr(), "qfabric: {why}; the program goes on without")));
 }
 
 /// The row of the report.
@@ -177,24 +231,27 @@ impl Row {
 
 fn summary(application: &Application, place: &str) -> String {
     let Application { contract, quality, .. } = application;
-    let Contract { name, period, .. } = contract;
-    let bandwidth = format!("{:.1} % of a CPU reserved on average", 100.0 * quality.mean_bandwidth);
-    if let Some(counts) = &application.server {
-        return format!("qfabric: {name}: {}, {bandwidth}; by {place}", periods(contract, counts));
-    }
+    let bandwidth = format!("{} reserved on average", Share::from_f64(quality.mean_bandwidth));
+    let did = match &application.server {
+        Some(counts) => periods(contract, counts),
+        None => jobs(contract, quality),
+    };
+    format!("qfabric: {}: {did}; {bandwidth}; by {place}", contract.name)
+}
+
+/// What became of its jobs. A job that ended early is no failure: it had more CPU time than it needed.
+fn jobs(contract: &Contract, quality: &Quality) -> String {
+    let Quality { jobs, misses, in_target, .. } = quality;
     if contract.jobs == JobSource::Consumption {
-        return format!("qfabric: {name}: {bandwidth}; by {place}");
+        return "no period: no jobs to count (--period or --fps names one)".to_owned();
     }
-    if quality.jobs == 0 {
-        return format!("qfabric: {name}: ended before a job was seen; by {place}");
+    if *jobs == 0 {
+        return "ended before a job was seen".to_owned();
     }
-    let of_jobs = |n: f64| format!("{:.1} %", 100.0 * n);
-    let missed = of_jobs(quality.misses as f64 / quality.jobs.max(1) as f64);
-    let hit = of_jobs(quality.in_target);
-    format!(
-        "qfabric: {name}: {} jobs every {period}, {missed} late, {hit} in target, {bandwidth}; by {place}",
-        quality.jobs
-    )
+    let late = format!("{misses} of {jobs} jobs late ({:.1} %)", 100.0 * *misses as f64 / *jobs as f64);
+    let inside = (in_target * *jobs as f64).round() as u64;
+    let early = jobs.saturating_sub(inside + misses);
+    format!("{late}, {inside} in the target interval, {early} earlier than it; T {}", contract.period)
 }
 
 /// What became of the server's periods.
@@ -257,8 +314,11 @@ mod tests {
     #[test]
     fn the_summary_claims_nothing_of_jobs_that_were_not_seen() {
         let mut app = application(1, "mpv", 0.25);
-        assert!(summary(&app, "x").contains("100 jobs every 40 ms, 1.0 % late, 90.0 % in target"));
+        let text = summary(&app, "x");
+        let jobs = "1 of 100 jobs late (1.0 %), 90 in the target interval, 9 earlier than it; T 40 ms; ";
+        assert!(text.contains(jobs), "{text}");
         app.contract.jobs = JobSource::Consumption;
-        assert!(!summary(&app, "x").contains("late"));
+        let text = summary(&app, "x");
+        assert!(!text.contains("late") && text.contains("no period: no jobs to count"), "{text}");
     }
 }

@@ -1,7 +1,9 @@
 //! What a trial execution shows: the stretches every thread ran, folded into jobs. Times in nanoseconds.
 //!
-//! Approach: note every activation (what a thread ran between two sleeps) with its start; at the end take the
-//! busiest thread, find its period where none was given, and take all activations of one period as one job.
+//! Approach: note every stretch that a thread ran; at the end fold the stretches between two sleeps into an activation,
+//! take the busiest thread, find its period where none was given, and take all activations of one period as one job.
+//! What the whole program used in a period is counted where it was used, stretch by stretch: a job longer than a period
+//! would otherwise count as more CPU time than the machine has.
 //! Source: AQuoSA §5.5 (trial execution); QualMan §6.4 (probing). Pure: tested without a program.
 
 use std::collections::BTreeMap;
@@ -9,10 +11,12 @@ use std::collections::BTreeMap;
 use qfabric_control::trial::period_of;
 use qfabric_types::{Instant, Nanos, Profile, Share, ThreadId};
 
-/// Activations kept per thread: a day of 10 Hz, or the first seven minutes of a thread that sleeps every 2 ms.
-const MAX_ACTIVATIONS: usize = 200_000;
-/// The first jobs load and warm up: they say little of the rest. At most so many, and a tenth, are left out.
+/// Stretches kept per thread: a day of 10 Hz, or the first seven minutes of a thread that sleeps every 2 ms.
+const MAX_STRETCHES: usize = 200_000;
+/// The first jobs load and warm up: they say little of the rest. At most this many, and a tenth, are left out.
 const START_UP_JOBS: usize = 10;
+/// The window of the peak where no period is known.
+const WINDOW: Nanos = Nanos::from_millis(100);
 
 /// What all threads did so far.
 #[derive(Debug, Default)]
@@ -25,21 +29,44 @@ pub struct Trial {
 #[derive(Debug, Default)]
 struct Thread {
     used: Nanos,
-    activations: Vec<Activation>,
-    /// Its last stretch ended by preemption, so that the next one goes on with the same activation.
-    awake: bool,
+    stretches: Vec<Stretch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    from: Instant,
+    to: Instant,
+    used: Nanos,
+    /// It ended in sleep; otherwise the next stretch goes on with the same activation.
+    slept: bool,
 }
 
 impl Thread {
-    fn ran(&mut self, from: Instant, used: Nanos, slept: bool) {
-        self.used += used;
-        let has_room = self.activations.len() < MAX_ACTIVATIONS;
-        match self.activations.last_mut() {
-            Some(open) if self.awake => open.used += used,
-            _ if has_room => self.activations.push(Activation { start: from, used }),
+    fn ran(&mut self, stretch: Stretch) {
+        self.used += stretch.used;
+        let has_room = self.stretches.len() < MAX_STRETCHES;
+        match self.stretches.last_mut() {
+            // A cut, not a switch: the thread went on.
+            Some(open) if !open.slept && open.to == stretch.from => {
+                (open.to, open.slept) = (stretch.to, stretch.slept);
+                open.used += stretch.used;
+            }
+            _ if has_room => self.stretches.push(stretch),
             _ => {}
         }
-        self.awake = !slept;
+    }
+
+    fn activations(&self) -> Vec<Activation> {
+        let mut activations: Vec<Activation> = Vec::new();
+        let mut awake = false;
+        for stretch in &self.stretches {
+            match activations.last_mut() {
+                Some(open) if awake => open.used += stretch.used,
+                _ => activations.push(Activation { start: stretch.from, used: stretch.used }),
+            }
+            awake = !stretch.slept;
+        }
+        activations
     }
 }
 
@@ -58,6 +85,8 @@ pub struct Found {
     pub profile: Profile,
     /// Threads seen.
     pub threads: usize,
+    /// Time from the first stretch to the last.
+    pub lasted: Nanos,
     /// Mean of the whole program, over the time it ran.
     pub mean: Share,
     /// Most of the whole program within one period.
@@ -70,41 +99,59 @@ impl Trial {
         self.begin = Some(self.begin.map_or(from, |begin| begin.min(from)));
         self.end = self.end.max(to);
         let thread = self.threads.entry(thread).or_default();
-        thread.ran(from, used, slept);
+        thread.ran(Stretch { from, to, used, slept });
     }
 
     /// What it came to, with the period where it is known.
     pub fn found(&self, known: Option<Nanos>) -> Found {
         let busiest = self.threads.values().max_by_key(|thread| thread.used);
-        let activations = busiest.map_or(&[][..], |thread| &thread.activations);
-        let period = known.or_else(|| period_of(&starts(activations)));
-        let mut jobs = period.map(|period| jobs(activations, period)).unwrap_or_default();
+        let activations = busiest.map_or(Vec::new(), Thread::activations);
+        let period = known.or_else(|| period_of(&starts(&activations)));
+        let mut jobs = period.map(|period| jobs(&activations, period)).unwrap_or_default();
         jobs.drain(..START_UP_JOBS.min(jobs.len() / 10));
-        let settled = jobs.first().map_or(Instant::ZERO, |job| job.start);
+        let settled = jobs.first().map(|job| job.start).or(self.begin).unwrap_or_default();
         let costs = jobs.iter().map(|job| job.used).collect();
         Found {
             period,
             profile: Profile { costs: latest(costs), hints: Vec::new() },
             threads: self.threads.len(),
+            lasted: self.lasted(),
             mean: self.mean(),
-            peak: self.peak(settled, period.unwrap_or(Nanos::from_millis(100))),
+            peak: self.peak(settled, period.unwrap_or(WINDOW)),
         }
+    }
+
+    fn lasted(&self) -> Nanos {
+        self.end.since(self.begin.unwrap_or(self.end))
     }
 
     fn mean(&self) -> Share {
         let used: Nanos = self.threads.values().fold(Nanos::ZERO, |sum, thread| sum + thread.used);
-        let time = self.end.since(self.begin.unwrap_or(self.end));
-        if time == Nanos::ZERO { Share::ZERO } else { Share::of_budget(used, time) }
+        if self.lasted() == Nanos::ZERO { Share::ZERO } else { Share::of_budget(used, self.lasted()) }
     }
 
-    /// An activation counts where it starts: a long one is one job, however many windows it fills.
+    /// The most that was used in a window; a shorter trial is one window.
     fn peak(&self, settled: Instant, window: Nanos) -> Share {
-        let all = self.threads.values().flat_map(|thread| &thread.activations);
-        let mut windows: BTreeMap<u64, Nanos> = BTreeMap::new();
-        for activation in all.filter(|activation| activation.start >= settled) {
-            *windows.entry(activation.start.since(settled).get() / window.get()).or_default() += activation.used;
+        let window = window.min(self.end.since(settled)).max(Nanos::new(1));
+        let mut windows: BTreeMap<u64, f64> = BTreeMap::new();
+        for stretch in self.threads.values().flat_map(|thread| &thread.stretches) {
+            spread(stretch, settled, window, &mut windows);
         }
-        Share::of_budget(windows.into_values().max().unwrap_or_default(), window)
+        let most = windows.into_values().fold(0.0, f64::max);
+        Share::of_budget(Nanos::from_f64(most), window)
+    }
+}
+
+/// Adds what a stretch used to the windows in which it was used, evenly over its length.
+fn spread(stretch: &Stretch, settled: Instant, window: Nanos, windows: &mut BTreeMap<u64, f64>) {
+    let whole = stretch.to.since(stretch.from).get().max(1);
+    let (mut at, end) = (stretch.from.max(settled), stretch.to);
+    while at < end {
+        let number = at.since(settled).get() / window.get();
+        let next = end.min(settled + window.saturating_mul(number + 1));
+        let part = next.since(at).as_f64() / whole as f64;
+        *windows.entry(number).or_default() += part * stretch.used.as_f64();
+        at = next;
     }
 }
 
@@ -168,6 +215,7 @@ mod tests {
         assert_eq!(found.profile.costs[..3], [7, 7, 11].map(Nanos::from_millis));
         assert_eq!(found.threads, 2);
         assert_eq!(found.peak, Share::from_f64(12.0 / 40.0));
+        assert_eq!(found.lasted, Nanos::from_millis(99 * 40 + 21));
         assert!((found.mean.as_f64() - 9.0 / 40.0).abs() < 0.01, "{}", found.mean);
     }
 
@@ -198,6 +246,30 @@ mod tests {
         let found = trial.found(None);
         assert_eq!((found.period, found.profile.costs.len()), (None, 0));
         assert_eq!(Trial::default().found(None).mean, Share::ZERO);
+    }
+
+    /// Four threads on two CPUs that never sleep: what the kernel shows are stretches of their turns.
+    #[test]
+    fn threads_that_never_sleep_use_no_more_than_the_machine_has() {
+        let mut trial = Trial::default();
+        for k in 0..500 {
+            for thread in 0..4_u64 {
+                let from = Instant::new((2 * k + thread / 2) * 4 * MS);
+                let ran = Nanos::from_millis(4);
+                trial.ran(ThreadId(thread as i32), from, from + ran, ran, false);
+            }
+        }
+        let found = trial.found(Some(Nanos::from_millis(50)));
+        assert!(found.peak <= Share::from_f64(2.0) && found.peak >= found.mean, "{} of 2", found.peak);
+        assert!(trial.found(None).peak <= Share::from_f64(2.0));
+    }
+
+    #[test]
+    fn a_short_trial_never_used_more_on_average_than_at_most() {
+        let mut trial = Trial::default();
+        trial.ran(ThreadId(1), Instant::new(5 * MS), Instant::new(7 * MS), Nanos::from_millis(2), true);
+        let found = trial.found(None);
+        assert_eq!((found.mean, found.peak, found.lasted), (Share::ONE, Share::ONE, Nanos::from_millis(2)));
     }
 
     #[test]

@@ -158,7 +158,8 @@ impl Drop for Aborted {
 }
 
 async fn log_notes(mut notes: tokio::sync::mpsc::Receiver<control::Note>) {
+    let mut logbook = control::Logbook::default();
     while let Some(note) = notes.recv().await {
-        control::log(note);
+        logbook.log(note, qfabric_linux::clock::now());
     }
 }

@@ -48,7 +48,7 @@ fn streams_are_admitted_up_to_the_link_and_refused_beyond_it_with_numbers() {
     assert!((first.utilization - 0.6).abs() < 1e-6, "{first:?}");
     let over = refusal(client.begin_stream("lo", &stream(8, 30_000)));
     assert_eq!(over.code, "over_link");
-    assert!(over.message.contains("1.2000") && over.message.contains("10000000 bit/s"), "{over:?}");
+    assert!(over.message.contains("= 120 %") && over.message.contains("10000000 bit/s"), "{over:?}");
     assert!(refusal(client.begin_stream("lo", &stream(7, 1_000))).message.contains("taken by stream 0"));
     let changed = StreamChange { size: Some(60_000), ..StreamChange::default() };
     assert_eq!(refusal(client.change_stream("lo", first.id, &changed)).code, "over_link");

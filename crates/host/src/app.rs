@@ -7,19 +7,21 @@
 //! the same fraction of it. A thread whose part is below what the kernel accepts goes without a reservation.
 //! **A fixed service** is one server for all threads: each is told the same, and the first of them counts for all.
 
+mod reserved;
 mod terms;
 
 use qfabric_control::{TaskController, reach};
 use qfabric_types::api::{Application, Covers, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
-    AppId, Class, Contract, Instant, JobRecord, JobSource, Nanos, Owner, QualityMeter, Reservation, Share, ThreadId,
-    Usage,
+    AppId, Class, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reservation, Share,
+    ThreadId, Usage,
 };
 
+use self::reserved::OverTime;
 use crate::activation::Activations;
-use crate::consumption::{Consumption, Window};
-use crate::thread::{Governor, Thread, Wait};
+use crate::consumption::Consumption;
+use crate::thread::{Governor, Thread, Wait, millionths};
 
 /// The decision for a job is made this long before its release, or one server period where that is shorter.
 const LEAD: Nanos = Nanos::from_millis(2);
@@ -56,6 +58,11 @@ pub(crate) struct App {
     /// No timer of its is due before.
     pub due: Instant,
     meter: QualityMeter,
+    /// Reserved for all its threads together.
+    reserved: OverTime,
+    /// CPU time of all its threads that was seen from outside, and since when.
+    ran: Nanos,
+    ran_since: Option<Instant>,
     cost: Nanos,
     time: Nanos,
 }
@@ -99,6 +106,9 @@ impl App {
             left_out: 0,
             due: Instant::NEVER,
             meter,
+            reserved: OverTime::default(),
+            ran: Nanos::ZERO,
+            ran_since: None,
             cost: Nanos::ZERO,
             time: Nanos::ZERO,
         }
@@ -205,6 +215,8 @@ impl App {
     /// A thread was seen on a CPU.
     pub(crate) fn on_ran(&mut self, at: usize, from: Instant, to: Instant, used: Nanos, slept: bool) {
         let several = self.threads.len() > 1;
+        self.ran += used;
+        self.ran_since.get_or_insert(from);
         let thread = &mut self.threads[at];
         thread.used += used;
         let ended = match &mut thread.governor {
@@ -252,13 +264,7 @@ impl App {
                 }
                 ended.is_some()
             }
-            Governor::Consumption(consumption) => {
-                let closed = consumption.on_time(now, granted);
-                if let Some(window) = closed {
-                    self.count_window(at, window, granted);
-                }
-                closed.is_some()
-            }
+            Governor::Consumption(consumption) => consumption.on_time(now, granted).is_some(),
         }
     }
 
@@ -277,18 +283,10 @@ impl App {
         self.time += self.contract.period;
     }
 
-    /// Of programs without jobs, windows of the lead thread are counted as if they were jobs: missed when
-    /// the thread was throttled in them, and then late by a server period.
-    fn count_window(&mut self, at: usize, window: Window, granted: Option<Reservation>) {
-        if self.contract.jobs != JobSource::Consumption {
-            return;
-        }
-        self.cost += window.used;
-        if self.lead == Some(self.threads[at].id) {
-            self.time += window.length;
-            let error_ns = if window.throttled { self.contract.server_period.as_f64() } else { 0.0 };
-            self.meter.count(error_ns, bandwidth(granted), window.throttled, None);
-        }
+    /// What its threads hold together is another sum from `now` on.
+    pub(crate) fn note_reserved(&mut self, now: Instant) {
+        let held: u64 = self.threads.iter().map(|thread| millionths(thread.applied)).sum();
+        self.reserved.set(held as f64 / 1e6, now);
     }
 
     /// The busiest thread leads from now on, where it does half as much again as the one that leads.
@@ -379,9 +377,20 @@ impl App {
         (self.meter.jobs(), self.meter.misses())
     }
 
-    /// CPU time over the time it had; costs are an application's own word, so the answer is bounded here.
-    fn used(&self) -> Share {
-        if self.time == Nanos::ZERO { Share::ZERO } else { Share::of_budget(self.cost, self.time).min(Share::MAX) }
+    /// CPU time over the time it had: of all threads where they are seen from outside, else of its marked jobs. Costs
+    /// of those are an application's own word, so the answer is bounded here.
+    fn used(&self, now: Instant) -> Share {
+        let (used, time) = match self.ran_since {
+            Some(since) => (self.ran, now.since(since)),
+            None => (self.cost, self.time),
+        };
+        if time == Nanos::ZERO { Share::ZERO } else { Share::of_budget(used, time).min(Share::MAX) }
+    }
+
+    /// What it achieved, with what was reserved for all its threads together.
+    fn quality(&self, now: Instant) -> Quality {
+        let (mean_bandwidth, sd_bandwidth) = self.reserved.mean_and_sd(now);
+        Quality { mean_bandwidth, sd_bandwidth, ..self.meter.quality(&self.contract.name) }
     }
 
     fn cpus(&self) -> Vec<u32> {
@@ -391,7 +400,7 @@ impl App {
         cpus
     }
 
-    pub(crate) fn application(&self) -> Application {
+    pub(crate) fn application(&self, now: Instant) -> Application {
         let status = |t: &Thread| ThreadStatus { tid: t.id, reservation: t.applied.map(|value| value.reservation) };
         Application {
             id: self.id,
@@ -402,8 +411,8 @@ impl App {
             wanted: self.wanted,
             granted: self.granted,
             threads: self.threads.iter().map(status).collect(),
-            quality: self.meter.quality(&self.contract.name),
-            used: self.used(),
+            quality: self.quality(now),
+            used: self.used(now),
             server: None,
             cpus: self.cpus(),
         }

@@ -157,7 +157,7 @@ impl Host {
 
     /// One application as the host sees it; none once it was told to leave.
     pub fn application(&self, app: AppId) -> Option<Application> {
-        self.find_present(app).ok().map(|at| self.apps[at].application())
+        self.find_present(app).ok().map(|at| self.apps[at].application(self.now))
     }
 
     /// Jobs of an application that ended, and of them those after their deadline. A change of its period begins anew.
@@ -180,7 +180,7 @@ impl Host {
             capacity: self.books.capacity(),
             guaranteed: self.books.guaranteed(),
             granted: self.books.granted(),
-            applications: present.map(App::application).collect(),
+            applications: present.map(|app| app.application(self.now)).collect(),
             cpus: self.cpu_statuses(),
             fallback: None,
             loans: Vec::new(),
@@ -372,6 +372,7 @@ impl Host {
         let mut gone = self.apps[at].remove(index);
         self.covered.retain(|&(covered, _)| covered != thread);
         self.ledger.forget(&mut gone);
+        self.apps[at].note_reserved(self.now);
         self.serve_starved();
         if self.apps[at].leaving {
             return self.bury_if_restored(at);

@@ -274,6 +274,31 @@ fn an_unmarked_program_gets_what_it_consumes_and_rests_when_it_does() {
     assert_eq!(bench.host.next_wakeup(), None, "a program at rest costs no timer");
 }
 
+/// A program as stress-ng is: the main thread sleeps, two workers use all that they get.
+#[test]
+fn a_report_says_what_all_threads_of_a_program_held_together() {
+    let contract = Contract { jobs: JobSource::Consumption, max_bandwidth: share(80), ..marked() };
+    let mut bench = Bench::new(share(90));
+    let app = bench.join(&contract, Covers::Program, &[1, 2, 3]).unwrap();
+    let mut held = Vec::new();
+    for k in 0..200 {
+        for thread in [2, 3] {
+            bench.ran(app, thread, at(1_000 + 40 * k), Nanos::from_millis(16), false);
+        }
+        bench.wait_until(at(1_000 + 40 * (k + 1)));
+        held.push(bench.in_force().as_f64());
+    }
+    let seen = bench.host.application(app).unwrap();
+    let mean = held.iter().sum::<f64>() / held.len() as f64;
+    assert!(
+        mean > 0.5 && (seen.quality.mean_bandwidth - mean).abs() < 0.05,
+        "{} of {mean}",
+        seen.quality.mean_bandwidth
+    );
+    assert!((seen.used.as_f64() - 0.8).abs() < 0.02, "two threads with 16 of 40 ms: {}", seen.used);
+    assert_eq!((seen.quality.jobs, seen.quality.misses), (0, 0), "no period: no jobs to count");
+}
+
 #[test]
 fn many_threads_at_rest_leave_most_to_the_one_that_works() {
     let mut contract = marked();

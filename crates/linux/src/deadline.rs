@@ -19,7 +19,8 @@
 //!
 //! Threads that their program itself put under a real-time policy are left alone, unless
 //! [`Deadline::take_over`] is asked for: a program with an audio thread under SCHED_FIFO knows what it does, and
-//! a reservation would take that thread's precedence away.
+//! a reservation would take that thread's precedence away. A reservation that a library copied from a thread reserved
+//! here to one that it made (GLib does) is no such choice: the new thread is taken over.
 
 use std::collections::HashMap;
 use std::io;
@@ -169,15 +170,29 @@ impl Deadline {
         }
     }
 
+    /// Whether a library gave the thread what another thread of its process has from here: GLib's thread pools copy
+    /// the scheduling of the thread that made the pool (`sched_getattr`, then `sched_setattr`). Nobody chose that, and
+    /// left alone it would hold bandwidth that is in no books.
+    fn is_copy(&self, thread: ThreadId, now: SchedAttr) -> bool {
+        let alike = |given: SchedAttr| (given.flags, given.period_ns) == (now.flags, now.period_ns);
+        let mut alike = self.threads.iter().filter(|(_, held)| held.given.is_some_and(alike));
+        let process = || threads::process_of(thread);
+        now.policy == Policy::DEADLINE && alike.any(|(other, _)| threads::process_of(*other) == process())
+    }
+
     /// Records what it is before it is touched for the first time.
     fn first_touch(&mut self, thread: ThreadId, now: SchedAttr, asked: Reservation) -> Result<(), ApplyError> {
-        self.check_policy(thread, now)?;
+        let copied = self.is_copy(thread, now);
+        if !copied {
+            self.check_policy(thread, now)?;
+        }
+        let was = if copied { SchedAttr::fair(0) } else { self.as_chosen(now) };
         let gone = ApplyError::Gone { thread };
         let start = threads::start_time(thread).ok_or(gone)?;
         if self.resting.get(&thread).is_some_and(|&(who, until)| who == start && clock::now() < until) {
             return Err(ApplyError::Busy { thread, asked: asked.share() });
         }
-        let before = Touched { tid: thread, start, was: self.as_chosen(now), slack_ns: journal::timer_slack(thread) };
+        let before = Touched { tid: thread, start, was, slack_ns: journal::timer_slack(thread) };
         if self.threads.get(&thread).is_some_and(|h| h.before == before) {
             return Ok(());
         }

@@ -141,8 +141,8 @@ pub enum ApplyError {
     },
     /// The program gave this thread a real-time policy itself.
     #[error(
-        "thread {thread} runs under {policy} by its program's own wish; it is left alone \
-         (ask for taking such threads over to reserve for it all the same)"
+        "thread {thread} runs under {policy}, which its program chose itself, and is left alone; to have it reserved \
+         instead, start the program without its own real-time option"
     )]
     Foreign {
         /// Which thread.

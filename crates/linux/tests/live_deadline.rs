@@ -74,6 +74,32 @@ fn a_real_time_thread_is_left_alone_unless_asked_for_and_then_put_back_exactly()
     assert_eq!(attr(worker.thread), before);
 }
 
+/// What GLib does to each thread of a pool: sched_getattr of the thread that made it, sched_setattr on the new one.
+#[test]
+fn a_reservation_that_a_library_copied_is_taken_over_and_ends_under_the_normal_scheduler() {
+    live!();
+    let (maker, pooled, mut mechanism) = (Worker::sleeping(), Worker::sleeping(), Deadline::new());
+    mechanism.apply(&setting(maker.thread, 1_000, 10_000)).unwrap();
+    attr(maker.thread).give(pooled.thread).unwrap();
+    mechanism.apply(&setting(pooled.thread, 500, 10_000)).unwrap();
+    assert_eq!(attr(pooled.thread).runtime_ns, 500_000);
+    mechanism.apply(&none(pooled.thread)).unwrap();
+    assert_eq!(attr(pooled.thread).policy, Policy::OTHER);
+}
+
+#[test]
+fn a_reservation_that_a_program_gave_itself_is_left_alone() {
+    live!();
+    let (reserved, own, mut mechanism) = (Worker::sleeping(), Worker::sleeping(), Deadline::new());
+    mechanism.apply(&setting(reserved.thread, 1_000, 10_000)).unwrap();
+    let chosen =
+        SchedAttr { runtime_ns: 2_000_000, period_ns: 30_000_000, deadline_ns: 30_000_000, ..attr(reserved.thread) };
+    chosen.give(own.thread).unwrap();
+    let refused = mechanism.apply(&setting(own.thread, 500, 10_000)).unwrap_err();
+    assert!(matches!(refused, ApplyError::Foreign { policy: "SCHED_DEADLINE", .. }), "{refused}");
+    assert_eq!(attr(own.thread), chosen);
+}
+
 #[test]
 fn a_thread_keeps_its_timer_slack() {
     live!();

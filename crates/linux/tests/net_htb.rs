@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use net_common::{Folder, Pair, Sender, root, settle, spec};
 use qfabric_linux::net::{Attachment, NetError};
-use qfabric_types::Nanos;
 use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange};
+use qfabric_types::{Nanos, Window};
 
 fn request(rate_bps: u64) -> AttachRequest {
     AttachRequest { mechanism: Some(NetMechanism::Htb), rate_bps: Some(rate_bps), ..AttachRequest::default() }
@@ -58,6 +58,25 @@ fn a_class_keeps_to_its_rate_and_a_change_of_it_holds_at_once() {
     assert!(fast > 2 * slow && fast + slow >= 90, "{fast} packets after {slow}");
 }
 
+/// Nothing is dropped late by a class, so that a window saves nothing: the stream needs C in every T.
+#[test]
+fn a_class_promises_no_window_and_no_phase() {
+    let Some(_live) = root() else { return };
+    let (pair, mut book) = (Pair::new("window"), Folder::book());
+    let mut attachment = Attachment::attach(pair.near(), &request(10_000_000), &mut book).unwrap();
+    let mut asked = spec(5, 20, 1);
+    asked.window = Window::new(1, 2).unwrap();
+    asked.phase = Nanos::from_millis(5);
+    let id = attachment.begin(&asked).unwrap();
+    let kept = attachment.spec(id).unwrap().clone();
+    assert_eq!((kept.window, kept.phase, kept.period), (Window::NONE, Nanos::ZERO, asked.period));
+    let stream = &attachment.info().streams[0];
+    assert!((stream.utilization - kept.service(10_000_000).as_f64() / kept.period.as_f64()).abs() < 1e-9, "{stream:?}");
+    attachment.change(id, &asked).unwrap();
+    assert_eq!(attachment.spec(id).unwrap().window, Window::NONE);
+    attachment.detach(&mut book).unwrap();
+}
+
 #[test]
 fn without_the_feature_the_kernel_gets_classes_and_the_user_a_reason() {
     let Some(_live) = root() else { return };
@@ -69,7 +88,8 @@ fn without_the_feature_the_kernel_gets_classes_and_the_user_a_reason() {
     let attachment = Attachment::attach(pair.near(), &asked, &mut book).unwrap();
     let info = attachment.info();
     assert_eq!(info.mechanism, NetMechanism::Htb);
-    assert!(info.instead.unwrap().contains("6.16"));
+    let why = info.instead.unwrap();
+    assert!(why.contains("6.16") && !why.contains("--htb"), "it is in use already: {why}");
     attachment.detach(&mut book).unwrap();
     let dwcs = AttachRequest { mechanism: Some(NetMechanism::Dwcs), ..asked };
     let refusal = Attachment::attach(pair.near(), &dwcs, &mut book).unwrap_err();

@@ -337,13 +337,13 @@ mod tests {
     fn nonsense_is_refused_with_its_value() {
         type Change = fn(&mut Contract);
         let nonsense: [(Change, &str); 9] = [
-            (|c| c.period = Nanos::ZERO, "period 0 ns"),
+            (|c| c.period = Nanos::ZERO, "period 0 ms"),
             (|c| c.server_period = Nanos::from_millis(7), "7 ms"),
-            (|c| c.server_period = Nanos::ZERO, "server period 0 ns"),
+            (|c| c.server_period = Nanos::ZERO, "server period 0 ms"),
             (|c| c.rho = f64::NAN, "rho is NaN"),
             (|c| c.early = 1.5, "1.5"),
             (|c| c.weight = 0, "weight is 0"),
-            (|c| c.max_bandwidth = Share::ZERO, "budget 0 ns"),
+            (|c| c.max_bandwidth = Share::ZERO, "budget 0 ms"),
             (|c| c.guaranteed = Some(Share::from_ppm(990_000)), "0.99"),
             (|c| c.name = "a\nb".into(), "control characters"),
         ];
@@ -365,7 +365,7 @@ mod tests {
         let moved = Contract { window: Window::new(1, 5).ok(), reclaiming: Reclaiming::Iris, ..fixed(10) };
         for (contract, named) in [
             (fixed(50), "service 50 ms is longer than the period 40 ms"),
-            (fixed(0), "budget 0 ns"),
+            (fixed(0), "budget 0 ms"),
             (fixed(39), "0.975 CPU, above the maximum bandwidth 0.95 CPU"),
             (short, "server period 10 ms"),
             (kernel, "leave the service out"),

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Instant, Moments, Nanos};
 
-/// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU.
+/// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU. Where no job was counted, all that is
+/// said of jobs is null in JSON and reads back as 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(from = "Row", into = "Row")]
 pub struct Quality {
     /// The policy or the application the row is about.
     pub policy: String,
@@ -28,6 +29,75 @@ pub struct Quality {
     /// 99th percentile of |interval between job ends − T|; 0 where ends were not seen.
     pub jitter_p99_ns: u64,
 }
+
+/// [`Quality`] as it is written.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Quality))]
+struct Row {
+    /// The policy or the application the row is about.
+    policy: String,
+    /// Jobs counted; 0 also where the contract names no period, so that there are no jobs to count.
+    jobs: u64,
+    /// Jobs that ended after their deadline; null without jobs, as is all of them that follows.
+    misses: Option<u64>,
+    /// p: fraction of jobs whose scheduling error lay in [−e, E].
+    in_target: Option<f64>,
+    /// Mean of ε/T.
+    mean_error: Option<f64>,
+    /// Population standard deviation of ε/T.
+    sd_error: Option<f64>,
+    /// Mean of Q/P: per job, and of an application over time, for all its threads together.
+    mean_bandwidth: f64,
+    /// Population standard deviation of the same.
+    sd_bandwidth: f64,
+    /// 99th percentile of |interval between job ends − T| in ns; 0 where ends were not seen.
+    jitter_p99_ns: Option<u64>,
+}
+
+impl From<Quality> for Row {
+    fn from(quality: Quality) -> Row {
+        let Quality { policy, jobs, misses, in_target, mean_error, sd_error, .. } = quality;
+        let Quality { mean_bandwidth, sd_bandwidth, jitter_p99_ns, .. } = quality;
+        let of_jobs = |value: f64| (jobs > 0).then_some(value);
+        Row {
+            policy,
+            jobs,
+            misses: (jobs > 0).then_some(misses),
+            in_target: of_jobs(in_target),
+            mean_error: of_jobs(mean_error),
+            sd_error: of_jobs(sd_error),
+            mean_bandwidth,
+            sd_bandwidth,
+            jitter_p99_ns: (jobs > 0).then_some(jitter_p99_ns),
+        }
+    }
+}
+
+impl From<Row> for Quality {
+    fn from(row: Row) -> Quality {
+        Quality {
+            policy: row.policy,
+            jobs: row.jobs,
+            misses: row.misses.unwrap_or_default(),
+            in_target: row.in_target.unwrap_or_default(),
+            mean_error: row.mean_error.unwrap_or_default(),
+            sd_error: row.sd_error.unwrap_or_default(),
+            mean_bandwidth: row.mean_bandwidth,
+            sd_bandwidth: row.sd_bandwidth,
+            jitter_p99_ns: row.jitter_p99_ns.unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Quality {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        Row::schema()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Quality {}
 
 /// The virtual scheduling error seen in a finish time: the first server deadline not before the finish,
 /// less the job's deadline (AQuoSA §3, Corollary 1): a multiple of P.
@@ -137,6 +207,20 @@ mod tests {
         }
         let row = meter.quality("test");
         assert_eq!((row.jobs, row.misses, row.mean_bandwidth), (4, 1, 0.5));
+    }
+
+    #[test]
+    fn a_row_without_jobs_claims_nothing_of_jobs() {
+        let none = Quality { mean_bandwidth: 0.9, ..QualityMeter::new(T, 0.2, 0.0).quality("x") };
+        let row = serde_json::to_value(&none).unwrap();
+        for key in ["misses", "in_target", "mean_error", "sd_error", "jitter_p99_ns"] {
+            assert!(row[key].is_null(), "{key}: {row}");
+        }
+        assert_eq!((row["jobs"].as_u64(), row["mean_bandwidth"].as_f64()), (Some(0), Some(0.9)));
+        assert_eq!(serde_json::from_value::<Quality>(row).unwrap(), none);
+        let mut meter = QualityMeter::new(T, 0.2, 0.0);
+        meter.count(0.0, 0.5, false, None);
+        assert_eq!(serde_json::to_value(meter.quality("x")).unwrap()["misses"], 0);
     }
 
     #[test]

@@ -56,6 +56,21 @@ impl Nanos {
     }
 }
 
+impl Nanos {
+    /// The same as it is typed, in the largest unit of which it is a short decimal: `40ms`, `33.366704ms`. Unlike
+    /// [`Display`](fmt::Display), which rounds, this is read back without loss.
+    pub fn exact(self) -> String {
+        let scales = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        let fits = |scale: u64| self.0 >= scale && !(scale == 1_000_000_000 && self.0 % scale != 0);
+        let Some((scale, unit)) = scales.into_iter().find(|(scale, _)| fits(*scale)) else {
+            return format!("{}ns", self.0);
+        };
+        let digits = scale.ilog10() as usize;
+        let text = format!("{}.{:0digits$}", self.0 / scale, self.0 % scale);
+        format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
 impl Add for Nanos {
     type Output = Nanos;
     fn add(self, other: Nanos) -> Nanos {
@@ -85,6 +100,8 @@ impl SubAssign for Nanos {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {
+            // Of no unit in particular; times are mostly typed in milliseconds.
+            0 => "0 ms".to_owned(),
             ns if ns < 1_000 => format!("{ns} ns"),
             ns if ns < 1_000_000 => format!("{} µs", trimmed(ns as f64 / 1e3)),
             ns if ns < 1_000_000_000 => format!("{} ms", trimmed(ns as f64 / 1e6)),
@@ -216,6 +233,10 @@ impl Share {
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
+    /// As a part of something that is no processor, such as a link: `5 %`.
+    pub fn percent(self) -> String {
+        format!("{} %", trimmed(100.0 * self.as_f64()))
+    }
     /// The difference, or nothing where `other` is larger.
     pub const fn saturating_sub(self, other: Share) -> Share {
         Share(self.0.saturating_sub(other.0))
@@ -262,7 +283,7 @@ impl FromStr for Share {
         let refused = || InvalidQuantity { text: text.to_owned(), expected: "a share of one CPU, such as 0.4 or 40%" };
         let trimmed = text.trim();
         let (number, scale) = match trimmed.strip_suffix('%') {
-            Some(percent) => (percent, 0.01),
+            Some(percent) => (percent.trim_end(), 0.01),
             None => (trimmed.strip_suffix("CPU").unwrap_or(trimmed).trim_end(), 1.0),
         };
         let cpus = number.parse::<f64>().map_err(|_| refused())? * scale;
@@ -316,7 +337,19 @@ mod tests {
     fn a_time_is_shown_in_the_unit_a_reader_would_choose() {
         assert_eq!(Nanos::new(2_500_000).to_string(), "2.5 ms");
         assert_eq!(Nanos::new(999).to_string(), "999 ns");
+        assert_eq!(Nanos::ZERO.to_string(), "0 ms");
         assert_eq!(Nanos::from_millis(40_000).to_string(), "40 s");
+    }
+
+    #[test]
+    fn a_time_is_typed_in_the_unit_a_reader_would_choose_and_loses_nothing() {
+        let typed =
+            [(40_000_000, "40ms"), (33_366_704, "33.366704ms"), (100_000, "100us"), (2_500, "2.5us"), (999, "999ns")];
+        for (ns, text) in typed.into_iter().chain([(0, "0ns"), (2_000_000_000, "2s"), (1_500_000_001, "1500.000001ms")])
+        {
+            assert_eq!(Nanos::new(ns).exact(), text);
+            assert_eq!(text.parse(), Ok(Nanos::new(ns)));
+        }
     }
 
     #[test]
@@ -326,6 +359,13 @@ mod tests {
         for nonsense in ["", "-1", "NaN", "inf", "forty", "1e9"] {
             assert!(nonsense.parse::<Share>().is_err(), "{nonsense:?}");
         }
+    }
+
+    #[test]
+    fn a_part_of_a_link_is_no_cpu() {
+        assert_eq!(Share::from_ppm(50_000).percent(), "5 %");
+        assert_eq!(Share::from_ppm(123_400).percent(), "12.34 %");
+        assert_eq!(Share::from_ppm(50_000).percent().parse(), Ok(Share::from_ppm(50_000)));
     }
 
     #[test]

@@ -27,7 +27,7 @@ const ROLE: u8 = 2;
 ///
 /// With filters in E-code: IN, where they arrive; OUT, where they are submitted, on the hosts that allow it.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples: qfabric channel sub video
+#[command(after_help = "Examples: qfabric channel sub video --wait
           qfabric channel sub video --out-filter large.ec --count 10 --json
           qfabric channel sub video --wants frame_rate=10:15 --wants importance=0
           qfabric channel sub video --together")]
@@ -138,6 +138,10 @@ fn open(channels: &Channels, args: &Args, stop: &AtomicBool) -> Result<Option<Ch
             Ok(opened) => return Ok(Some(opened)),
             Err(ClientError::Refused(problem)) if args.wait && problem.code == "no_such_channel" => {
                 std::thread::sleep(LOOK);
+            }
+            Err(ClientError::Refused(mut problem)) if problem.code == "no_such_channel" => {
+                problem.next_step += "; or wait for it: --wait";
+                return Err(Failure::problem(&problem));
             }
             Err(error) => return Err(connect::failure(error)),
         }

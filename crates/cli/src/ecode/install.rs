@@ -129,5 +129,6 @@ fn request(args: &Args, code: String) -> SubscriptionRequest {
 fn text(installed: &SubscriptionInfo) -> String {
     let place = if installed.in_kernel.is_empty() { "in the daemon" } else { "in the kernel" };
     let SubscriptionInfo { id, service, installed_in_us, .. } = installed;
-    format!("{id}: at {service}, {place} after {installed_in_us} us; remove it with qfabric ecode rm {id}\n")
+    let took = Nanos::from_micros(*installed_in_us);
+    format!("{id}: at {service}, {place} after {took}; remove it with qfabric ecode rm {id}\n")
 }

@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use qfabric_types::Nanos;
-use qfabric_types::api::net::{InterfaceInfo, StreamCounters, StreamInfo};
+use qfabric_types::api::net::{InterfaceInfo, NetMechanism, StreamChange, StreamCounters, StreamInfo, StreamSpec};
 
 use super::rate::Rate;
 use crate::connect::{self, Daemon};
@@ -59,20 +59,51 @@ pub fn interface(info: &InterfaceInfo) -> String {
         info.utilization.abs() * 100.0, // a sum of nothing is -0.0
         info.former,
     );
-    if let Some(why) = &info.instead {
-        text += &format!("  not dwcs: {why}\n");
+    if info.mechanism == NetMechanism::Htb {
+        let why = info.instead.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        text += &format!("  rates only: no deadlines, windows or phases{why}\n");
     }
     if let Some(hold) = info.hold {
         text += &format!("  held back until {hold} before the first deadline: {} bursts\n", info.bursts);
     }
     text += &format!(
-        "  best effort, sure of {}: {} sent ({} before ready streams), {} dropped, {} waiting\n",
-        info.best_effort, best.sent, best.owed, best.overflow, best.waiting
+        "  best effort, sure of {} of the link: {} sent ({} before ready streams), {} dropped, {} waiting\n",
+        info.best_effort.percent(),
+        best.sent,
+        best.owed,
+        best.overflow,
+        best.waiting
     );
-    if !info.streams.is_empty() {
-        text += &format!("\n{}\n", table(&info.streams));
+    match info.mechanism {
+        _ if info.streams.is_empty() => {}
+        NetMechanism::Dwcs => text += &format!("\n{}\n", table(&info.streams)),
+        NetMechanism::Htb => text += &format!("\n{}\n", rates(&info.streams)),
     }
     text
+}
+
+/// Classes count what was sent and dropped, and nothing of deadlines.
+fn rates(streams: &[StreamInfo]) -> Table {
+    let mut table = output::new_table(["stream", "packets of", "T", "C", "rate", "link", "sent", "dropped", "waiting"]);
+    for StreamInfo { id, spec, utilization, counters, .. } in streams {
+        table.add_row([
+            id.to_string(),
+            spec.selector.to_string(),
+            spec.period.to_string(),
+            format!("{} B", spec.size),
+            rate(spec).to_string(),
+            format!("{:.1} %", utilization * 100.0),
+            counters.sent.to_string(),
+            counters.overflow.to_string(),
+            counters.waiting.to_string(),
+        ]);
+    }
+    table
+}
+
+/// C/T.
+fn rate(spec: &StreamSpec) -> Rate {
+    Rate((f64::from(spec.size) * 8.0 / spec.period.as_secs_f64()).round() as u64)
 }
 
 fn table(streams: &[StreamInfo]) -> Table {
@@ -122,19 +153,23 @@ fn mean(counters: &StreamCounters) -> Nanos {
     Nanos::new(counters.delay_sum_ns / counters.sent.max(1))
 }
 
-/// A stream that was admitted or changed.
-pub fn admitted(interface: &str, stream: &StreamInfo) -> String {
+/// A stream that was admitted or changed, and what was asked for it.
+pub fn admitted(interface: &str, mechanism: NetMechanism, asked: &StreamChange, stream: &StreamInfo) -> String {
     let spec = &stream.spec;
-    let mut text = format!(
-        "stream {} of {interface}: {}, {} B in every {}, window {}, at most {} late for the wire; {:.1} % of the link\n",
-        stream.id,
-        spec.selector,
-        spec.size,
-        spec.period,
-        spec.window,
-        spec.phase + spec.period,
-        stream.utilization * 100.0
-    );
+    let StreamSpec { selector, size, period, window, .. } = spec;
+    let link = stream.utilization * 100.0;
+    let mut text = format!("stream {} of {interface}: {selector}, {size} B in every {period}, ", stream.id);
+    text += &match mechanism {
+        NetMechanism::Dwcs => {
+            let latest = spec.phase + spec.period;
+            format!("window {window}, at most {latest} late for the wire; {link:.1} % of the link\n")
+        }
+        NetMechanism::Htb => format!("at a rate of {}; {link:.1} % of the link\n", rate(spec)),
+    };
+    let beyond = [("--window", asked.window.is_some()), ("--phase", asked.phase.is_some())];
+    for (option, _) in beyond.iter().filter(|(_, asked)| *asked && mechanism == NetMechanism::Htb) {
+        text += &format!("  {option} is not in force: HTB classes keep rates only; --dwcs needs Linux 6.16 or newer\n");
+    }
     if let Some(subscription) = stream.follows {
         text += &format!("  follows the attributes of subscription {subscription}\n");
     }
@@ -144,7 +179,7 @@ pub fn admitted(interface: &str, stream: &StreamInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::api::net::{NetMechanism, Selector, StreamSpec};
+    use qfabric_types::api::net::Selector;
     use qfabric_types::{Share, Window};
 
     fn info() -> InterfaceInfo {
@@ -173,6 +208,29 @@ mod tests {
         for part in ["eth0: dwcs at 20Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40 ms", "2 ms"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn classes_promise_rates_and_nothing_else() {
+        let htb = InterfaceInfo {
+            mechanism: NetMechanism::Htb,
+            instead: Some("this kernel has no queueing disciplines in BPF (Linux 6.16)".into()),
+            ..info()
+        };
+        let text = text(&[htb.clone()]);
+        for part in
+            ["rates only: no deadlines, windows or phases (this kernel", "sure of 5 % of the link", "302.8kbit/s"]
+        {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        for promise in ["missed", "violations", "--htb", "CPU", "1/10"] {
+            assert!(!text.contains(promise), "{promise} is in\n{text}");
+        }
+        let asked = StreamChange { window: Window::new(1, 10).ok(), ..StreamChange::default() };
+        let begun = admitted("eth0", NetMechanism::Htb, &asked, &htb.streams[0]);
+        assert!(begun.contains("--window is not in force") && !begun.contains("late for the wire"), "{begun}");
+        let kept = admitted("eth0", NetMechanism::Dwcs, &asked, &htb.streams[0]);
+        assert!(kept.contains("window 1/10, at most 40 ms late"), "{kept}");
     }
 
     #[test]

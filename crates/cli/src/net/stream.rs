@@ -1,7 +1,7 @@
 //! `qfabric net stream`: streams begun, changed, ended, listed.
 
 use clap::Subcommand;
-use qfabric_types::api::net::{Flow, Selector, StreamChange, StreamId, StreamSpec};
+use qfabric_types::api::net::{Flow, NetMechanism, Selector, StreamChange, StreamId, StreamSpec};
 use qfabric_types::{Instant, Nanos, Window};
 
 use super::show;
@@ -166,7 +166,7 @@ fn add(args: AddArgs) -> Outcome {
     if args.json {
         output::print_json(&info)?
     } else {
-        output::print(&show::admitted(&interface, &info))?
+        output::print(&show::admitted(&interface, mechanism(&client, &interface)?, &change, &info))?
     }
     Ok(Done(0))
 }
@@ -184,13 +184,18 @@ fn only(client: &qfabric_client::Client) -> Result<String, Failure> {
     }
 }
 
+fn mechanism(client: &qfabric_client::Client, interface: &str) -> Result<NetMechanism, Failure> {
+    Ok(client.interface(interface).map_err(connect::failure)?.mechanism)
+}
+
 fn change(args: ChangeArgs) -> Outcome {
     let change = args.attributes.change(args.period);
-    let info = args.daemon.client()?.change_stream(&args.interface, args.id, &change).map_err(connect::failure)?;
+    let client = args.daemon.client()?;
+    let info = client.change_stream(&args.interface, args.id, &change).map_err(connect::failure)?;
     if args.json {
         output::print_json(&info)?
     } else {
-        output::print(&show::admitted(&args.interface, &info))?
+        output::print(&show::admitted(&args.interface, mechanism(&client, &args.interface)?, &change, &info))?
     }
     Ok(Done(0))
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table};
 use qfabric_sim::dwcs::{
-    self, Guarantee, MAX_DRAWN, MAX_TICKS, Network, Options, Output, Policy, RaisedEvent, TaskSet, Tick, Utilization,
+    self, Guarantee, MAX_DRAWN, MAX_TICKS, Network, Options, Output, Policy, RaisedEvent, Shared, TaskSet, Tick,
+    Utilization, Wording,
 };
 use qfabric_types::Share;
 
@@ -183,7 +184,11 @@ fn promise(args: &Args, set: &TaskSet, options: &Options) -> Result<String, Fail
     let utilization = Utilization::of_windows(set.tasks());
     match admit(set.tasks(), options.capacity) {
         Ok(guarantee) => Ok(promised(guarantee)),
-        Err(refusal) if args.admit => Err(Failure::refused(refusal.text(|task| set.id(task.0).to_owned()))),
+        Err(refusal) if args.admit => Err(Failure::refused(refusal.text(&Wording {
+            task: &|task| set.id(task.0).to_owned(),
+            time: &|tick| tick.to_string(),
+            shared: Shared::Cpu,
+        }))),
         Err(_) if utilization.exceeds(options.capacity) => {
             let u = utilization.as_f64();
             let capacity = options.capacity;

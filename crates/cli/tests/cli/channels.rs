@@ -171,6 +171,49 @@ fn events_published_on_one_host_are_read_on_the_other_and_a_crash_is_noticed_by_
     assert!(crashed.elapsed() < Duration::from_secs(10), "{:?}", crashed.elapsed());
 }
 
+/// The block of the README, line by line, on two hosts: viewers' lines on one, the others on the source's.
+#[test]
+fn the_readmes_channel_commands_work_in_their_order() {
+    let Some((_lock, all)) = live() else { return };
+    let [cam, wall] = two_hosts(all.path());
+    let work = all.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    std::fs::write(work.join("frame.h"), FORMAT).unwrap();
+    std::fs::write(work.join("frames.json"), "{\"number\": 1, \"size\": 1400}\n".repeat(3)).unwrap();
+    let readme = include_str!("../../../../README.md");
+    let block = readme.split("```sh\n").find(|block| block.starts_with("qfabric channel init-ca")).unwrap();
+    let lines: Vec<&str> = block.split("```").next().unwrap().lines().collect();
+    assert!(lines.len() >= 5, "{lines:?}");
+    let shell = |line: &str| {
+        let host = if line.contains("each viewer") { &wall } else { &cam };
+        let qfabric = env!("CARGO_BIN_EXE_qfabric");
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(line.replace("qfabric ", &format!("{qfabric} "))).current_dir(&work);
+        command.env("QFABRIC_SOCKET", host.folder.join("qfabric.sock")).stdout(Stdio::piped());
+        command
+    };
+    let mut viewer = None;
+    for line in lines {
+        match line.contains("channel sub") {
+            true => {
+                let counted = line.replacen("channel sub video", "channel sub video --json --count 3", 1);
+                viewer = Some(shell(&counted).spawn().unwrap());
+            }
+            false => Answer::of(&mut shell(line)).expect(0, &[]),
+        }
+    }
+    let seen = Answer::from(viewer.expect("the block has a viewer").wait_with_output().unwrap());
+    assert_eq!((seen.code, seen.out.lines().count()), (0, 3), "{seen:?}");
+}
+
+/// Whoever subscribes before the source is there is told how to wait.
+#[test]
+fn a_channel_that_nobody_holds_yet_can_be_waited_for() {
+    let Some((_lock, all)) = live() else { return };
+    let [alpha, _beta] = two_hosts(all.path());
+    alpha.run(&["channel", "sub", "none"]).expect(3, &["there is no channel `none`", "--wait"]);
+}
+
 #[test]
 fn whoever_comes_late_finds_the_channel_and_gets_what_is_sent_from_then_on() {
     let Some((_alone, all)) = live() else { return };

@@ -34,6 +34,16 @@ fn live() -> Option<File> {
 
 const SUM: &str = "struct input { int a; };\nstatic long sum;\nsum += input.a;\nattr.calls += 1;\nreturn sum;\n";
 
+/// Whoever reads the guide tries its first program first.
+#[test]
+fn the_guides_first_program_is_one_for_packets_and_stands_alone() {
+    let guide = include_str!("../../../../docs/guide/src/ecode.md");
+    let first = guide.split("```ecode\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let folder = folder(&[("f.ec", first)]);
+    run(&folder, &["ecode", "check", "f.ec"]).expect(0, &["good"]);
+    run(&folder, &["ecode", "check", "f.ec", "--service", "net.rx"]).expect(0, &["good"]);
+}
+
 #[test]
 fn a_good_program_is_measured_and_a_wrong_one_shown_with_its_line() {
     let folder = folder(&[("sum.ec", SUM), ("bad.ec", "struct input { int a; };\nreturn input.b;\n")]);

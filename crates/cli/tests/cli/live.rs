@@ -16,7 +16,7 @@ use crate::harness::{Answer, answer, qfabric};
 const DEADLINE: u32 = 6;
 
 /// The scheduler to ourselves, or nothing where this host has none for us.
-fn live() -> Option<File> {
+pub fn live() -> Option<File> {
     let lock = qfabric_linux::testing::live_lock();
     if answer("doctor").code == 0 {
         return Some(lock);
@@ -116,6 +116,22 @@ fn the_report_has_one_row_with_the_promised_keys() {
     assert!(rows[0]["jobs"].as_u64().unwrap() > 3, "{rows}");
 }
 
+/// One shell works in the background: what it holds counts, and what is not known of jobs is not claimed.
+#[test]
+fn a_report_without_a_period_says_what_the_whole_program_held_and_nothing_of_jobs() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "(n=0; while [ $n -lt 700000 ]; do n=$((n+1)); done) & wait";
+    let answer = Answer::of(&mut sh(folder.path(), "run --max-bandwidth 0.8 --report -", script));
+    answer.expect(0, &["no period: no jobs to count", "CPU reserved on average"]);
+    let row = &answer.json()[0];
+    for key in "misses in_target mean_error sd_error jitter_p99_ns".split(' ') {
+        assert!(row[key].is_null(), "{key}: {row}");
+    }
+    assert_eq!(row["jobs"], 0);
+    assert!(row["mean_bandwidth"].as_f64().unwrap() > 0.0, "{row}");
+}
+
 #[test]
 fn the_program_is_under_its_reservation_from_its_first_instruction_on() {
     let Some(_lock) = live() else { return };
@@ -141,6 +157,40 @@ fn an_interrupt_reaches_the_program_and_everything_is_put_back() {
     let orphan = orphan().unwrap();
     assert_eq!(policy(orphan), Some(0), "the orphan is still under a reservation");
     kill_process(Pid::from_raw(orphan).unwrap(), Signal::KILL).unwrap();
+}
+
+/// What cyclictest does when it starts: to SCHED_FIFO and back to what it had, with the old interface.
+const TO_FIFO_AND_BACK: &str = "import os,sys\n\
+    old, par = os.sched_getscheduler(0), os.sched_getparam(0)\n\
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))\n\
+    try: os.sched_setscheduler(0, old, par)\n\
+    except OSError: sys.exit(1)\n";
+
+#[test]
+fn a_program_that_cannot_go_back_to_its_reservation_is_explained_and_runs_with_after() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let python = |options: &str, script: &str| {
+        let mut command = qfabric(folder.path());
+        Answer::of(command.args(options.split_whitespace()).args(["--", "python3", "-c", script]))
+    };
+    python("run --fps 25", TO_FIFO_AND_BACK).expect(1, &["put itself under SCHED_FIFO", "EINVAL", "--after 500ms"]);
+    let then_sleep = format!("{TO_FIFO_AND_BACK}import time; time.sleep(1.5)");
+    python("run --fps 25 --after 1s", &then_sleep).expect(0, &["reserved on average"]);
+    python("run --after 30s", "pass").expect(0, &["ended within 30 s, before it was reserved"]);
+}
+
+#[test]
+fn a_program_that_is_refused_after_its_start_is_ended() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "[limits]\ncapacity = 0.3\n");
+    let proof = folder.path().join("it-went-on");
+    // An orphan that held our pipe would keep us waiting.
+    let script = format!("sleep 60 >&- 2>&-; touch {}", proof.display());
+    let options = "run --fps 25 --class A --guaranteed 0.5 --after 100ms";
+    Answer::of(&mut sh(folder.path(), options, &script)).expect(3, &["0.5 CPU"]);
+    assert!(!proof.exists());
 }
 
 #[test]
@@ -255,13 +305,55 @@ fn a_run_whose_terminal_closes_puts_everything_back_and_has_nobody_to_tell() {
 fn probe_stores_a_profile_that_run_starts_from() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; done; exit 3";
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; done";
     let probed = Answer::of(&mut sh(folder.path(), "probe --period 50ms --name p --json", script));
-    probed.expect(3, &["qfabric run --period 50ms --profile p --max-bandwidth", "-- sh -c"]);
+    probed.expect(0, &["qfabric run --period 50ms --profile p --max-bandwidth", "-- sh -c"]);
     let json = probed.json();
     assert!(json["jobs"].as_u64().unwrap() > 3 && json["mean_cost_ns"].as_u64().unwrap() > 0, "{json}");
     assert!(folder.path().join("qfabric/profiles/p.json").exists());
     Answer::of(&mut sh(folder.path(), "run --period 50ms --profile p --quiet", "true")).expect(0, &[]);
+}
+
+#[test]
+fn probe_stores_nothing_of_a_program_that_failed_and_says_so() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; done; exit 3";
+    let probed = Answer::of(&mut sh(folder.path(), "probe --period 50ms --name p", script));
+    probed.expect(3, &["no profile is stored", "exit code 3"]);
+    assert!(!probed.out.contains("--profile"), "{probed:?}");
+    assert!(!folder.path().join("qfabric").exists(), "{probed:?}");
+}
+
+/// Ctrl-C is how a trial of a server ends, whatever that makes of it.
+#[test]
+fn a_trial_that_was_interrupted_is_stored() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    let script = format!(
+        "trap 'exit 4' INT; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.02; done; touch {}; while :; do sleep 0.02; done",
+        ready.display()
+    );
+    let mut command = sh(folder.path(), "probe --period 20ms --name p", &script);
+    let probe = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(|| ready.exists());
+    signal(&probe, Signal::INT);
+    Answer::from(probe.wait_with_output().unwrap()).expect(4, &["profile: ", "p.json"]);
+    assert!(folder.path().join("qfabric/profiles/p.json").exists());
+}
+
+/// A sum over threads is bounded by the machine, and so is what is suggested.
+#[test]
+fn probe_finds_no_more_than_the_machine_has() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "for i in 1 2 3 4; do (n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done) & done; wait";
+    let probed = Answer::of(&mut sh(folder.path(), "probe --period 20ms --name p --json", script)).json();
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    for key in ["mean", "peak", "max_bandwidth"] {
+        assert!(probed[key].as_f64().unwrap() <= cpus + 1e-6, "{key}: {probed}");
+    }
 }
 
 #[test]
@@ -272,7 +364,10 @@ fn doctor_says_what_there_is_why_and_what_to_do() {
     assert_eq!(doctor.code, if json["facts"]["mechanism"].is_null() { 4 } else { 0 });
     for finding in json["findings"].as_array().unwrap() {
         assert!(finding["name"].is_string() && finding["reason"].is_string(), "{finding}");
-        assert!(["ok", "warn", "missing", "unknown"].contains(&finding["state"].as_str().unwrap()), "{finding}");
+        assert!(
+            ["ok", "warn", "missing", "unknown", "absent"].contains(&finding["state"].as_str().unwrap()),
+            "{finding}"
+        );
     }
     for name in ["hrtick_dl", "cap_sys_nice"] {
         assert!(json["findings"].as_array().unwrap().iter().any(|f| f["name"] == name), "{name} is not looked at");
@@ -342,4 +437,32 @@ fn a_daemon_that_uses_deadline_refuses_a_window_by_name_and_top_tells_in_json() 
     answer.expect(0, &[]);
     let looks: Vec<Value> = answer.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(looks.len() == 2 && looks.iter().all(|look| look["mechanism"] == "deadline"), "{answer:?}");
+}
+
+/// Whom a daemon serves needs no right of his own.
+#[test]
+fn doctor_tells_an_ordinary_user_what_the_daemon_gives() {
+    let Some(_lock) = live() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root may become another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy(env!("CARGO_BIN_EXE_qfabric"), &program).unwrap();
+    let as_nobody = |word: &str| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program).args(["doctor", word]);
+        command.env("QFABRIC_SOCKET", folder.path().join("qfabric/qfabric.sock"));
+        Answer::of(&mut command)
+    };
+    let doctor = as_nobody("--json");
+    doctor.expect(0, &["the daemon reserves for you"]);
+    let json = doctor.json();
+    assert_eq!(json["daemon"]["mechanism"], "deadline");
+    for finding in json["findings"].as_array().unwrap() {
+        let of_rights = finding["reason"].as_str().unwrap().contains("CAP_SYS_NICE");
+        assert!(finding["state"] != "missing" || !of_rights, "{finding}");
+    }
 }

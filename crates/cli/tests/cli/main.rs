@@ -2,6 +2,7 @@
 
 mod answer;
 mod channels;
+mod compatibility;
 mod ecode;
 mod guard;
 mod guide_dwcs;

@@ -95,7 +95,7 @@ fn without_a_daemon_status_and_top_end_with_4_and_say_how_to_start_one() {
 #[test]
 fn nonsense_contracts_end_with_2_and_name_the_value() {
     for (options, named) in [
-        ("--period 0ms", "period 0 ns"),
+        ("--period 0ms", "period 0 ms"),
         ("--period 40", "with its unit"),
         ("--period 40ms --server-period 7ms", "7 ms does not divide"),
         ("--period 10s", "10 s is outside"),
@@ -103,7 +103,7 @@ fn nonsense_contracts_end_with_2_and_name_the_value() {
         ("--predictor kalman:3", "mma:3,12"),
         ("--predictor ma:0", "ma:N"),
         ("--choose best", "left, middle, right, zero or cost"),
-        ("--max-bandwidth 0", "budget 0 ns"),
+        ("--max-bandwidth 0", "budget 0 ms"),
         ("--max-bandwidth -1", "-1"),
         ("--class D", "A, B or C"),
         ("--weight 0", "1 to 10000"),

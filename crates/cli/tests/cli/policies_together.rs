@@ -45,7 +45,7 @@ fn sinks_are_told_when_to_show_and_players_how_to_keep_in_step() {
     let near = ours.register("viewer", "video", &[]).unwrap();
     let far = theirs.register("viewer", "video", &[]).unwrap();
     let start = ["policy", "start", "sync", "--channel", "video"];
-    alpha.run(&[&start[..], &["--margin", "2s"][..]].concat()).expect(3, &["margin_ns is 2 s", "0 ns to 1 s"]);
+    alpha.run(&[&start[..], &["--margin", "2s"][..]].concat()).expect(3, &["margin is 2 s", "0 ms to 1 s"]);
     alpha.run(&start).expect(0, &["sync.video runs: shown together"]);
     alpha
         .run(&[&start[..], &["--name", "other"][..]].concat())

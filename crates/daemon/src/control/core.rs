@@ -278,7 +278,7 @@ impl Core {
     /// Puts every thread back that is under a reservation, whatever the host thinks.
     pub fn restore_all(&mut self) {
         for error in self.mechanism.restore_all() {
-            self.notes.tell(Note::NotApplied(error));
+            self.notes.tell(Note::NotApplied { app: None, error });
         }
     }
 
@@ -322,7 +322,8 @@ impl Core {
             self.failures.push(error.clone());
         }
         if outcome != Outcome::Gone {
-            self.notes.tell(Note::NotApplied(error));
+            let app = self.host.covering(error.thread());
+            self.notes.tell(Note::NotApplied { app, error });
         }
         outcome
     }

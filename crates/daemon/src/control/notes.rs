@@ -19,8 +19,8 @@ pub(crate) const WAITING: usize = 512;
 pub(crate) enum Note {
     /// The host says so.
     Host(HostEvent),
-    /// The mechanism refused.
-    NotApplied(ApplyError),
+    /// The mechanism refused, for a thread of this application.
+    NotApplied { app: Option<AppId>, error: ApplyError },
     /// The kernel had forgotten a throttled thread; it runs again.
     Rescued { thread: ThreadId },
     /// The kernel ended the mechanism; another one is in force now.
@@ -78,9 +78,12 @@ impl Notes {
 pub(crate) fn log(note: Note) {
     match note {
         Note::Host(event) => log_event(event),
-        Note::NotApplied(error) => tracing::warn!(thread = error.thread().0, errno = error.errno(), "{error}"),
+        Note::NotApplied { app, error } => log_refusal(app.map(|app| app.0), &error),
         Note::Rescued { thread } => {
-            tracing::warn!(thread = thread.0, "throttled and forgotten by the kernel; runs again")
+            tracing::warn!(
+                thread = thread.0,
+                "throttled and forgotten by the kernel; it runs again, nothing is to be done"
+            )
         }
         Note::Ejected { mechanism, instead, reason } => {
             tracing::error!(mechanism, instead, reason, "the kernel ended the scheduler; another mechanism takes over")
@@ -107,9 +110,18 @@ pub(crate) fn log(note: Note) {
             )
         }
         Note::BirthsDropped { app, thread } => {
-            tracing::warn!(app = app.0, thread = thread.0, "threads appear faster than they are attached; left out")
+            tracing::warn!(
+                app = app.0,
+                thread = thread.0,
+                "threads appear faster than they are attached, and some stay under the normal scheduler; let the \
+                 program start fewer at once, or keep them in a pool"
+            )
         }
-        Note::RecordsLost { count } => tracing::warn!(count, "the kernel dropped records of context switches"),
+        Note::RecordsLost { count } => tracing::warn!(
+            count,
+            "the kernel dropped records of context switches, so what programs use is underestimated for a moment; see \
+             whether the control thread has its reservation (the line of its start), or watch fewer programs"
+        ),
         Note::NotObserved { pid, error } => tracing::info!(pid, error, "a child process is not covered"),
         Note::Adjusted { app, adjustment, refused: None } => {
             tracing::info!(app = app.0, ?adjustment, "a policy changed the contract")
@@ -123,6 +135,15 @@ pub(crate) fn log(note: Note) {
     }
 }
 
+/// A program that schedules a thread itself did nothing wrong.
+fn log_refusal(app: Option<u64>, error: &ApplyError) {
+    let (thread, errno) = (error.thread().0, error.errno());
+    match error {
+        ApplyError::Foreign { .. } => tracing::info!(app, thread, "{error}"),
+        _ => tracing::warn!(app, thread, errno, "{error}; this thread stays under the normal scheduler"),
+    }
+}
+
 fn log_event(event: HostEvent) {
     match event {
         HostEvent::Saturated { app, wanted, granted } => {
@@ -130,10 +151,17 @@ fn log_event(event: HostEvent) {
         }
         HostEvent::Satisfied { app, granted } => tracing::debug!(app = app.0, %granted, "gets what it wants"),
         HostEvent::TooManyThreads { app, thread, limit } => {
-            tracing::warn!(app = app.0, thread = thread.0, limit, "more threads than one application may reserve for")
+            tracing::warn!(
+                app = app.0,
+                thread = thread.0,
+                limit,
+                "more threads than one application may reserve for: the others stay under the normal scheduler; raise \
+                 limits.max_threads"
+            )
         }
         HostEvent::Denied { app, thread, errno } => {
-            tracing::warn!(app = app.0, thread = thread.0, errno, "thread left under the normal scheduler")
+            // Why was told by the mechanism's refusal.
+            tracing::debug!(app = app.0, thread = thread.0, errno, "thread left under the normal scheduler")
         }
         HostEvent::Busy { app, thread, attempts } => {
             tracing::debug!(app = app.0, thread = thread.0, attempts, "the kernel has no room yet")

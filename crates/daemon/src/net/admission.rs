@@ -5,9 +5,9 @@
 
 use qfabric_linux::net::{Attachment, blocking};
 use qfabric_sched::dwcs::{self, Task};
-use qfabric_types::Share;
 use qfabric_types::api::Problem;
 use qfabric_types::api::net::{StreamId, StreamSpec};
+use qfabric_types::{Nanos, Share};
 
 use super::problems;
 
@@ -20,17 +20,31 @@ pub(super) fn check(attachment: &Attachment, instead_of: Option<StreamId>, spec:
 
 fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Result<(), Problem> {
     let capacity = capacity(streams, rate_bps, best_effort);
-    let task = |spec: &&StreamSpec| Task::new(spec.period.get(), spec.service(rate_bps).get(), spec.window);
-    let tasks = streams.iter().map(task).collect::<Result<Vec<_>, _>>().map_err(|bad| {
-        problems::over_link(format!("a stream needs more than the whole link of {rate_bps} bit/s (times in ns): {bad}"))
-    })?;
+    let task = |spec: &&StreamSpec| {
+        let task = Task::new(spec.period.get(), spec.service(rate_bps).get(), spec.window);
+        task.map_err(|_| problems::over_link(too_long(spec, rate_bps)))
+    };
+    let tasks = streams.iter().map(task).collect::<Result<Vec<_>, _>>()?;
+    let wording = dwcs::Wording {
+        task: &|task| streams[task.0].selector.to_string(),
+        time: &|ns| Nanos::new(ns).to_string(),
+        shared: dwcs::Shared::Link,
+    };
     match dwcs::admit(&tasks, capacity) {
         Ok(_) => Ok(()),
         Err(refusal) => Err(problems::over_link(format!(
-            "{}; the link carries {rate_bps} bit/s, of which best effort is sure of {best_effort}",
-            refusal.text(|task| streams[task.0].selector.to_string())
+            "{} of the link; it carries {rate_bps} bit/s, of which best effort is sure of {}",
+            refusal.text(&wording),
+            best_effort.percent()
         ))),
     }
+}
+
+/// C takes longer than T, or one of them is none.
+fn too_long(spec: &StreamSpec, rate_bps: u64) -> String {
+    let StreamSpec { selector, size, period, .. } = spec;
+    let time = spec.service(rate_bps);
+    format!("{selector}: {size} bytes take {time} of a link of {rate_bps} bit/s, and its period is {period}")
 }
 
 /// What is left for streams of a whole link.
@@ -43,8 +57,8 @@ fn capacity(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Share
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qfabric_types::Window;
     use qfabric_types::api::net::Selector;
-    use qfabric_types::{Nanos, Window};
 
     const MEGABIT: u64 = 1_000_000;
 
@@ -61,7 +75,7 @@ mod tests {
         assert!(admit(&[&one], 10 * MEGABIT, share).is_ok());
         let refusal = admit(&[&one, &stream(2, 40, 5_000)], 10 * MEGABIT, share).unwrap_err();
         assert_eq!(refusal.code, "over_link");
-        assert!(refusal.message.contains("0.9000") && refusal.message.contains("10000000 bit/s"), "{refusal:?}");
+        assert!(refusal.message.contains("= 90 %") && refusal.message.contains("10000000 bit/s"), "{refusal:?}");
     }
 
     #[test]
@@ -75,6 +89,13 @@ mod tests {
     #[test]
     fn a_stream_beyond_the_link_is_refused_by_its_numbers() {
         let refusal = admit(&[&stream(1, 1, 15_000)], MEGABIT, Share::ZERO).unwrap_err();
-        assert!(refusal.message.contains("1000000 bit/s"), "{refusal:?}");
+        let said = "mark 1: 15000 bytes take 120 ms of a link of 1000000 bit/s, and its period is 1 ms";
+        assert_eq!(refusal.message, said);
+    }
+
+    #[test]
+    fn a_link_is_no_cpu() {
+        let refusal = admit(&[&stream(1, 40, 60_000)], 10 * MEGABIT, Share::from_ppm(50_000)).unwrap_err();
+        assert!(refusal.message.contains("sure of 5 %") && !refusal.message.contains("CPU"), "{refusal:?}");
     }
 }

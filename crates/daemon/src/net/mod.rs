@@ -91,7 +91,7 @@ impl Net {
         let mut state = self.state();
         let entry = state.get(interface)?;
         qfabric_linux::net::check(spec).map_err(|error| problems::of(&error))?;
-        admission::check(&entry.attachment, None, spec)?;
+        admission::check(&entry.attachment, None, &entry.attachment.kept(spec))?;
         let id = entry.attachment.begin(spec).map_err(|error| problems::of(&error))?;
         entry.stream(id)
     }
@@ -165,7 +165,7 @@ impl Interface {
 
     fn set(&mut self, id: StreamId, spec: &StreamSpec) -> Result<(), Problem> {
         qfabric_linux::net::check(spec).map_err(|error| problems::of(&error))?;
-        admission::check(&self.attachment, Some(id), spec)?;
+        admission::check(&self.attachment, Some(id), &self.attachment.kept(spec))?;
         self.attachment.change(id, spec).map_err(|error| problems::of(&error))
     }
 }

@@ -18,6 +18,7 @@ impl Host {
         }
         self.apps.iter_mut().flat_map(|app| &mut app.threads).for_each(Thread::forget_mechanism);
         for at in 0..self.apps.len() {
+            self.apps[at].note_reserved(self.now);
             self.suspend_if_needed(at);
         }
         self.books.set_capacity(capacity, self.now);

@@ -76,7 +76,12 @@ fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Res
             tasks.push(task(rest.budget(), rest.period(), Window::NONE)?);
             whole = (whole + rest.share()).min(Share::ONE);
         }
-        dwcs::admit(&tasks, whole).map(drop).map_err(|refusal| refusal.to_string())
+        let called = |task: dwcs::TaskIndex| {
+            promises.get(task.0).map_or("best effort".to_owned(), |promise| promise.name.clone())
+        };
+        let wording =
+            dwcs::Wording { task: &called, time: &|ns| Nanos::new(ns).to_string(), shared: dwcs::Shared::Cpu };
+        dwcs::admit(&tasks, whole).map(drop).map_err(|refusal| refusal.text(&wording))
     }
 }
 

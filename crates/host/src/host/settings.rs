@@ -125,6 +125,7 @@ impl Host {
         let thread = &mut self.apps[at].threads[index];
         self.ledger.obeyed(thread, value, self.now);
         thread.ceiling = None;
+        self.apps[at].note_reserved(self.now);
     }
 
     /// Tried again after one server period, then two, four…, asking for less each time.

@@ -157,7 +157,10 @@ fn rt_throttling(runtime_us: Option<i64>) -> Finding {
         }
         Some(0) => Finding::new(name, State::Missing, "kernel.sched_rt_runtime_us is 0: no reservation is possible")
             .fix("sysctl kernel.sched_rt_runtime_us=950000"),
-        Some(us) => Finding::ok(name, format!("real-time threads may use {us} µs of each second of a CPU")),
+        Some(us) => {
+            let time = Nanos::from_micros(us.max(0) as u64);
+            Finding::ok(name, format!("real-time threads may use {time} of each second of a CPU"))
+        }
         None => Finding::new(name, State::Unknown, "kernel.sched_rt_runtime_us cannot be read")
             .fix("mount /proc with /proc/sys"),
     }
@@ -197,8 +200,11 @@ fn grub(tried: &std::io::Result<Tried>) -> Finding {
 fn dynamic(tried: &std::io::Result<Tried>) -> Finding {
     match tried.as_ref().is_ok_and(|t| t.dynamic) {
         true => Finding::ok("dynamic_getattr", "the kernel tells what is left of a budget"),
-        false => Finding::new("dynamic_getattr", State::Missing, "the kernel does not tell what is left of a budget")
-            .fix("nothing to do: it is worked out from CPU time; Linux 7.1 and later tell it"),
+        false => Finding::new(
+            "dynamic_getattr",
+            State::Absent,
+            "this kernel does not tell what is left of a budget (Linux 7.1 does); it is worked out from CPU time",
+        ),
     }
 }
 

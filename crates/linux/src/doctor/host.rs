@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use qfabric_types::Nanos;
+
 use super::{Facts, Finding, State, cpu};
 use crate::cgroup::{self, Mounts};
 use crate::memory;
@@ -18,9 +20,14 @@ pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
         psi(),
         clocksource(&text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default()),
         timer_slack(),
-        present("cpufreq", "/sys/devices/system/cpu/cpu0/cpufreq", "frequencies can be chosen", "use real hardware"),
+        present(
+            "cpufreq",
+            "/sys/devices/system/cpu/cpu0/cpufreq",
+            "frequencies can be chosen",
+            "frequencies are fixed",
+        ),
         present("powercap", "/sys/class/powercap/intel-rapl:0", "energy is metered", "models stand in for meters"),
-        battery(),
+        battery(Path::new("/sys/class/power_supply")),
     ]);
     findings
 }
@@ -81,12 +88,12 @@ fn groups() -> Finding {
     let mounts = Mounts::here();
     let layout = format!("control groups {:?}", mounts.layout()).to_lowercase();
     match cgroup::group_rt_runtime_us(std::process::id() as i32) {
-        Some(us) => Finding::ok(
-            "cgroups",
-            format!(
-                "{layout}; SCHED_FIFO in this group gets {us} µs of each period, SCHED_DEADLINE does not ask groups"
-            ),
-        ),
+        Some(us) => {
+            let time = Nanos::from_micros(us.max(0) as u64);
+            let reason =
+                format!("SCHED_FIFO in this group gets {time} of each period, SCHED_DEADLINE does not ask groups");
+            Finding::ok("cgroups", format!("{layout}; {reason}"))
+        }
         None => Finding::ok("cgroups", format!("{layout}; real-time threads are not limited by group")),
     }
 }
@@ -112,24 +119,28 @@ fn clocksource(current: &str) -> Finding {
 fn timer_slack() -> Finding {
     let slack = text("/proc/self/timerslack_ns").and_then(|t| t.parse::<u64>().ok());
     match slack {
-        Some(ns) => Finding::ok("timer_slack", format!("{ns} ns for ordinary threads, 0 under a reservation")),
+        Some(ns) => {
+            let slack = Nanos::new(ns);
+            Finding::ok("timer_slack", format!("{slack} for ordinary threads, 0 under a reservation"))
+        }
         None => Finding::new("timer_slack", State::Unknown, "not told").fix("use Linux 4.6 or later"),
     }
 }
 
-fn battery() -> Finding {
-    let supplies = fs::read_dir("/sys/class/power_supply").into_iter().flatten().flatten();
+fn battery(supplies: &Path) -> Finding {
+    let supplies = fs::read_dir(supplies).into_iter().flatten().flatten();
     let is_battery = |dir: &Path| text(dir.join("type")).as_deref() == Some("Battery");
     match supplies.filter(|s| is_battery(&s.path())).count() {
-        0 => Finding::new("battery", State::Missing, "there is none").fix("nothing to do: the host runs on mains"),
+        0 => Finding::new("battery", State::Absent, "no battery: the host runs on mains"),
         n => Finding::ok("battery", format!("{n} found")),
     }
 }
 
+/// A device of the machine. Nobody can install one, so that its absence asks for nothing.
 fn present(name: &'static str, path: &str, reason: &str, otherwise: &str) -> Finding {
     match Path::new(path).exists() {
         true => Finding::ok(name, reason),
-        false => Finding::new(name, State::Missing, format!("{path} is not there")).fix(otherwise),
+        false => Finding::new(name, State::Absent, format!("no {path}: {otherwise}")),
     }
 }
 
@@ -146,6 +157,18 @@ mod tests {
         assert_eq!(version_in("6.18.44-fc-v509"), Some((6, 18)));
         assert!(version_in("4.9.0") < version_in("4.13.0"));
         assert_eq!(version_in("x"), None);
+    }
+
+    #[test]
+    fn what_a_machine_does_not_have_asks_for_nothing() {
+        let empty = tempfile::tempdir().unwrap();
+        let missing = empty.path().join("intel-rapl:0");
+        for finding in [battery(empty.path()), present("powercap", missing.to_str().unwrap(), "", "models stand in")] {
+            assert_eq!((finding.state, &finding.fix), (State::Absent, &None), "{finding:?}");
+        }
+        fs::create_dir(empty.path().join("BAT0")).unwrap();
+        fs::write(empty.path().join("BAT0/type"), "Battery\n").unwrap();
+        assert_eq!(battery(empty.path()).state, State::Ok);
     }
 
     #[test]

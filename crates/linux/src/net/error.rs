@@ -170,7 +170,8 @@ pub(super) fn check_settings(rate_bps: u64, best_effort: Share, hold: Option<Nan
         return Err(value("rate", rate_bps, "from 1000 (1k) to 400000000000 (400G) bits per second"));
     }
     if best_effort > BEST_EFFORT_MAX {
-        return Err(value("best_effort", best_effort, format!("at most {BEST_EFFORT_MAX} of the link")));
+        let most = format!("at most {} of the link", BEST_EFFORT_MAX.percent());
+        return Err(value("best_effort", best_effort.percent(), most));
     }
     match hold {
         Some(hold) if hold > PERIOD_MAX => Err(value("hold", hold, format!("at most {PERIOD_MAX}"))),
@@ -200,6 +201,7 @@ mod tests {
             assert!(check(&bad).is_err(), "{bad:?}");
         }
         assert!(check_settings(999, Share::ZERO, None).is_err());
-        assert!(check_settings(1_000, Share::ONE, None).is_err());
+        let refused = check_settings(1_000, Share::ONE, None).unwrap_err().to_string();
+        assert_eq!(refused, "best_effort is 100 %; at most 90 % of the link");
     }
 }

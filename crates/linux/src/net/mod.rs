@@ -41,7 +41,7 @@ pub use former::Former;
 use qfabric_types::api::net::{
     AttachRequest, BestEffortCounters, InterfaceInfo, NetMechanism, StreamCounters, StreamId, StreamInfo, StreamSpec,
 };
-use qfabric_types::{Nanos, Share};
+use qfabric_types::{Nanos, Share, Window};
 use rustix::thread::CapabilitySet;
 
 use crate::abi::QF_NET_STREAMS;
@@ -107,6 +107,7 @@ fn decide(interface: &str, request: &AttachRequest) -> Result<Decided, NetError>
         (Some(NetMechanism::Dwcs), Err(refusal)) => return Err(refusal),
         (Some(mechanism), _) => (mechanism, None),
         (None, Ok(())) => (NetMechanism::Dwcs, None),
+        (None, Err(NetError::NoDwcs { why })) => (NetMechanism::Htb, Some(why)),
         (None, Err(refusal)) => (NetMechanism::Htb, Some(refusal.to_string())),
     };
     Ok(Decided { ifindex, former, link, mechanism, instead })
@@ -172,9 +173,19 @@ impl Attachment {
         NetError::Kernel { interface: self.interface.clone(), what, source }
     }
 
-    /// Begins a stream.
+    /// What of a stream is kept: by HTB classes its rate alone. Packets are neither dropped late nor held until a phase
+    /// begins, so that nothing is saved by a window and C is needed in every T.
+    pub fn kept(&self, spec: &StreamSpec) -> StreamSpec {
+        match self.carrier {
+            Carrier::Dwcs(_) => spec.clone(),
+            Carrier::Htb(_) => StreamSpec { window: Window::NONE, phase: Nanos::ZERO, start: None, ..spec.clone() },
+        }
+    }
+
+    /// Begins a stream, with what is [kept](Attachment::kept) of it.
     pub fn begin(&mut self, spec: &StreamSpec) -> Result<StreamId, NetError> {
         error::check(spec)?;
+        let spec = &self.kept(spec);
         let key = Key::of(&spec.selector)?;
         if let Some((id, _)) = self.streams.iter().find(|(_, stream)| stream.key == key) {
             let (interface, selector, id) = (self.interface.clone(), spec.selector.clone(), *id);
@@ -196,6 +207,7 @@ impl Attachment {
     /// Gives a stream other attributes, at once: what waits is sent by the new ones.
     pub fn change(&mut self, id: StreamId, spec: &StreamSpec) -> Result<(), NetError> {
         error::check(spec)?;
+        let spec = &self.kept(spec);
         let key = self.stream(id)?.key;
         let changed = match &self.carrier {
             Carrier::Dwcs(dwcs) => {

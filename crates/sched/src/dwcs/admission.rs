@@ -101,12 +101,37 @@ impl Refusal {
     }
 }
 
+/// What tasks share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// Time of a processor.
+    Cpu,
+    /// Time on a link.
+    Link,
+}
+
+/// How a refusal is told where tasks have names and times a unit.
+pub struct Wording<'a> {
+    /// What a task is called.
+    pub task: &'a dyn Fn(TaskIndex) -> String,
+    /// A moment from the beginning on.
+    pub time: &'a dyn Fn(u64) -> String,
+    /// What they share.
+    pub shared: Shared,
+}
+
 impl Refusal {
-    /// What stands against it, tasks named by `name`.
+    /// What stands against it, tasks named by `name`, times as bare numbers.
     pub fn reason(&self, name: impl Fn(TaskIndex) -> String) -> String {
+        self.told(&name, &|time| time.to_string())
+    }
+
+    fn told(&self, name: &dyn Fn(TaskIndex) -> String, moment: &dyn Fn(u64) -> String) -> String {
         match self.why {
             Why::OverCommitted => "no schedule keeps these windows".into(),
-            Why::Violated { task, at } => format!("task {} would violate its window at time {at}", name(task)),
+            Why::Violated { task, at } => {
+                format!("task {} would violate its window at time {}", name(task), moment(at))
+            }
             Why::TooSlow { task } => format!("task {} cannot be served within its period", name(task)),
             Why::Changing => "the task server changes with the events, and nothing is proven".into(),
             Why::Unproven { steps } => {
@@ -115,13 +140,20 @@ impl Refusal {
         }
     }
 
-    /// Numbers, reason and remedy, tasks named by `name`.
-    pub fn text(&self, name: impl Fn(TaskIndex) -> String) -> String {
+    /// Numbers, reason and remedy.
+    pub fn text(&self, wording: &Wording<'_>) -> String {
         let Refusal { utilization, services, capacity, .. } = self;
+        let (utilization, services, capacity) = match wording.shared {
+            Shared::Cpu => (format!("{utilization:.4} CPU"), format!("{services:.4} CPU"), capacity.to_string()),
+            Shared::Link => {
+                let percent = |part: f64| Share::from_f64(part).percent();
+                (percent(*utilization), percent(*services), capacity.percent())
+            }
+        };
         format!(
-            "U = Σ(1 − x/y)·C/T = {utilization:.4} CPU, ΣC/T = {services:.4} CPU, {capacity} may be promised: {}; {}, \
-             or bring ΣC/T down to {capacity}",
-            self.reason(name),
+            "U = Σ(1 − x/y)·C/T = {utilization}, ΣC/T = {services}, {capacity} may be promised: {}; {}, or bring ΣC/T \
+             down to {capacity}",
+            self.told(wording.task, wording.time),
             self.remedy()
         )
     }
@@ -130,7 +162,11 @@ impl Refusal {
 /// Tasks are named by their numbers.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text(|task| task.0.to_string()))
+        f.write_str(&self.text(&Wording {
+            task: &|task| task.0.to_string(),
+            time: &|time| time.to_string(),
+            shared: Shared::Cpu,
+        }))
     }
 }
 

@@ -261,9 +261,9 @@ mod tests {
     fn nonsense_options_are_refused_with_their_value() {
         type Change = fn(&mut Options);
         let nonsense: [(Change, &str); 8] = [
-            (|o| o.period = Nanos::ZERO, "period 0 ns"),
+            (|o| o.period = Nanos::ZERO, "period 0 ms"),
             (|o| o.server_period = Nanos::from_millis(7), "7 ms"),
-            (|o| o.server_period = Nanos::ZERO, "server period 0 ns"),
+            (|o| o.server_period = Nanos::ZERO, "server period 0 ms"),
             (|o| o.rho = f64::NAN, "NaN"),
             (|o| o.early = -0.5, "-0.5"),
             (|o| o.max_bandwidth = 0.0, "max bandwidth is 0"),

@@ -11,7 +11,8 @@ use qfabric_sched::dwcs::{Choice, Machine};
 use qfabric_types::{Instant, Share};
 
 pub use qfabric_sched::dwcs::{
-    Guarantee, Network, Policy, Refusal, Rule, Statistics, TaskIndex, Utilization, admit, admit_with_task_server,
+    Guarantee, Network, Policy, Refusal, Rule, Shared, Statistics, TaskIndex, Utilization, Wording, admit,
+    admit_with_task_server,
 };
 
 pub use draw::{MAX_DRAWN, svg};

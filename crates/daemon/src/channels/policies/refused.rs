@@ -72,5 +72,7 @@ pub(super) fn file(what: String) -> Problem {
 }
 
 pub(super) fn out_of_range(what: &str, value: impl Display, range: &str) -> Problem {
+    // The interface's fields end in their unit; people type --margin 2s, and read the value with its own.
+    let what = what.strip_suffix("_ns").unwrap_or(what);
     new("channel_invalid", format!("{what} is {value}, {range} is possible"), "choose a value in between")
 }

@@ -1,4 +1,6 @@
-//! `qfabric doctor`: what this host offers, why not, and what to do about it.
+//! `qfabric doctor`: what this host offers, why not, and what to do about it. Where a daemon answers, what it offers.
+
+mod served;
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +10,7 @@ use qfabric_linux::doctor::{self, Finding, Report, State};
 use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::journal::{self, Journal};
 
+use self::served::Served;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
@@ -16,7 +19,7 @@ const WIDTH: u16 = 120;
 
 /// What this host offers: mechanisms, admission room, timers, rights, each with its reason and its fix.
 ///
-/// Ends with 4 where no mechanism works here.
+/// Where a daemon answers, what it does for you. Ends with 4 where no mechanism works here and no daemon gives one.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric doctor --fix")]
 pub struct Args {
@@ -34,16 +37,22 @@ pub fn run(args: Args) -> Outcome {
     if args.fix {
         fixed = fix()?;
     }
-    let report = doctor::examine();
+    let mut report = doctor::examine();
+    let served = Served::ask();
+    if let Some(served) = &served {
+        report.findings = report.findings.into_iter().map(|finding| served.seen(finding)).collect();
+    }
     if args.json {
         output::print_json(&serde_json::json!({
             "findings": report.findings, "facts": report.facts, "fixed": fixed,
             "booked_for_nobody": report.facts.booked_for_nobody,
+            "daemon": served.as_ref().map(Served::json),
         }))?;
     } else {
-        output::print(&text(&report, &fixed))?;
+        output::print(&text(&report, &fixed, served.as_ref()))?;
     }
-    Ok(Done(if report.facts.mechanism.is_some() { 0 } else { 4 }))
+    let works = report.facts.mechanism.is_some() || served.is_some_and(|served| served.mechanism().is_some());
+    Ok(Done(if works { 0 } else { 4 }))
 }
 
 /// Repairs under a journal of its own: the daemon's puts back at the daemon's next start what it holds.
@@ -63,13 +72,13 @@ pub fn directory() -> Result<PathBuf, Failure> {
     Ok(Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?.join("doctor"))
 }
 
-fn text(report: &Report, fixed: &[Finding]) -> String {
+fn text(report: &Report, fixed: &[Finding], served: Option<&Served>) -> String {
     let mut text = String::new();
     for finding in fixed {
         text += &format!("fix {}: {}\n", finding.name, finding.reason);
     }
     text += &table(&report.findings);
-    text + &verdict(report)
+    text + &served.map_or_else(|| verdict(report), Served::verdict)
 }
 
 fn table(findings: &[Finding]) -> String {
@@ -93,6 +102,7 @@ fn word(state: State) -> &'static str {
         State::Warn => "could be better",
         State::Missing => "missing",
         State::Unknown => "unknown",
+        State::Absent => "not on this machine",
     }
 }
 
@@ -127,12 +137,17 @@ mod tests {
 
     #[test]
     fn every_finding_has_its_reason_and_its_fix() {
-        let text = text(&report(), &[]);
+        let text = text(&report(), &[], None);
         for part in
             ["hrtick_dl", "could be better", "off", "qfabric doctor --fix: switch it on", "1.8 CPU now (probed)"]
         {
             assert!(text.contains(part), "{text}\nlacks {part}");
         }
+    }
+
+    #[test]
+    fn what_a_machine_does_not_have_is_not_called_missing() {
+        assert_eq!(word(State::Absent), "not on this machine");
     }
 
     #[test]

@@ -1,0 +1,154 @@
+//! What a running daemon makes of the findings: it acts for whoever asks it, with its own rights. What this program
+//! itself may not do says nothing then.
+
+use std::path::PathBuf;
+
+use qfabric_client::Client;
+use qfabric_linux::doctor::{Finding, State};
+use qfabric_types::api::HostStatus;
+use rustix::thread::CapabilitySet;
+
+/// Rights that the daemon uses for its users, by the names of their findings.
+const RIGHTS: [(&str, CapabilitySet); 4] = [
+    ("cap_sys_nice", CapabilitySet::SYS_NICE),
+    ("cap_ipc_lock", CapabilitySet::IPC_LOCK),
+    ("cap_perfmon", CapabilitySet::PERFMON),
+    ("cap_bpf", CapabilitySet::BPF),
+];
+
+/// A daemon that answered.
+pub struct Served {
+    socket: PathBuf,
+    status: HostStatus,
+    /// Services of the kernel that can be had through it, and all there are.
+    services: Option<(usize, usize)>,
+    /// Its capabilities; none where they cannot be read.
+    holds: Option<CapabilitySet>,
+}
+
+impl Served {
+    /// The daemon of this host, if one answers.
+    pub fn ask() -> Option<Served> {
+        let client = Client::connect().ok()?;
+        let status = client.status().ok()?;
+        let kernel = |service: &&qfabric_types::api::ecalls::ServiceInfo| service.pid.is_none();
+        let services = client.services().ok().map(|all| {
+            let there = all.iter().filter(kernel).filter(|service| service.unavailable.is_none()).count();
+            (there, all.iter().filter(kernel).count())
+        });
+        let holds = capabilities(client.socket());
+        Some(Served { socket: client.socket().to_owned(), status, services, holds })
+    }
+
+    /// Its mechanism; none where it has none to give.
+    pub fn mechanism(&self) -> Option<&str> {
+        Some(self.status.mechanism.as_str()).filter(|name| *name != "none")
+    }
+
+    /// What it comes to, in one line.
+    pub fn verdict(&self) -> String {
+        let HostStatus { mechanism, capacity, granted, .. } = &self.status;
+        let socket = self.socket.display();
+        format!("the daemon at {socket} serves you: mechanism {mechanism}, {granted} of {capacity} granted\n")
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> serde_json::Value {
+        let HostStatus { mechanism, capacity, granted, .. } = &self.status;
+        serde_json::json!({ "socket": self.socket, "mechanism": mechanism, "capacity": capacity, "granted": granted })
+    }
+
+    /// The finding as it is for a user of this daemon: what it does instead is well.
+    pub fn seen(&self, finding: Finding) -> Finding {
+        if finding.state == State::Ok {
+            return finding;
+        }
+        match self.instead(finding.name) {
+            Some(reason) => Finding { state: State::Ok, reason, fix: None, fixable: false, ..finding },
+            None => finding,
+        }
+    }
+
+    fn instead(&self, name: &str) -> Option<String> {
+        let HostStatus { capacity, guaranteed, .. } = &self.status;
+        let holds = |right: &CapabilitySet| self.holds.is_some_and(|holds| holds.contains(*right));
+        match name {
+            "mechanism" => Some(format!("{}: the daemon reserves for you", self.mechanism()?)),
+            "admission_room" => {
+                Some(format!("the daemon may promise {capacity}; {guaranteed} of it is guaranteed to somebody"))
+            }
+            "memory_lock" if holds(&CapabilitySet::IPC_LOCK) => Some("the daemon may lock its memory".to_owned()),
+            "bpf" => {
+                let (there, all) = self.services.filter(|(there, _)| *there > 0)?;
+                Some(format!("the daemon puts handlers into the kernel; {there} of {all} services are there"))
+            }
+            _ => RIGHTS
+                .iter()
+                .find(|(right, set)| *right == name && holds(set))
+                .map(|_| "not held by you, and not needed: the daemon holds it".to_owned()),
+        }
+    }
+}
+
+/// The effective capabilities of the process that listens at `socket`.
+fn capabilities(socket: &std::path::Path) -> Option<CapabilitySet> {
+    let stream = std::os::unix::net::UnixStream::connect(socket).ok()?;
+    let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    effective(&status)
+}
+
+fn effective(status: &str) -> Option<CapabilitySet> {
+    let word = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    Some(CapabilitySet::from_bits_truncate(u64::from_str_radix(word.trim(), 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::host;
+
+    fn finding(name: &'static str, state: State) -> Finding {
+        let (reason, fix) = ("this process lacks CAP_SYS_NICE".into(), Some("run it as root".into()));
+        Finding { name, state, reason, fix, fixable: false }
+    }
+
+    fn served(holds: Option<CapabilitySet>) -> Served {
+        Served { socket: "/run/qfabric/qfabric.sock".into(), status: host(vec![]), services: Some((11, 13)), holds }
+    }
+
+    #[test]
+    fn what_the_daemon_does_for_its_users_is_not_missing() {
+        let served = served(Some(CapabilitySet::SYS_NICE));
+        for (name, part) in [
+            ("mechanism", "deadline: the daemon reserves for you"),
+            ("admission_room", "may promise 1.8 CPU"),
+            ("cap_sys_nice", "the daemon holds it"),
+            ("bpf", "11 of 13"),
+        ] {
+            let seen = served.seen(finding(name, State::Missing));
+            assert_eq!((seen.state, seen.fix.as_deref()), (State::Ok, None), "{name}");
+            assert!(seen.reason.contains(part), "{name}: {}", seen.reason);
+        }
+        assert!(served.verdict().contains("/run/qfabric/qfabric.sock serves you"));
+    }
+
+    #[test]
+    fn what_the_daemon_does_not_have_either_stays_missing() {
+        let missing = |name| finding(name, State::Missing);
+        let rightless = Served { services: Some((0, 13)), ..served(None) };
+        for name in ["cap_sys_nice", "cap_bpf", "bpf", "ext", "memory_lock"] {
+            assert_eq!(rightless.seen(missing(name)), missing(name));
+        }
+        let mut none = served(None);
+        none.status.mechanism = "none".to_owned();
+        assert_eq!((none.mechanism(), none.seen(missing("mechanism")).state), (None, State::Missing));
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_status_of_a_process() {
+        let held = effective("Name:\tqfabric\nCapEff:\t0000000000800000\n");
+        assert_eq!(held, Some(CapabilitySet::SYS_NICE));
+        assert_eq!(effective(""), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! Real programs under a reservation, as docs/guide/src/compatibility.md lists them; each where it is installed.
+
+use std::process::Command;
+
+use qfabric_linux::testing::skip;
+
+use crate::harness::{Answer, qfabric};
+use crate::live::live;
+
+/// Runs `line`, options of `run` and the program behind `--`, where the program is installed and may be reserved.
+fn run(line: &str) -> Option<Answer> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let program = words[1 + words.iter().position(|word| *word == "--").expect("a program behind --")];
+    let _lock = live()?;
+    let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output().unwrap();
+    if !found.status.success() {
+        skip(format!("{program} is not installed"));
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    Some(Answer::of(qfabric(folder.path()).arg("run").args(words).current_dir(folder.path())))
+}
+
+#[test]
+fn cyclictest_runs_with_after_and_is_told_so_without() {
+    let Some(refused) = run("-- cyclictest -q -l 100") else { return };
+    refused.expect(1, &["cyclictest failed (exit code 1)", "SCHED_FIFO", "--after 500ms"]);
+    let measured = run("--after 500ms -- cyclictest -q -i 1000 -l 2000").unwrap();
+    measured.expect(0, &["C:   2000"]);
+    // Its measuring thread is SCHED_FIFO by its own option: it is left alone, and the program is none the worse.
+    run("--after 500ms -- cyclictest -q -p 80 -i 1000 -l 2000").unwrap().expect(0, &["C:   2000"]);
+}
+
+/// GLib copies the scheduling of the thread that made its first pool to all threads of pools.
+#[test]
+fn gstreamer_runs_with_after_without_a_critical_error() {
+    let pipeline = "gst-launch-1.0 -q videotestsrc num-buffers=75 ! video/x-raw,framerate=25/1 ! \
+                    videoconvert n-threads=4 ! fakesink sync=true";
+    let Some(played) = run(&format!("--fps 25 --after 1s -- {pipeline}")) else { return };
+    played.expect(0, &["reserved on average"]);
+    assert!(!played.err.contains("CRITICAL"), "{played:?}");
+}
+
+#[test]
+fn players_converters_and_stressors_run_as_they_are() {
+    for line in [
+        "--fps 25 -- mpv --no-config --really-quiet --vo=null --no-audio --length=2 av://lavfi:testsrc=rate=25",
+        "--fps 25 -- ffmpeg -v error -nostdin -re -f lavfi -i testsrc=rate=25 -t 2 -f null -",
+        "-- stress-ng -q --cpu 2 --timer 1 -t 1",
+    ] {
+        if let Some(ran) = run(line) {
+            ran.expect(0, &["reserved on average"]);
+        }
+    }
+}
