@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_link_is_no_cpu() {
-        let refusal = admit(&[&stream(1, 40, 60_000)], 10 * MEGABIT, Share::from_ppm(50_000)).unwrap_err();
+        let refusal = admit(&[&stream(1, 40, 49_000)], 10 * MEGABIT, Share::from_ppm(50_000)).unwrap_err();
         assert!(refusal.message.contains("sure of 5 %") && !refusal.message.contains("CPU"), "{refusal:?}");
     }
 }
