@@ -61,7 +61,7 @@ impl Nanos {
     /// [`Display`](fmt::Display), which rounds, this is read back without loss.
     pub fn exact(self) -> String {
         let scales = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-        let fits = |scale: u64| self.0 >= scale && !(scale == 1_000_000_000 && self.0 % scale != 0);
+        let fits = |scale: u64| self.0 >= scale && (scale != 1_000_000_000 || self.0.is_multiple_of(scale));
         let Some((scale, unit)) = scales.into_iter().find(|(scale, _)| fits(*scale)) else {
             return format!("{}ns", self.0);
         };
