@@ -5,7 +5,7 @@
  *   Q in [ H/(L + E' - s), min{ h/(L - 1 - e' - s), Qmax } [        s = S(eps)/P, all lengths in server periods  (7)
  *
  * The error is a multiple of P and the target interval lies on the same lattice, so every denominator is a whole
- * number and divisions are the only rounding: up for what a job needs, down for the right end.
+ * number and divisions are the only rounding: up for what a job needs, below the open right end.
  *
  * Source: AQuoSA 2009, §4.3.1, §4.3.2. The twin crates/control/src/fixed.rs gives the same numbers bit for bit; how far
  * both are from the real-valued law: docs/design/0012. Bounds: costs above 2^32 - 1 ns count as that; loops run over
@@ -201,9 +201,10 @@ QF_SUBPROGRAM __u64 qf_law(const struct qf_control *c, __u64 late, __u64 period)
 		left = most;
 	if (config->periods_per_job <= early)
 		return left;
-	right = c->low_ns / (config->periods_per_job - early);
-	if (right > most)
-		right = most;
+	/* The end is open: the largest whole budget below it. */
+	right = (c->low_ns - (c->low_ns != 0)) / (config->periods_per_job - early);
+	if (right > most - 1)
+		right = most - 1;
 	return right > left ? qf_point(c, left, right, late, period) : left;
 }
 

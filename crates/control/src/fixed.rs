@@ -1,7 +1,7 @@
 //! The controller of [`TaskController`](crate::TaskController) in whole nanoseconds: what a server carries in the kernel.
 //!
 //! The twin of `bpf/include/aquosa.h`, bit for bit, and so its description in a language that tests can hold against
-//! the real-valued law. `MA[n]` and `MMA[n,S]` only. Roundings: up for what a job needs, down for the right end of (7).
+//! the real-valued law. `MA[n]` and `MMA[n,S]` only. Roundings: up for what a job needs, below the open right end of (7).
 //! The predicted ends are within `3 + 2ρ` ns of the real-valued ones while no sample is 2^29 ns (0.54 s) or more from
 //! the mean, within `3 + 17ρ` else. Source: AQuoSA 2009, §4.3.1 (7), §4.3.2.
 
@@ -127,7 +127,8 @@ impl FixedController {
         };
         let left = high.div_ceil(until_late).min(most);
         let until_early = periods.saturating_sub(1 + u64::from(self.spec.early)).saturating_sub(late);
-        let right = low.checked_div(until_early).map_or(left, |right| right.min(most));
+        // The end is open: the largest whole budget below it.
+        let right = low.saturating_sub(1).checked_div(until_early).map_or(left, |right| right.min(most - 1));
         if right > left { self.point(low, high, late, left, right) } else { left }
     }
 

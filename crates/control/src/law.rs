@@ -63,6 +63,23 @@ pub fn decide(target: &Target, choice: Choice, costs: Interval, error_ns: f64, q
     }
 }
 
+/// [`decide`] for a kernel that counts whole nanoseconds: rounded up for what the job needs, and below the open end of
+/// (7). `Choice::Right` is therefore the largest whole budget inside the half-open family. Where the family holds no
+/// whole number, the left end rounded up. In `[0, ⌈q_max_ns⌉]`.
+pub fn decide_whole(target: &Target, choice: Choice, costs: Interval, error_ns: f64, q_max_ns: f64) -> f64 {
+    let budget = decide(target, choice, costs, error_ns, q_max_ns).ceil();
+    if costs.high <= 0.0 {
+        return budget;
+    }
+    let family = Family::at(target, costs, error_ns, q_max_ns);
+    family.right.map_or(budget, |end| budget.min(below(end)).max(family.left.ceil()))
+}
+
+/// The largest whole number below `end`.
+fn below(end: f64) -> f64 {
+    end.ceil() - 1.0
+}
+
 /// Fact 1: the least budget with which the centre of the prediction ends with error zero.
 fn zero(target: &Target, costs: Interval, error_ns: f64) -> Option<f64> {
     let late_by = error_ns.max(0.0) / target.server_period_ns();
@@ -110,6 +127,17 @@ mod tests {
         assert_eq!([at(Choice::Left), at(Choice::Middle), at(Choice::Right)], [20.0, 22.5, 25.0]);
         assert_eq!(decide(&t, Choice::Right, costs(275.0, 340.0), 0.0, 24.0), 24.0, "Q̄ cuts the right end");
         assert_eq!(decide(&t, Choice::Middle, costs(275.0, 340.0), 0.0, 24.0), 22.0);
+    }
+
+    #[test]
+    fn a_whole_budget_is_the_largest_below_the_open_end_or_the_least_above_the_closed_one() {
+        let t = target(4.0, 1.0);
+        let at = |choice, low, q_max| decide_whole(&t, choice, costs(low, 341.0), 0.0, q_max);
+        assert_eq!(at(Choice::Right, 275.0, 90.0), 24.0, "275/11 = 25 is the open end");
+        assert_eq!(at(Choice::Right, 276.0, 90.0), 25.0, "25.09 rounds down");
+        assert_eq!(at(Choice::Right, 275.0, 24.0), 23.0, "(7) is open at Q̄, too");
+        assert_eq!([at(Choice::Left, 275.0, 90.0), at(Choice::Middle, 275.0, 90.0)], [21.0, 23.0], "20.06, 22.53");
+        assert_eq!(at(Choice::Right, 225.0, 90.0), 21.0, "[20.06, 20.45[ holds no whole number");
     }
 
     #[test]
@@ -181,6 +209,23 @@ mod tests {
             let cost = interval.low + at * (interval.high - interval.low);
             let next = without_residual(error, cost, q * (1.0 + 1e-13), 1600.0, 100.0);
             prop_assert!(t.contains(next), "c = {}, Q = {}, ε = {} -> {}", cost, q, error, next);
+        }
+
+        #[test]
+        fn whole_budgets_keep_the_interval_wherever_the_family_holds_one(
+            (t, interval, error) in kept(), choice in prop::sample::select(&ALL[..]), at in 0.0f64..1.0,
+        ) {
+            // Nanoseconds instead of the unit of the other tests: a million times finer.
+            let fine = |x: f64| (x * 1e6).round();
+            let interval = costs(fine(interval.low), fine(interval.high));
+            let t = Target::new(Nanos::new(1_600_000_000), Nanos::new(100_000_000), t.early() / 16.0, t.late() / 16.0);
+            let (error, q_max) = (error * 1e6, 4e9);
+            let family = Family::at(&t, interval, error, q_max);
+            prop_assume!(family.right.is_some_and(|end| below(end) > family.left));
+            let q = decide_whole(&t, choice, interval, error, q_max);
+            let cost = (interval.low + at * (interval.high - interval.low)).round();
+            let next = without_residual(error, cost, q, 1.6e9, 1e8);
+            prop_assert!(q.fract() == 0.0 && t.contains(next), "c = {}, Q = {}, ε = {} -> {}", cost, q, error, next);
         }
 
         #[test]

@@ -1,8 +1,8 @@
 //! The controller of one task whose job ends are known: cost and error in, next budget out. Nothing on the
 //! path of a job allocates. Times in [`Nanos`].
 //! Approach: predict the next job's cost, then take a point of Theorem 2's family; Q̄ while warming up.
-//! Source: AQuoSA 2009, §4.3. Departures: budgets are whole nanoseconds, rounded up and never below what the
-//! kernel accepts; the target interval is taken on the lattice of server periods.
+//! Source: AQuoSA 2009, §4.3. Departures: budgets are whole nanoseconds inside the half-open family and never below
+//! what the kernel accepts; the target interval is taken on the lattice of server periods.
 
 use qfabric_types::{
     Choice, Contract, Foresight, Instant, MIN_BUDGET, Nanos, PredictorSpec, Profile, Usage, quantized_error,
@@ -145,7 +145,7 @@ impl TaskController {
     }
 
     fn follow(&self, costs: Interval) -> Nanos {
-        let budget_ns = law::decide(&self.target, self.choice, costs, self.error_ns, self.max_budget.as_f64());
+        let budget_ns = law::decide_whole(&self.target, self.choice, costs, self.error_ns, self.max_budget.as_f64());
         let periods = self.target.periods_per_job() + self.target.late();
         let floor_ns = if self.shortest_ns.is_finite() { TRUST * self.shortest_ns / periods } else { 0.0 };
         Nanos::from_f64(budget_ns.max(floor_ns).ceil())
@@ -208,6 +208,17 @@ mod tests {
         assert_eq!(controller.on_usage(&job(1, 12, 5, Foresight::Nothing)), Nanos::from_millis(4), "3 periods left");
         assert_eq!(controller.error_ns(), 10_000_000);
         assert_eq!(controller.on_usage(&job(2, 12, 95, Foresight::Nothing)), Nanos::from_millis(8), "no period left");
+    }
+
+    #[test]
+    fn the_right_choice_stays_below_the_open_end_of_the_family() {
+        // L = 4, ê = 1: Q in [12/4, 12/2[ ms; at 6 ms the job would end after two server periods, ε = −2 P < −e.
+        let right = Contract { choice: Choice::Right, early: 0.25, ..contract("ma:1") };
+        let mut controller = TaskController::new(&right);
+        assert_eq!(controller.on_usage(&job(0, 12, 0, Foresight::Nothing)), Nanos::new(5_999_999));
+        let low = Contract { max_bandwidth: Share::from_ppm(500_000), ..right };
+        let mut controller = TaskController::new(&low);
+        assert_eq!(controller.on_usage(&job(0, 12, 0, Foresight::Nothing)), Nanos::new(4_999_999), "open at Q̄, too");
     }
 
     #[test]
