@@ -64,7 +64,7 @@ impl NativeSession {
     #[pyo3(signature = (period_ms, *, name="python", server_period_ms=None, max_bandwidth=0.95, predictor="ma:12",
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
         skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
-        favour_events=false, control_place="user", claim=None, reclaiming=None))]
+        favour_events=false, control_place="user", claim=None, reclaiming=None, recovery_jobs=10, deviation=1.0))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -91,6 +91,8 @@ impl NativeSession {
         control_place: &str,
         claim: Option<&str>,
         reclaiming: Option<&str>,
+        recovery_jobs: u32,
+        deviation: f64,
     ) -> PyResult<NativeSession> {
         let former = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
         let kind = reclaiming.map_or(Ok(former), str::parse).map_err(value_error)?;
@@ -102,6 +104,8 @@ impl NativeSession {
             predictor: predictor.parse().map_err(value_error)?,
             choice: controller.parse().map_err(value_error)?,
             class: cls.parse().map_err(value_error)?,
+            recovery_jobs,
+            deviation,
             guaranteed: guaranteed.map(|part| share("guaranteed", part)).transpose()?,
             rho,
             early,

@@ -64,9 +64,15 @@ pub struct ContractArgs {
     /// Never ask for more than this many CPUs
     #[arg(long, value_name = "CPUS", default_value = "0.95")]
     pub max_bandwidth: Share,
-    /// Guaranteed part for class A and B [default: derived from the profile]
+    /// Guaranteed part for class A and B [default: derived from the profile; without one, a --max-bandwidth you set]
     #[arg(long, value_name = "CPUS")]
     pub guaranteed: Option<Share>,
+    /// h: within how many jobs class A is back in its target after a deviation
+    #[arg(long, value_name = "JOBS", default_value_t = 10)]
+    pub recovery_jobs: u32,
+    /// Γ: the largest deviation to return from, as a fraction of the period
+    #[arg(long, value_name = "FRACTION", default_value_t = 1.0, allow_negative_numbers = true)]
+    pub deviation: f64,
     /// Weight inside the priority level under overload, 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,
@@ -133,6 +139,8 @@ impl ContractArgs {
         contract.class = self.class;
         contract.max_bandwidth = self.max_bandwidth;
         contract.guaranteed = self.guaranteed;
+        contract.recovery_jobs = self.recovery_jobs;
+        contract.deviation = self.deviation;
         contract.weight = self.weight;
         contract.priority = self.priority;
         contract.predictor = self.predictor;
@@ -229,6 +237,8 @@ mod tests {
             ("--rho NaN", "NaN"),
             ("--rho -1", "-1"),
             ("--early 2", "2"),
+            ("--recovery-jobs 0", "recovery_jobs (h) is 0"),
+            ("--deviation -1", "deviation (Γ·P/T) is -1"),
             ("--weight 0", "weight is 0"),
             ("--priority 11", "11"),
             ("--class D", "\"D\""),

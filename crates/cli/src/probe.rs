@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use qfabric_control::guarantee::NoGuarantee;
 use qfabric_control::trial::{self, Suggestion};
 use qfabric_linux::capacity;
 use qfabric_linux::cpus::CpuList;
@@ -156,8 +157,9 @@ impl Report<'_> {
             "peak_cost_ns": profile.costs.iter().max(), "threads": threads, "lasted_ns": lasted, "mean": mean,
             "peak": peak, "profile": self.stored().then_some(self.file), "max_bandwidth": self.max_bandwidth(),
             "failed": self.failed, "predictor": self.suggestion.as_ref().map(|s| s.predictor),
-            "guaranteed_class_a": self.suggestion.as_ref().map(|s| s.class_a),
-            "guaranteed_class_b": self.suggestion.as_ref().map(|s| s.class_b),
+            "guaranteed_class_a": self.suggestion.as_ref().and_then(|s| s.class_a.ok()),
+            "guaranteed_class_b": self.suggestion.as_ref().and_then(|s| s.class_b.ok()),
+            "invariance": self.suggestion.as_ref().map(|s| s.invariance),
             "suggestion": self.command_line(),
         })
     }
@@ -195,18 +197,32 @@ impl Report<'_> {
 
     /// What the closed loop, replayed on these jobs, promises.
     fn prospect(&self) -> String {
-        let Some(Suggestion { predictor, score, class_a, class_b, .. }) = &self.suggestion else {
-            return String::new();
-        };
+        let Some(suggestion) = &self.suggestion else { return String::new() };
+        let Suggestion { predictor, score, .. } = suggestion;
         let percent = |fraction: f64| format!("{:.0} %", 100.0 * fraction);
         let [reserved, used] = [score.mean_bandwidth, score.mean_demand].map(Share::from_f64);
         format!(
             "replayed under {predictor}: {} of the jobs late, {} in the target interval, {reserved} reserved for {used} used\n\
-             class A would guarantee {class_a}, class B {class_b}\n",
+             {}\n",
             percent(score.late),
             percent(score.in_target),
+            guarantees(suggestion)
         )
     }
+}
+
+/// What classes A and B would guarantee, and what class A asks for beside it.
+fn guarantees(suggestion: &Suggestion) -> String {
+    let Suggestion { class_a, class_b, invariance, early, .. } = suggestion;
+    let part =
+        |share: &Result<Share, NoGuarantee>| share.map_or_else(|why| format!("nothing ({why})"), |s| s.to_string());
+    let sharp = invariance.alpha > invariance.least_alpha;
+    let needs = match early.filter(|_| !sharp) {
+        Some(early) => format!(" with --early {early}"),
+        None if sharp => String::new(),
+        None => format!(" if the predictions were sharper (α is {:.3})", invariance.alpha),
+    };
+    format!("class A would guarantee {}{needs}, class B {}", part(class_a), part(class_b))
 }
 
 /// As a shell reads it back.

@@ -151,6 +151,7 @@ pub mod tests {
             owner: Owner { uid: 0, gid: 0 },
             contract: Contract { jobs, ..Contract::new(name, Nanos::from_millis(40)) },
             guaranteed: Share::ZERO,
+            invariance: None,
             wanted: Share::from_f64(cpus),
             granted: Share::from_f64(cpus),
             threads: Vec::new(),

@@ -12,6 +12,7 @@
 pub mod adapt;
 mod consumption;
 pub mod fixed;
+pub mod guarantee;
 pub mod law;
 pub mod model;
 pub mod predict;

@@ -1,17 +1,10 @@
-//! How much budget makes the target interval reachable, and what is guaranteed for it. Times in nanoseconds.
+//! How much budget makes the target interval reachable. Times in nanoseconds.
 //! Approach: Theorem 3's means `mean ⌈H_j/Q̄⌉·Q̄` are compared with `L·Q̄`; divided by Q̄ both sides count
 //! server periods, and `mean ⌈H_j/Q̄⌉ < L` only gets truer as Q̄ grows: the least Q̄ is found by bisection.
-//! Source: AQuoSA 2009, §4.3.1 (Theorems 2 and 3), §4.4 (guaranteed minima). Departure: the limit over all
-//! jobs is taken over a profile, the jobs of a trial execution.
-
-use qfabric_types::{Class, Contract, MIN_BUDGET, Profile, Share};
+//! Source: AQuoSA 2009, §4.3.1 (Theorems 2 and 3). Departure: the limit over all jobs is taken over the jobs of a
+//! trial execution.
 
 use crate::Target;
-
-/// h: within how many jobs class A is back inside after the largest deviation (the paper's first experiment).
-pub const RECOVERY_JOBS: usize = 10;
-/// Γ: that largest deviation, in task periods (the same experiment).
-pub const DEVIATION_PERIODS: f64 = 1.0;
 
 /// Upper bounds `H_j` of the computation times of a stretch of jobs, in ns, each above 0.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +40,12 @@ impl<'a> Reach<'a> {
         self.periods(q_max_ns).sum::<f64>() <= self.target.periods_per_job() * self.costs.len() as f64
     }
 
+    /// The least h that Theorem 3 (3) allows at any budget: `⌈(Γ−Ê)/(L−1)⌉`; `None` where `L = 1`.
+    pub fn least_steps(&self, deviation: f64) -> Option<u64> {
+        let (l, late) = (self.target.periods_per_job(), self.target.late());
+        (l > 1.0).then(|| ((deviation - late) / (l - 1.0)).ceil().max(1.0) as u64)
+    }
+
     /// Theorem 3 (3): from a deviation of `Γ = deviation` server periods back inside within `h` jobs, given
     /// global reachability: `h >= ⌈(Γ−Ê)/(L−1)⌉` and `Q̄ >= h·H_h/(hL − Γ + Ê)`.
     pub fn is_reachable_in(&self, h: usize, deviation: f64, q_max_ns: f64) -> bool {
@@ -58,7 +57,7 @@ impl<'a> Reach<'a> {
         jobs >= least_h && room >= needed
     }
 
-    /// The least Q̄ that Theorem 2 allows: just above `sup H / L`.
+    /// Theorem 2 requires `Q̄ > sup H / L`: this bound, which Q̄ must exceed.
     pub fn least_invariant_ns(&self) -> f64 {
         self.highest() / self.target.periods_per_job()
     }
@@ -111,40 +110,6 @@ impl<'a> Reach<'a> {
     }
 }
 
-/// The share guaranteed to `contract` (§4.4): class B what Theorem 3 asks for, class A the most of Theorems 2
-/// and 3 with [`RECOVERY_JOBS`] and [`DEVIATION_PERIODS`], class C nothing. Never above the maximum bandwidth:
-/// beyond it the contract itself forbids the guarantee. `None` where the contract's profile has no jobs to
-/// derive it from. A share named in the contract comes first.
-pub fn guaranteed(contract: &Contract) -> Option<Share> {
-    if contract.class == Class::C {
-        return Some(Share::ZERO);
-    }
-    if let Some(named) = contract.guaranteed {
-        return Some(named);
-    }
-    let profile = contract.profile.as_ref().filter(|profile| !profile.costs.is_empty())?;
-    Some(least_share(contract, profile))
-}
-
-fn least_share(contract: &Contract, profile: &Profile) -> Share {
-    let costs: Vec<f64> = profile.costs.iter().map(|cost| cost.as_f64()).collect();
-    let target = Target::of(contract).on_lattice();
-    let reach = Reach::new(&costs, target);
-    let budget_ns = match contract.class {
-        Class::A => class_a_ns(&reach, &target),
-        _ => reach.least_reachable_ns(),
-    };
-    let cpus = budget_ns.max(MIN_BUDGET.as_f64()) / target.server_period_ns();
-    // Counting a promise: rounded up.
-    Share::from_f64((cpus * 1e6).ceil() / 1e6).min(contract.max_bandwidth)
-}
-
-fn class_a_ns(reach: &Reach, target: &Target) -> f64 {
-    let deviation = DEVIATION_PERIODS * target.periods_per_job();
-    let recovery_ns = reach.least_reachable_in_ns(RECOVERY_JOBS, deviation).unwrap_or(f64::INFINITY);
-    reach.least_invariant_ns().max(reach.least_reachable_ns()).max(recovery_ns)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,22 +148,6 @@ mod tests {
         assert_eq!(reach.least_reachable_in_ns(1, 16.0), None, "⌈16/15⌉ = 2 jobs at least");
         assert!(reach.least_reachable_in_ns(2, 16.0).is_some());
         assert!(reach.least_reachable_in_ns(10, 16.0) < reach.least_reachable_in_ns(3, 16.0));
-    }
-
-    #[test]
-    fn class_a_is_promised_at_least_what_class_b_is_and_class_c_nothing() {
-        let mut contract = Contract::new("test", Nanos::from_millis(40));
-        contract.server_period = Nanos::new(2_500_000);
-        let costs = (0..200).map(|k| Nanos::from_millis(if k % 12 == 0 { 20 } else { 6 })).collect();
-        let share = |class| guaranteed(&Contract { class, ..contract.clone() });
-        assert_eq!([share(Class::A), share(Class::B), share(Class::C)], [None, None, Some(Share::ZERO)]);
-        let profile = Some(Profile { costs, hints: vec![] });
-        let share = |class| guaranteed(&Contract { class, profile: profile.clone(), ..contract.clone() }).unwrap();
-        let (a, b) = (share(Class::A), share(Class::B));
-        assert!(a >= b && a.as_f64() >= 0.5, "{a}: the longest job alone takes half the period");
-        assert!((0.17..0.25).contains(&b.as_f64()), "{b}: the mean is {}", (20.0 + 11.0 * 6.0) / 12.0 / 40.0);
-        let named = Contract { class: Class::A, guaranteed: Some(Share::from_ppm(1)), ..contract };
-        assert_eq!(guaranteed(&named), Some(Share::from_ppm(1)), "the application's own word comes first");
     }
 
     fn jobs() -> impl Strategy<Value = Vec<f64>> {

@@ -75,6 +75,15 @@ impl Target {
     pub fn least_alpha(&self) -> f64 {
         ((self.periods_per_job - 1.0 - self.early) / (self.periods_per_job + self.late)).max(0.0)
     }
+
+    /// The least `e/T`, on the lattice, with which `I` can be kept at this `alpha`; `None` where `ê + Ê < L − 1` allows
+    /// none. A hundredth of a server period is added, so that decimals do not fall below the lattice.
+    pub fn least_early(&self, alpha: f64) -> Option<f64> {
+        let bound = self.periods_per_job * (1.0 - alpha) - 1.0 - alpha * self.late;
+        let early = (bound.floor() + 1.0).max(0.0);
+        let decimals = ((early + 0.01) / self.periods_per_job * 1e4).ceil() / 1e4;
+        (early + self.late < self.periods_per_job - 1.0).then_some(decimals)
+    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 //! target interval most often for the bandwidth it costs; read maximum and guaranteed bandwidth off Theorems 2 and 3.
 //! Source: AQuoSA 2009, §6.1 («a trial execution of 1000 samples showed…»); QualMan's probing.
 
-use qfabric_types::{Class, Contract, Instant, Nanos, PredictorSpec, Profile, Share};
+use qfabric_types::{Class, Contract, Instant, Invariance, Nanos, PredictorSpec, Profile, Share};
 
-use crate::reach::{DEVIATION_PERIODS, RECOVERY_JOBS, Reach, guaranteed};
+use crate::Target;
+use crate::guarantee::{Bounds, NoGuarantee};
+use crate::reach::Reach;
 use crate::replay::{Score, Setup};
-use crate::{Target, predictor};
 
 /// Fewer jobs than this say nothing worth a contract.
 pub const LEAST_JOBS: usize = 24;
@@ -27,15 +28,17 @@ pub struct Suggestion {
     pub predictor: PredictorSpec,
     /// What it achieved on the trial's jobs under the suggested maximum.
     pub score: Score,
-    /// Q̄/P: enough for all but the longest hundredth of the jobs, and to recover from a deviation of one period
-    /// within ten jobs, with headroom.
+    /// Q̄/P: enough for all but the longest hundredth of the jobs, and to recover from the contract's deviation within
+    /// its recovery jobs, with headroom.
     pub max_bandwidth: Share,
-    /// What class A would be guaranteed.
-    pub class_a: Share,
-    /// What class B would be guaranteed.
-    pub class_b: Share,
-    /// Whether Theorem 2 holds for all but the worst twentieth of the jobs: the predictor is sharp enough.
-    pub attainable: bool,
+    /// What class A needs to be guaranteed, or why no budget does; see [`Suggestion::invariance`] for its target.
+    pub class_a: Result<Share, NoGuarantee>,
+    /// What class B needs to be guaranteed, or why no budget does.
+    pub class_b: Result<Share, NoGuarantee>,
+    /// Theorem 2 under the suggested predictor: whether class A can be asked for.
+    pub invariance: Invariance,
+    /// The least `e/T` with which class A can be asked for; `None` where none is.
+    pub early: Option<f64>,
     /// All predictors tried, best first.
     pub tried: Vec<(PredictorSpec, Score)>,
 }
@@ -69,18 +72,20 @@ pub fn suggest(profile: &Profile, contract: &Contract) -> Result<Suggestion, Too
     let bounded = Contract { max_bandwidth, profile: Some(profile.clone()), guaranteed: None, ..contract.clone() };
     let tried = ranked(profile, &bounded);
     let (predictor, score) = tried[0];
-    let class = |class| guaranteed(&Contract { class, ..bounded.clone() }).unwrap_or_default();
-    let (class_a, class_b) = (class(Class::A), class(Class::B));
-    let attainable = sharp_enough(profile, &bounded, predictor);
-    Ok(Suggestion { predictor, score, max_bandwidth, class_a, class_b, attainable, tried })
+    let chosen = Contract { predictor, ..bounded };
+    let bounds = Bounds::of(profile, &chosen).ok_or(TooShort { jobs: profile.costs.len() })?;
+    let [class_a, class_b] = [Class::A, Class::B].map(|class| bounds.minimum(class, &chosen));
+    let early = Target::of(&chosen).on_lattice().least_early(bounds.alpha);
+    let invariance = bounds.invariance(&chosen);
+    Ok(Suggestion { predictor, score, max_bandwidth, class_a, class_b, invariance, early, tried })
 }
 
 fn maximum(profile: &Profile, contract: &Contract) -> Share {
     let costs: Vec<f64> = profile.costs.iter().map(|cost| cost.as_f64().max(1.0)).collect();
     let target = Target::of(contract).on_lattice();
     let reach = Reach::new(&costs, target);
-    let deviation = DEVIATION_PERIODS * target.periods_per_job();
-    let least_ns = reach.least_reachable_in_ns(RECOVERY_JOBS, deviation).unwrap_or(f64::INFINITY);
+    let deviation = contract.deviation * target.periods_per_job();
+    let least_ns = reach.least_reachable_in_ns(contract.recovery_jobs as usize, deviation).unwrap_or(f64::INFINITY);
     let long_ns = quantile(costs.clone(), LONG).unwrap_or(0.0) / target.periods_per_job();
     let cpus = (least_ns.max(long_ns) * HEADROOM / target.server_period_ns()).min(1.0);
     Share::from_f64(cpus).min(contract.max_bandwidth)
@@ -141,23 +146,6 @@ fn trace(profile: &Profile) -> impl Iterator<Item = (f64, Option<f64>)> {
     profile.costs.iter().enumerate().map(|(k, cost)| (cost.as_f64().max(1.0), profile.hints.get(k).copied()))
 }
 
-/// Theorem 2 with the 5 % point of `h_k/H_k` for α and the 95 % point of `H_k` for H.
-fn sharp_enough(profile: &Profile, contract: &Contract, spec: PredictorSpec) -> bool {
-    let mut predictor = predictor(spec, contract.rho);
-    let (mut alphas, mut highs) = (Vec::new(), Vec::new());
-    for (cost_ns, hint) in trace(profile) {
-        if let Some(costs) = predictor.predict(hint) {
-            alphas.push(costs.low / costs.high.max(f64::MIN_POSITIVE));
-            highs.push(costs.high);
-        }
-        predictor.observe(cost_ns, hint);
-    }
-    let target = Target::of(contract).on_lattice();
-    let max_budget_ns = contract.max_bandwidth.as_f64() * target.server_period_ns();
-    let (Some(alpha), Some(high)) = (quantile(alphas, 0.05), quantile(highs, 0.95)) else { return false };
-    target.is_invariant(alpha, high, max_budget_ns)
-}
-
 fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let at = (q * values.len().saturating_sub(1) as f64).round() as usize;
@@ -210,8 +198,9 @@ mod tests {
     fn a_pattern_of_twelve_is_recognised() {
         let suggestion = suggest(&pictures(300), &Contract { rho: 3.0, ..contract() }).unwrap();
         assert_eq!(suggestion.predictor.to_string(), "mma:3,12");
-        assert!(suggestion.score.in_target > 0.95 && suggestion.attainable, "{suggestion:?}");
-        assert!(suggestion.class_a >= suggestion.class_b && suggestion.max_bandwidth >= suggestion.class_b);
+        assert!(suggestion.score.in_target > 0.95 && suggestion.invariance.holds, "{suggestion:?}");
+        let (class_a, class_b) = (suggestion.class_a.unwrap(), suggestion.class_b.unwrap());
+        assert!(class_a >= class_b && suggestion.max_bandwidth >= class_b);
         assert!((0.15..0.6).contains(&suggestion.max_bandwidth.as_f64()), "{suggestion:?}");
     }
 
@@ -243,7 +232,7 @@ mod tests {
     fn jobs_that_take_more_than_there_is_are_not_attainable() {
         let costs = vec![Nanos::from_millis(60); 100];
         let suggestion = suggest(&Profile { costs, hints: vec![] }, &contract()).unwrap();
-        assert!(!suggestion.attainable);
+        assert!(!suggestion.invariance.holds);
         assert_eq!(suggestion.max_bandwidth, contract().max_bandwidth);
     }
 

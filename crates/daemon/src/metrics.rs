@@ -228,6 +228,7 @@ mod tests {
             owner: Owner { uid: 1000, gid: 100 },
             contract: Contract::new("play\"er", Nanos::from_millis(40)),
             guaranteed: Share::ZERO,
+            invariance: None,
             wanted: Share::from_ppm(250_000),
             granted: Share::from_ppm(200_000),
             threads: Vec::new(),

@@ -8,7 +8,7 @@ use qfabric_types::api::{Claim, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 55] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 57] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -23,6 +23,8 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 55] = [
     ("already_covered", StatusCode::CONFLICT, "the thread is under another contract already"),
     ("too_large", StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than is read"),
     ("invalid_contract", StatusCode::UNPROCESSABLE_ENTITY, "the contract asks for something that cannot be meant"),
+    ("no_profile", StatusCode::UNPROCESSABLE_ENTITY, "class A or B, and nothing says how much to guarantee"),
+    ("not_attainable", StatusCode::CONFLICT, "no budget gives what the class guarantees, on the contract's profile"),
     ("affinity", StatusCode::UNPROCESSABLE_ENTITY, "the thread may not run on all CPUs of its root domain"),
     ("over_committed", StatusCode::CONFLICT, "more is asked for than is free; names who holds the rest"),
     ("user_cap", StatusCode::CONFLICT, "more is asked for than the user may hold"),

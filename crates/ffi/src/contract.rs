@@ -111,6 +111,22 @@ pub unsafe extern "C" fn qf_set_class(task: *mut qf_session, name: *const c_char
     }
 }
 
+/// What class A recovers from (Theorem 3): back in the target within `jobs` jobs (h) after a deviation of up to
+/// `deviation` task periods (Γ).
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_recovery(task: *mut qf_session, jobs: u32, deviation: f64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            (task.contract.recovery_jobs, task.contract.deviation) = (jobs, deviation);
+            Ok(())
+        })
+    }
+}
+
 /// The predictor: "ma:12", "mma:3,12", "ol:36,60", "pct:64,95" or "hint:24".
 ///
 /// # Safety

@@ -93,6 +93,8 @@ int main(void)
     CHECK(qf_start(task) == QF_INVALID && strstr(qf_last_error(), "5 ms is longer than the period 4 ms"));
     CHECK(qf_set_service(task, 0, 0, 1) == QF_OK && qf_set_favour(task, false, false) == QF_OK);
     CHECK(qf_set_server_period(task, 4 * MS) == QF_OK && qf_set_control_place(task, "user") == QF_OK && qf_set_reclaiming(task, "hard") == QF_OK);
+    CHECK(qf_set_recovery(task, 0, 1.0) == QF_OK && qf_start(task) == QF_INVALID);
+    CHECK(strstr(qf_last_error(), "recovery_jobs (h) is 0") && qf_set_recovery(task, 5, 2.0) == QF_OK);
     CHECK(qf_set_target(task, 0.1, 0.1) == QF_OK && qf_set_skip_late(task, true) == QF_OK);
     CHECK(qf_set_own_predictor(task, observe, predict, NULL) == QF_OK);
     CHECK(qf_set_own_controller(task, decide, &decided) == QF_OK);

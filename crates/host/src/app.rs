@@ -10,12 +10,13 @@
 mod reserved;
 mod terms;
 
-use qfabric_control::{TaskController, reach};
+use qfabric_control::TaskController;
+use qfabric_control::guarantee::{self, Guarantee, NoGuarantee};
 use qfabric_types::api::{Application, Covers, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
-    AppId, Class, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reservation, Share,
-    ThreadId, Usage,
+    AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reservation, Share, ThreadId,
+    Usage,
 };
 
 use self::reserved::OverTime;
@@ -37,7 +38,7 @@ pub(crate) struct App {
     pub owner: Owner,
     pub covers: Covers,
     pub contract: Contract,
-    pub guaranteed: Share,
+    pub guarantee: Guarantee,
     pub threads: Vec<Thread>,
     lead: Option<ThreadId>,
     elect_at: Instant,
@@ -72,26 +73,31 @@ pub(crate) fn lead(contract: &Contract) -> Nanos {
     LEAD.min(contract.server_period)
 }
 
-/// What is guaranteed under `contract`: a fixed service, less what its window lets pass. With feedback (AQuoSA
-/// §4.4): what it says; else the least that Theorems 2 and 3 ask
-/// for on its profile; else all it may ever have, since nothing is known of its jobs.
-pub(crate) fn guarantee(contract: &Contract) -> Share {
-    match contract.class {
-        _ if contract.service.is_some() => contract.promised().unwrap_or_default(),
-        Class::C => Share::ZERO,
-        Class::A | Class::B => reach::guaranteed(contract).unwrap_or(contract.max_bandwidth),
+/// What is guaranteed under `contract`: a fixed service, less what its window lets pass; with feedback, what its class
+/// promises (AQuoSA §4.4).
+pub(crate) fn guarantee(contract: &Contract) -> Result<Guarantee, NoGuarantee> {
+    match contract.promised() {
+        Some(share) => Ok(Guarantee { share, invariance: None }),
+        None => guarantee::guarantee(contract),
     }
 }
 
 impl App {
-    pub(crate) fn new(id: AppId, pid: i32, owner: Owner, covers: Covers, contract: Contract) -> Self {
+    pub(crate) fn new(
+        id: AppId,
+        pid: i32,
+        owner: Owner,
+        covers: Covers,
+        contract: Contract,
+        guarantee: Guarantee,
+    ) -> Self {
         let meter = QualityMeter::new(contract.period, contract.early, contract.late);
         App {
             id,
             pid,
             owner,
             covers,
-            guaranteed: guarantee(&contract),
+            guarantee,
             contract,
             threads: Vec::new(),
             lead: None,
@@ -163,7 +169,7 @@ impl App {
     }
 
     /// Another contract is in force. Controllers keep what they learned where the kind of jobs stays.
-    pub(crate) fn change(&mut self, contract: Contract) {
+    pub(crate) fn change(&mut self, contract: Contract, guarantee: Guarantee) {
         let rebuild = contract.jobs != self.contract.jobs;
         if (contract.period, contract.early, contract.late)
             != (self.contract.period, self.contract.early, self.contract.late)
@@ -171,7 +177,7 @@ impl App {
             self.meter = QualityMeter::new(contract.period, contract.early, contract.late);
         }
         (self.contract, self.suspended) = (contract, false);
-        self.guaranteed = guarantee(&self.contract);
+        self.guarantee = guarantee;
         for at in 0..self.threads.len() {
             let fresh = self.governor(self.lead == Some(self.threads[at].id));
             let thread = &mut self.threads[at];
@@ -407,7 +413,8 @@ impl App {
             pid: self.pid,
             owner: self.owner,
             contract: self.contract.clone(),
-            guaranteed: self.guaranteed,
+            guaranteed: self.guarantee.share,
+            invariance: self.guarantee.invariance,
             wanted: self.wanted,
             granted: self.granted,
             threads: self.threads.iter().map(status).collect(),

@@ -246,13 +246,14 @@ impl Host {
         };
         self.check_join(owner, threads, &contract)?;
         let app = AppId(self.next_app);
-        let before = self.promise(app, &contract)?;
-        if let Err(refusal) = self.books.admit(app, owner, &contract, guarantee(&contract)) {
+        let guarantee = guarantee(&contract).map_err(|reason| problem::no_guarantee(&reason))?;
+        let before = self.promise(app, &contract, guarantee.share)?;
+        if let Err(refusal) = self.books.admit(app, owner, &contract, guarantee.share) {
             self.unpromise(before);
             return Err(refusal.into());
         }
         self.next_app += 1;
-        self.apps.push(App::new(app, pid, owner, covers, contract));
+        self.apps.push(App::new(app, pid, owner, covers, contract, guarantee));
         for &thread in threads {
             self.cover(self.apps.len() - 1, thread);
         }
@@ -302,12 +303,13 @@ impl Host {
         let at = self.find_present(app)?;
         contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
         self.check_abilities(&contract)?;
-        let before = self.promise(app, &contract)?;
-        if let Err(refusal) = self.books.change(app, &contract, guarantee(&contract), self.now) {
+        let guarantee = guarantee(&contract).map_err(|reason| problem::no_guarantee(&reason))?;
+        let before = self.promise(app, &contract, guarantee.share)?;
+        if let Err(refusal) = self.books.change(app, &contract, guarantee.share, self.now) {
             self.unpromise(before);
             return Err(refusal.into());
         }
-        self.apps[at].change(contract);
+        self.apps[at].change(contract, guarantee);
         self.make_room_for(app);
         self.refresh(at);
         Ok(())

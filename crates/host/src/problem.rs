@@ -1,5 +1,6 @@
 //! Refusals of a host beyond its supervisor's: stable codes, the values and limits, and what to do.
 
+use qfabric_control::guarantee::NoGuarantee;
 use qfabric_types::api::Problem;
 use qfabric_types::{AppId, InvalidContract, Owner, ThreadId};
 
@@ -9,6 +10,11 @@ fn problem(code: &str, message: String, next_step: &str) -> Problem {
 
 pub(crate) fn invalid_contract(reason: &InvalidContract) -> Problem {
     problem("invalid_contract", reason.to_string(), "correct the contract and ask again")
+}
+
+/// The guarantee that the class promises does not exist.
+pub(crate) fn no_guarantee(reason: &NoGuarantee) -> Problem {
+    problem(reason.code(), reason.to_string(), &reason.next_step())
 }
 
 pub(crate) fn not_found(app: AppId) -> Problem {

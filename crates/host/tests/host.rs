@@ -319,8 +319,34 @@ fn a_profile_says_what_is_guaranteed_to_class_a() {
     let app = bench.join_thread(&contract, 1).unwrap();
     let guaranteed = bench.host.application(app).unwrap().guaranteed;
     assert!(guaranteed >= share(20) && guaranteed < share(60), "{guaranteed}");
+    let invariance = bench.host.application(app).unwrap().invariance.expect("there is a profile");
+    assert!(invariance.holds && invariance.alpha == 1.0, "{invariance:?}");
     contract.profile = None;
-    assert_eq!(bench.change(app, &contract).unwrap_err().code, "over_committed", "all it may ever have: 0.95 CPU");
+    let refused = bench.change(app, &contract).unwrap_err();
+    assert_eq!(refused.code, "no_profile", "a class A that claims a whole CPU by default");
+    assert!(refused.next_step.contains("qfabric probe") && refused.next_step.contains("--max-bandwidth"));
+    contract.max_bandwidth = share(40);
+    bench.change(app, &contract).unwrap();
+    assert_eq!(bench.host.application(app).unwrap().guaranteed, share(40), "the maximum that it set itself");
+}
+
+#[test]
+fn class_a_is_refused_a_target_that_its_prediction_cannot_keep_and_the_others_are_told() {
+    let costs = (0..100).map(|k| Nanos::from_millis(if k % 2 == 0 { 4 } else { 12 })).collect();
+    let profile = Some(qfabric_types::Profile { costs, hints: vec![] });
+    let predictor = "ma:3".parse().unwrap();
+    let of = |class| qfabric_types::Contract { class, predictor, rho: 1.0, profile: profile.clone(), ..marked() };
+    let mut bench = Bench::new(share(90));
+    let refused = bench.join_thread(&of(Class::A), 1).unwrap_err();
+    assert_eq!(refused.code, "not_attainable");
+    for part in ["0.750", "α is 0.277", "class B"] {
+        assert!(format!("{} {}", refused.message, refused.next_step).contains(part), "{refused:?}");
+    }
+    for (class, thread) in [(Class::B, 2), (Class::C, 3)] {
+        let app = bench.join_thread(&of(class), thread).unwrap();
+        let stated = bench.host.application(app).unwrap().invariance.expect("stated in the answer");
+        assert!(!stated.holds && stated.alpha < stated.least_alpha, "{stated:?}");
+    }
 }
 
 #[test]

@@ -51,8 +51,13 @@ pub struct Contract {
     pub late: f64,
     /// Q̄/P: never ask for more, in CPUs; above 1 only for programs with several threads.
     pub max_bandwidth: Share,
-    /// The guaranteed part for classes A and B. None: derived from the profile by Theorems 2 and 3.
+    /// The guaranteed part for classes A and B. None: derived from the profile by Theorems 2 and 3; without a profile,
+    /// a maximum bandwidth other than the default.
     pub guaranteed: Option<Share>,
+    /// h: within how many jobs class A is back in the target interval after a deviation of up to Γ, 1 to 1000.
+    pub recovery_jobs: u32,
+    /// Γ·P/T: the largest deviation to return from, in periods T, 0 to 100.
+    pub deviation: f64,
     /// The profile of a trial execution, when there was one: seeds the predictor and the first budget.
     pub profile: Option<Profile>,
     /// Priority level under overload, 0 (last) to 9 (first).
@@ -143,6 +148,9 @@ impl Default for Contract {
 }
 
 impl Contract {
+    /// The maximum bandwidth of a contract that names none.
+    pub const MAX_BANDWIDTH: Share = Share::from_ppm(950_000);
+
     /// A class C contract for jobs every `period`, with the defaults an engineer would start from.
     pub fn new(name: &str, period: Nanos) -> Self {
         Contract {
@@ -156,8 +164,10 @@ impl Contract {
             choice: Choice::Left,
             early: 0.2,
             late: 0.0,
-            max_bandwidth: Share::from_ppm(950_000),
+            max_bandwidth: Contract::MAX_BANDWIDTH,
             guaranteed: None,
+            recovery_jobs: 10,
+            deviation: 1.0,
             profile: None,
             priority: 5,
             weight: 1,
@@ -238,6 +248,8 @@ impl Contract {
         in_range("rho", self.rho, 0.0, 100.0, "0 to 100 standard deviations")?;
         in_range("early (e/T)", self.early, 0.0, 1.0, "0 to 1")?;
         in_range("late (E/T)", self.late, 0.0, 100.0, "0 to 100")?;
+        in_range("recovery_jobs (h)", self.recovery_jobs.into(), 1.0, 1_000.0, "1 to 1000 jobs")?;
+        in_range("deviation (Γ·P/T)", self.deviation, 0.0, 100.0, "0 to 100 periods")?;
         in_range("priority", self.priority.into(), 0.0, 9.0, "0 (last) to 9 (first)")?;
         in_range("weight", self.weight.into(), 1.0, 10_000.0, "1 to 10000")?;
         if let Some(guaranteed) = self.guaranteed {
@@ -336,12 +348,14 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_its_value() {
         type Change = fn(&mut Contract);
-        let nonsense: [(Change, &str); 9] = [
+        let nonsense: [(Change, &str); 11] = [
             (|c| c.period = Nanos::ZERO, "period 0 ms"),
             (|c| c.server_period = Nanos::from_millis(7), "7 ms"),
             (|c| c.server_period = Nanos::ZERO, "server period 0 ms"),
             (|c| c.rho = f64::NAN, "rho is NaN"),
             (|c| c.early = 1.5, "1.5"),
+            (|c| c.recovery_jobs = 0, "recovery_jobs (h) is 0"),
+            (|c| c.deviation = -1.0, "deviation (Γ·P/T) is -1"),
             (|c| c.weight = 0, "weight is 0"),
             (|c| c.max_bandwidth = Share::ZERO, "budget 0 ms"),
             (|c| c.guaranteed = Some(Share::from_ppm(990_000)), "0.99"),

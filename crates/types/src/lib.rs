@@ -13,6 +13,7 @@ pub mod ecalls_wire;
 pub mod event_json;
 pub mod format;
 mod ids;
+mod invariance;
 mod job;
 pub mod memory;
 mod moments;
@@ -30,6 +31,7 @@ mod units;
 
 pub use contract::{Contract, InvalidContract, JobSource, Profile};
 pub use ids::{AppId, Owner, ThreadId};
+pub use invariance::Invariance;
 pub use job::{Foresight, JobRecord};
 pub use moments::Moments;
 pub use nouns::{Demand, Sample, Setting, Usage};

@@ -39,6 +39,8 @@ class Session:
         rho: float = 1.0,
         early: float = 0.2,
         late: float = 0.0,
+        recovery_jobs: int = 10,
+        deviation: float = 1.0,
         priority: int = 5,
         weight: int = 1,
         reclaim: bool = True,

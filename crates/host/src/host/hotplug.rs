@@ -9,6 +9,7 @@
 
 use super::{Host, placing};
 use crate::HostEvent;
+use crate::app::App;
 use crate::thread::Thread;
 
 impl Host {
@@ -42,13 +43,14 @@ impl Host {
 
     /// What was promised on a CPU that is gone, and what was suspended for it.
     fn promise_again(&mut self, at: usize) {
-        let (id, contract) = (self.apps[at].id, self.apps[at].contract.clone());
+        let App { id, ref contract, guarantee, .. } = self.apps[at];
+        let contract = contract.clone();
         let has = |host: &Host| host.partition.as_ref().is_some_and(|partition| partition.cpu_of(id).is_some());
         if self.apps[at].leaving || has(self) {
             return;
         }
         let was = std::mem::take(&mut self.apps[at].suspended);
-        if self.promise(id, &contract).is_ok() {
+        if self.promise(id, &contract, guarantee.share).is_ok() {
             self.make_room_for(id);
             return;
         }

@@ -11,7 +11,6 @@ use qfabric_types::{AppId, Contract, Nanos, Reservation, Share, Window};
 
 use super::{HYSTERESIS, Host};
 use crate::HostConfig;
-use crate::app::guarantee;
 use crate::ledger::Ledger;
 use crate::thread::{Thread, Value, millionths};
 
@@ -50,16 +49,22 @@ fn promise(app: AppId, name: &str, reservation: Reservation, window: Window) -> 
 }
 
 /// What is promised under `contract`: its fixed service; else its guarantee, once per server period.
-fn promise_of(app: AppId, contract: &Contract) -> Option<Promise> {
+fn promise_of(app: AppId, contract: &Contract, guaranteed: Share) -> Option<Promise> {
     let window = contract.window.unwrap_or(Window::NONE);
     if let Some(service) = contract.service {
         let reservation = Reservation::new(service, contract.period).ok()?;
         return Some(promise(app, &contract.name, reservation, window));
     }
-    let (share, period) = (guarantee(contract), contract.server_period);
-    let ns = u128::from(share.ppm()) * u128::from(period.get());
+    let period = contract.server_period;
+    let ns = u128::from(guaranteed.ppm()) * u128::from(period.get());
     let service = Nanos::new(ns.div_ceil(1_000_000) as u64);
-    (share > Share::ZERO).then(|| Promise { app, name: contract.name.clone(), service, period, window: Window::NONE })
+    (guaranteed > Share::ZERO).then(|| Promise {
+        app,
+        name: contract.name.clone(),
+        service,
+        period,
+        window: Window::NONE,
+    })
 }
 
 /// DWCS's own admission: no window of these will ever be violated on one CPU of which `capacity` is theirs, and
@@ -92,11 +97,16 @@ impl Host {
     }
 
     /// Promises what `contract` asks for on one CPU, and makes the room; answers what was promised before.
-    pub(super) fn promise(&mut self, app: AppId, contract: &Contract) -> Result<Option<Partition>, Problem> {
+    pub(super) fn promise(
+        &mut self,
+        app: AppId,
+        contract: &Contract,
+        guaranteed: Share,
+    ) -> Result<Option<Partition>, Problem> {
         let test = keeper(self.config.best_effort);
         let Some(partition) = &mut self.partition else { return Ok(None) };
         let before = partition.clone();
-        match promise_of(app, contract) {
+        match promise_of(app, contract, guaranteed) {
             Some(promise) => drop(partition.admit(promise, test)?),
             None => partition.release(app),
         }
@@ -174,7 +184,7 @@ impl Host {
     /// The value with its CPU, no larger than what there is room for; none where nothing is gained by it.
     pub(super) fn settle_place(&mut self, at: usize, index: usize, value: Value) -> Option<Value> {
         let bound = self.promised_place(at, index);
-        let covered = if bound.is_some() { u64::from(self.apps[at].guaranteed.ppm()) } else { 0 };
+        let covered = if bound.is_some() { u64::from(self.apps[at].guarantee.share.ppm()) } else { 0 };
         self.end_covers(at, bound);
         let thread = &mut self.apps[at].threads[index];
         let (wanted, held) = (u64::from(value.counted.ppm()), millionths(thread.applied));

@@ -29,7 +29,7 @@ pub use lending::{Claim, Loan, NoClaim, Offer};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Contract, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
+use crate::{AppId, Contract, Invariance, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
 
 /// Which threads a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +71,9 @@ pub struct Application {
     pub contract: Contract,
     /// What is guaranteed to it.
     pub guaranteed: Share,
+    /// Whether its target interval can be kept at every job of its profile; none without a profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invariance: Option<Invariance>,
     /// What its controller wants now.
     pub wanted: Share,
     /// What it has now.
