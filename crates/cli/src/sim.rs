@@ -1,5 +1,6 @@
 //! `qfabric sim …`: without a kernel. Here `control`, the closed loop on a trace of computation times.
 
+mod compare;
 mod dwcs;
 mod fabric;
 
@@ -8,8 +9,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use qfabric_sim::control_loop::{self, Options, Output, Summary};
-use qfabric_types::{Choice, Nanos, PredictorSpec};
+use qfabric_sim::control_loop::{self, Job, Options, Output, Summary};
+use qfabric_sim::streams;
+use qfabric_types::{Choice, Nanos, PredictorSpec, Share};
+
+use self::compare::{Controller, Row};
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
@@ -32,7 +36,9 @@ enum What {
 }
 
 const EXAMPLE: &str = "\
-Example: qfabric sim control --trace film.trace --period 40ms --server-period 2.5ms --predictor mma:3,12
+Examples: qfabric sim control --trace film.trace --period 40ms --server-period 2.5ms --predictor mma:3,12
+          qfabric sim control --stream 1 --server-period 1ms --max-bandwidth 0.25 --choose middle \\
+              --predictor mma:3,12 --against ol:36,60 --against ol:45,120 --against 20% --against 25% --svg figure8.svg
 
 A trace has one job per line: its computation time in ns and, optionally, a hint known before it ran (such as
 the bytes of a frame). Jobs before the predictor has its samples run at the maximum and count in no statistic.
@@ -43,8 +49,11 @@ Fractions are of the period, of jobs, or of one CPU.";
 #[command(after_help = EXAMPLE)]
 struct Control {
     /// The trace; - for stdin
-    #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "stream")]
+    trace: Option<PathBuf>,
+    /// Instead of a trace: 8000 jobs with the statistics of the paper's first or second video stream
+    #[arg(long, value_name = "1|2", conflicts_with = "trace", value_parser = clap::value_parser!(u8).range(1..=2))]
+    stream: Option<u8>,
     /// T: time from one job to the next
     #[arg(long, value_name = "TIME", default_value = "40ms")]
     period: Nanos,
@@ -69,6 +78,18 @@ struct Control {
     /// Never ask for more than this share of one CPU
     #[arg(long, value_name = "CPUS", default_value_t = 0.4, allow_negative_numbers = true)]
     max_bandwidth: f64,
+    /// A fixed share of one CPU instead of feedback
+    #[arg(long, value_name = "CPUS", conflicts_with = "predictor")]
+    fixed: Option<Share>,
+    /// Another controller on the same trace: a predictor, or a fixed share such as 25%; may be repeated
+    #[arg(long, value_name = "CONTROLLER")]
+    against: Vec<Controller>,
+    /// Draw how the scheduling errors of all controllers are distributed (AQuoSA's Figure 8)
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Draw how the costs of the trace are distributed and repeat (AQuoSA's Figure 7)
+    #[arg(long, value_name = "FILE")]
+    trace_svg: Option<PathBuf>,
     /// Every job and the summary as JSON
     #[arg(long)]
     json: bool,
@@ -84,20 +105,57 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn control(args: &Control) -> Outcome {
-    let shown = args.trace.display().to_string();
-    let text = read(&args.trace)?;
-    let refused = |error: control_loop::Refused| Failure::usage(error).context(&shown);
-    let trace = control_loop::parse(&text).map_err(refused)?;
-    let output = control_loop::run(&trace, &args.options()).map_err(Failure::usage)?;
+    compare::check_writable([&args.svg, &args.trace_svg])?;
+    let (name, trace) = args.jobs()?;
+    let options = args.options();
+    let output = control_loop::run(&trace, &options).map_err(Failure::usage)?;
+    let rivals = compare::rivals(&args.against, &trace, &options)?;
     if args.json {
-        output::print(&json(&output)?)?;
+        output::print(&json(&output, &rivals)?)?;
     } else {
         output::print(&text_of(&output.summary, output.jobs.len(), args))?;
+    }
+    let mut rows = vec![Row::of(args.controller(), &output, &options)];
+    rows.extend(rivals);
+    if rows.len() > 1 && !args.json {
+        output::print(&compare::table(&rows))?;
+    }
+    if let Some(path) = &args.svg {
+        compare::draw_errors(path, &rows, &options)?;
+    }
+    if let Some(path) = &args.trace_svg {
+        compare::draw_trace(path, &name, &trace, &options)?;
     }
     Ok(Done(0))
 }
 
+/// Jobs of a stream: as many as the paper's overhead experiments have.
+const STREAM_JOBS: usize = 8_000;
+
 impl Control {
+    /// The trace and what to call it.
+    fn jobs(&self) -> Result<(String, Vec<Job>), Failure> {
+        let make = match self.stream {
+            Some(1) => streams::stream_1,
+            Some(_) => streams::stream_2,
+            None => return self.read_jobs(),
+        };
+        let name = format!("stream {}", self.stream.unwrap_or_default());
+        Ok((name, make(STREAM_JOBS, streams::SHOWN_SEED)))
+    }
+
+    fn read_jobs(&self) -> Result<(String, Vec<Job>), Failure> {
+        let path = self.trace.as_deref().unwrap_or(Path::new("-"));
+        let shown = path.display().to_string();
+        let refused = |error: control_loop::Refused| Failure::usage(error).context(&shown);
+        let trace = control_loop::parse(&read(path)?).map_err(refused)?;
+        Ok((shown, trace))
+    }
+
+    fn controller(&self) -> Controller {
+        self.fixed.map_or(Controller::Feedback(self.predictor), Controller::Fixed)
+    }
+
     fn options(&self) -> Options {
         Options {
             period: self.period,
@@ -108,6 +166,7 @@ impl Control {
             early: self.early,
             late: self.late,
             max_bandwidth: self.max_bandwidth,
+            fixed: self.fixed.map(Share::as_f64),
         }
     }
 }
@@ -125,22 +184,27 @@ fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// One job per line: a trace of a million jobs stays readable by line tools.
-fn json(output: &Output) -> Result<String, Failure> {
+fn json(output: &Output, rivals: &[Row]) -> Result<String, Failure> {
     let mut text = String::from("{\"jobs\":[");
     for (i, job) in output.jobs.iter().enumerate() {
         text += if i == 0 { "\n" } else { ",\n" };
         text += &serde_json::to_string(job).map_err(Failure::fault)?;
     }
     let summary = serde_json::to_string(&output.summary).map_err(Failure::fault)?;
-    Ok(text + "\n],\"summary\":" + &summary + "}\n")
+    text += &format!("\n],\"summary\":{summary}");
+    if !rivals.is_empty() {
+        text += &format!(",\"against\":{}", serde_json::to_string(rivals).map_err(Failure::fault)?);
+    }
+    Ok(text + "}\n")
 }
 
 fn text_of(summary: &Summary, jobs: usize, args: &Control) -> String {
     let percent = |fraction: f64| format!("{:.2} %", 100.0 * fraction);
     let spread = |mean: f64, sd: f64| format!("{} ± {}", percent(mean), percent(sd));
     let warm_up = jobs as u64 - summary.jobs;
+    let under = args.controller().name();
     [
-        format!("{} jobs every {} under {}, {warm_up} more to warm up", summary.jobs, args.period, args.predictor),
+        format!("{} jobs every {} under {under}, {warm_up} more to warm up", summary.jobs, args.period),
         format!("in target         {}", percent(summary.in_target)),
         format!("error / period    {}", spread(summary.mean_error, summary.sd_error)),
         format!("bandwidth         {} of one CPU", spread(summary.mean_bandwidth, summary.sd_bandwidth)),

@@ -9,7 +9,10 @@
 //! gives two clues. OL beats MMA by 10 to 14 points on stream 1, so costs must vary in a way that the last
 //! few dozen jobs tell and the same picture of the last three groups does not: an activity that swells and
 //! ebbs every few groups (40 jobs), added to all pictures alike. Frames of one kind differ by 3 %. And `MA[3]`
-//! does nearly as well as OL on stream 2, so there activity changes slowly against three jobs.
+//! does nearly as well as OL on stream 2, so there activity changes slowly against three jobs. Its rows of fixed
+//! bandwidths give two more: σ(ε) of the larger one is σ(c)/B, which sets how much costs vary in all, and a fixed
+//! bandwidth a tenth above the mean backs up by many periods, so the film has busy and calm minutes: a level that
+//! wanders over some thousand jobs.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -18,6 +21,8 @@ use crate::control_loop::Job;
 
 /// T of both streams, in ns.
 const PERIOD_NS: f64 = 40e6;
+/// How long the level of a film is remembered, in jobs: it turns in four times that.
+const LEVEL_JOBS: f64 = 500.0;
 /// Spikes come after the trial execution: the paper's predictors were trained on a clean stretch.
 const QUIET_JOBS: usize = 200;
 
@@ -28,6 +33,7 @@ pub const SHOWN_SEED: u64 = 13;
 pub fn stream_1(jobs: usize, seed: u64) -> Vec<Job> {
     let mut chance = Chance::new(seed);
     let mut activity = Cycle::new(&mut chance, 40.0, 400.0);
+    let mut level = Cycle::new(&mut chance, 4.0 * LEVEL_JOBS, LEVEL_JOBS);
     let mut costs = Vec::with_capacity(jobs);
     for k in 0..jobs {
         let picture = match k % 12 {
@@ -35,7 +41,7 @@ pub fn stream_1(jobs: usize, seed: u64) -> Vec<Job> {
             k if k % 3 == 0 => 1.08,
             _ => 0.93,
         };
-        let cost = picture + 0.09 * activity.next(&mut chance);
+        let cost = picture + 0.08 * activity.next(&mut chance) + 0.09 * level.next(&mut chance);
         costs.push(cost * (1.0 + 0.03 * chance.normal()));
     }
     scale(&mut costs, 0.1833);
@@ -48,20 +54,21 @@ pub fn stream_1(jobs: usize, seed: u64) -> Vec<Job> {
 pub fn stream_2(jobs: usize, seed: u64) -> Vec<Job> {
     let mut chance = Chance::new(seed);
     let mut activity = Cycle::new(&mut chance, 90.0, 300.0);
-    let (mut group, mut scene_ends, mut level) = (15, 0, 1.0);
+    let mut level = Cycle::new(&mut chance, 4.0 * LEVEL_JOBS, LEVEL_JOBS);
+    let (mut group, mut scene_ends, mut scene) = (15, 0, 1.0);
     let mut costs = Vec::with_capacity(jobs);
     for k in 0..jobs {
         if k == scene_ends {
             group = if k == 0 { 15 } else { [15, 15, 15, 12][chance.below(4)] };
             scene_ends = k + 200 + chance.below(300);
-            level = 1.0 + 0.05 * chance.normal();
+            scene = 1.0 + 0.05 * chance.normal();
         }
         let picture = match k % group {
             0 => 1.25,
             k if k % 3 == 0 => 1.04,
             _ => 0.97,
         };
-        let cost = picture * level + 0.08 * activity.next(&mut chance);
+        let cost = picture * scene + 0.08 * activity.next(&mut chance) + 0.06 * level.next(&mut chance);
         costs.push(cost * (1.0 + 0.03 * chance.normal()));
     }
     scale_below(&mut costs, 0.1265, 0.2033);
@@ -154,15 +161,10 @@ impl Cycle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control_loop::figures::autocorrelation;
 
     fn shares(jobs: &[Job]) -> Vec<f64> {
         jobs.iter().map(|job| job.c_ns / PERIOD_NS).collect()
-    }
-
-    fn autocorrelation(costs: &[f64], lag: usize) -> f64 {
-        let mean = costs.iter().sum::<f64>() / costs.len() as f64;
-        let at = |lag: usize| -> f64 { costs.iter().zip(&costs[lag..]).map(|(a, b)| (a - mean) * (b - mean)).sum() };
-        at(lag) / at(0)
     }
 
     fn assert_mean_and_peak(costs: &[f64], mean: f64, peak: f64) {
@@ -175,9 +177,10 @@ mod tests {
     #[test]
     fn stream_1_has_the_papers_mean_peak_and_periods() {
         for seed in 0..5 {
-            let costs = shares(&stream_1(8_000, seed));
-            assert_mean_and_peak(&costs, 0.1833, 0.6231);
-            let at = |lag| autocorrelation(&costs, lag);
+            let stream = stream_1(8_000, seed);
+            assert_mean_and_peak(&shares(&stream), 0.1833, 0.6231);
+            let curve = autocorrelation("stream 1", &stream);
+            let at = |lag: usize| curve.points[lag].1;
             assert!(at(12) > at(11) + 0.1 && at(12) > at(13) + 0.1, "period 12");
             assert!(at(3) > at(2) && at(3) > at(4) && at(12) > at(9), "sub-period 3");
         }
@@ -186,9 +189,10 @@ mod tests {
     #[test]
     fn stream_2_has_the_papers_mean_and_peak_and_only_lag_3_stands_out() {
         for seed in 0..5 {
-            let costs = shares(&stream_2(8_000, seed));
-            assert_mean_and_peak(&costs, 0.1265, 0.2033);
-            let at = |lag| autocorrelation(&costs, lag);
+            let stream = stream_2(8_000, seed);
+            assert_mean_and_peak(&shares(&stream), 0.1265, 0.2033);
+            let curve = autocorrelation("stream 2", &stream);
+            let at = |lag: usize| curve.points[lag].1;
             assert!(at(3) > at(2) && at(3) > at(4), "sub-period 3: {} {} {}", at(2), at(3), at(4));
         }
     }

@@ -71,6 +71,29 @@ fn every_predictor_and_every_choice_of_the_contract_works() {
 }
 
 #[test]
+fn controllers_are_compared_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (errors, costs) = (folder.path().join("8.svg"), folder.path().join("7.svg"));
+    let mut command = qfabric(folder.path());
+    command.args("sim control --stream 1 --server-period 1ms --max-bandwidth 0.25 --choose middle".split(' '));
+    command.args("--predictor mma:3,12 --against ol:36,60 --against 20% --against 0.25".split(' '));
+    command.arg("--svg").arg(&errors).arg("--trace-svg").arg(&costs);
+    Answer::of(&mut command).expect(0, &["mma:3,12", "ol:36,60", "fixed 20.0 %", "fixed 25.0 %", "BACK AFTER"]);
+    let drawn = std::fs::read_to_string(errors).unwrap();
+    assert_eq!(drawn.matches("<polyline").count(), 4, "a curve per controller");
+    let drawn = std::fs::read_to_string(costs).unwrap();
+    assert!(drawn.matches("<polyline").count() == 2 && drawn.contains("autocorrelation"));
+}
+
+#[test]
+fn a_fixed_bandwidth_is_the_budget_of_every_job() {
+    let json = sim("--json --fixed 20% --against ma:3", &trace(30)).json();
+    assert!(json["jobs"].as_array().unwrap().iter().all(|job| job["budget_ns"] == 500_000.0));
+    assert_eq!((&json["summary"]["jobs"], &json["against"][0]["controller"]), (&30.into(), &"ma:3".into()));
+    sim("--against often", &trace(30)).expect(2, &["often", "25% or 0.25"]);
+}
+
+#[test]
 fn the_table_for_people_names_its_units() {
     sim("", &trace(100)).expect(0, &["88 jobs every 40 ms under ma:12, 12 more to warm up", "of one CPU", "in target"]);
 }

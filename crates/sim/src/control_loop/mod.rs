@@ -3,8 +3,10 @@
 //! Source: AQuoSA 2009, §6.1 (the columns of Table II). Arithmetic is in double precision throughout, budgets
 //! real-valued, ê = e/P and Ê = E/P not rounded.
 
+pub mod figures;
 mod trace;
 
+use qfabric_control::model::Dynamics;
 use qfabric_control::replay::{Loop, Setup, Step};
 use qfabric_types::{Choice, Contract, InvalidContract, MIN_BUDGET, Nanos, PredictorSpec, QualityMeter, Share};
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,8 @@ pub struct Options {
     pub late: f64,
     /// Q̄/P.
     pub max_bandwidth: f64,
+    /// Q/P of every job in place of feedback: the static reservations of Table II.
+    pub fixed: Option<f64>,
 }
 
 impl Default for Options {
@@ -43,6 +47,7 @@ impl Default for Options {
             early: 0.2,
             late: 0.0,
             max_bandwidth: 0.4,
+            fixed: None,
         }
     }
 }
@@ -69,9 +74,9 @@ pub enum Refused {
     /// The options contradict themselves or what a reservation can be.
     #[error(transparent)]
     Options(#[from] InvalidContract),
-    /// The maximum bandwidth is no bandwidth.
-    #[error("max bandwidth is {0}; use above 0 to 1, of one CPU, and at least {MIN_BUDGET} per server period")]
-    MaxBandwidth(f64),
+    /// The maximum or the fixed bandwidth is no bandwidth.
+    #[error("{0} bandwidth is {1}; use above 0 to 1, of one CPU, and at least {MIN_BUDGET} per server period")]
+    Bandwidth(&'static str, f64),
 }
 
 /// The whole outcome, serialised to the JSON that `--json` prints.
@@ -131,20 +136,32 @@ pub fn run(trace: &[Job], options: &Options) -> Result<Output, Refused> {
     let setup = options.check()?;
     trace::check(trace)?;
     let mut control = Loop::new(&setup);
+    let server_period_ns = options.server_period.as_f64();
+    let reservation = Dynamics::new(options.period.as_f64(), server_period_ns);
+    let mut fixed = options.fixed.map(|share| (reservation, share * server_period_ns));
     let mut tally = Tally::new(options);
     let jobs = trace
         .iter()
         .enumerate()
         .map(|(k, job)| {
-            let step = control.step(job.c_ns, job.hint);
-            tally.count(job, &step, control.target().contains(step.error_ns));
-            result(k, job, &step)
+            let step = match &mut fixed {
+                None => control.step(job.c_ns, job.hint),
+                Some((reservation, budget_ns)) => {
+                    let (budget_ns, predicted) = (*budget_ns, None);
+                    Step { predicted, budget_ns, error_ns: reservation.step(job.c_ns, budget_ns) }
+                }
+            };
+            let warm_up = step.predicted.is_none() && options.fixed.is_none();
+            if !warm_up {
+                tally.count(job, &step, control.target().contains(step.error_ns));
+            }
+            result(k, job, &step, warm_up)
         })
         .collect();
     Ok(Output { jobs, summary: tally.summary() })
 }
 
-fn result(k: usize, job: &Job, step: &Step) -> JobResult {
+fn result(k: usize, job: &Job, step: &Step, warm_up: bool) -> JobResult {
     JobResult {
         k,
         c_ns: job.c_ns,
@@ -152,27 +169,28 @@ fn result(k: usize, job: &Job, step: &Step) -> JobResult {
         high_ns: step.predicted.map(|costs| costs.high),
         budget_ns: step.budget_ns,
         error_ns: step.error_ns,
-        warm_up: step.predicted.is_none(),
+        warm_up,
     }
 }
 
 impl Options {
     /// What is wrong with a contract of these numbers is wrong here too.
     fn check(&self) -> Result<Setup, Refused> {
-        let max_bandwidth = self.max_bandwidth;
-        let budget_ns = max_bandwidth * self.server_period.as_f64();
-        if !(max_bandwidth > 0.0 && max_bandwidth <= 1.0) {
-            return Err(Refused::MaxBandwidth(max_bandwidth));
+        let bandwidths = [("max", Some(self.max_bandwidth)), ("fixed", self.fixed)];
+        let given = || bandwidths.iter().filter_map(|&(what, share)| Some((what, share?)));
+        if let Some((what, share)) = given().find(|&(_, share)| !(share > 0.0 && share <= 1.0)) {
+            return Err(Refused::Bandwidth(what, share));
         }
         let mut contract = Contract::new("sim", self.period);
         contract.server_period = self.server_period;
         (contract.rho, contract.early, contract.late) = (self.rho, self.early, self.late);
         contract.max_bandwidth = Share::ONE;
         contract.check()?;
-        if budget_ns < MIN_BUDGET.as_f64() {
-            return Err(Refused::MaxBandwidth(max_bandwidth));
+        let is_short = |share: f64| share * self.server_period.as_f64() < MIN_BUDGET.as_f64();
+        match given().find(|&(_, share)| is_short(share)) {
+            Some((what, share)) => Err(Refused::Bandwidth(what, share)),
+            None => Ok(self.setup()),
         }
-        Ok(self.setup())
     }
 
     fn setup(&self) -> Setup {
@@ -215,9 +233,6 @@ impl Tally {
     }
 
     fn count(&mut self, job: &Job, step: &Step, inside: bool) {
-        if step.predicted.is_none() {
-            return;
-        }
         self.meter.count(step.error_ns, step.budget_ns / self.server_period_ns, step.error_ns > 0.0, None);
         self.demand_sum += job.c_ns / self.period_ns;
         if !inside {
@@ -260,7 +275,7 @@ mod tests {
     #[test]
     fn nonsense_options_are_refused_with_their_value() {
         type Change = fn(&mut Options);
-        let nonsense: [(Change, &str); 8] = [
+        let nonsense: [(Change, &str); 10] = [
             (|o| o.period = Nanos::ZERO, "period 0 ms"),
             (|o| o.server_period = Nanos::from_millis(7), "7 ms"),
             (|o| o.server_period = Nanos::ZERO, "server period 0 ms"),
@@ -268,6 +283,8 @@ mod tests {
             (|o| o.early = -0.5, "-0.5"),
             (|o| o.max_bandwidth = 0.0, "max bandwidth is 0"),
             (|o| o.max_bandwidth = 1.5, "1.5"),
+            (|o| o.fixed = Some(f64::NAN), "fixed bandwidth is NaN"),
+            (|o| o.fixed = Some(1e-9), "fixed bandwidth is 0.000000001"),
             (|o| o.max_bandwidth = 1e-9, "0.000000001"),
         ];
         for (change, named) in nonsense {
@@ -285,6 +302,19 @@ mod tests {
         assert!(output.jobs[4..].iter().all(|job| !job.warm_up && job.budget_ns == 0.5e6 && job.error_ns == 0.0));
         assert_eq!((output.summary.jobs, output.summary.mean_bandwidth, output.summary.in_target), (6, 0.2, 1.0));
         assert_eq!(run(&constant(8e6, 3), &ma(4)).unwrap().summary.jobs, 0);
+    }
+
+    #[test]
+    fn a_fixed_bandwidth_runs_every_job_under_the_same_budget_and_counts_them_all() {
+        let costs: Vec<Job> = (1..=20).map(|k| Job { c_ns: k as f64 * 1e6, hint: None }).collect();
+        let output = run(&costs, &Options { fixed: Some(0.2), ..ma(4) }).unwrap();
+        let mut reservation = Dynamics::new(40e6, 2.5e6);
+        for (job, cost) in output.jobs.iter().zip(&costs) {
+            assert_eq!((job.budget_ns, job.warm_up), (0.5e6, false));
+            assert_eq!(job.error_ns, reservation.step(cost.c_ns, 0.5e6));
+        }
+        let summary = output.summary;
+        assert_eq!((summary.jobs, summary.mean_bandwidth, summary.sd_bandwidth), (20, 0.2, 0.0));
     }
 
     #[test]
