@@ -179,7 +179,8 @@ impl Session {
             predictor.observe(job.cost, self.hint);
             predictor.predict(job.next.hint())
         });
-        let usage = Usage { job: *job, granted: Reservation::new(grant.budget, grant.period).ok() };
+        let granted = Reservation::new(grant.budget, grant.period).ok();
+        let usage = Usage { job: *job, granted, served: None };
         let budget = self.controller.as_mut().and_then(|controller| controller.on_usage(&usage, predicted));
         if !matches!(job.next, Foresight::Nothing | Foresight::Hint(_)) {
             return;

@@ -39,7 +39,7 @@ fn usage(k: u64, frames: &[(u64, f64)]) -> Usage {
     let release = Instant::new(k * 40_000_000);
     let finish = release + Nanos::new(37_000_000 + at(k).0 / 5);
     let next = Foresight::Hint(at(k + 1).1);
-    Usage { job: JobRecord { k, release, finish, cost: Nanos::new(at(k).0), next }, granted: None }
+    Usage { job: JobRecord { k, release, finish, cost: Nanos::new(at(k).0), next }, granted: None, served: None }
 }
 
 #[divan::bench(args = PREDICTORS, sample_size = 1_000)]

@@ -5,7 +5,7 @@
 //! what the kernel accepts; the target interval is taken on the lattice of server periods.
 
 use qfabric_types::{
-    Choice, Contract, Foresight, Instant, MIN_BUDGET, Nanos, PredictorSpec, Profile, Usage, quantized_error,
+    Choice, Contract, Foresight, Instant, MIN_BUDGET, Nanos, PredictorSpec, Profile, Usage, virtual_error,
 };
 
 use crate::{Interval, Predictor, Target, law, predictor};
@@ -82,7 +82,7 @@ impl TaskController {
     pub fn on_usage(&mut self, usage: &Usage) -> Nanos {
         let job = &usage.job;
         let deadline = job.release + self.period;
-        self.error_ns = quantized_error(job.finish, deadline, self.server_period) as f64;
+        self.error_ns = virtual_error(job.finish, deadline, self.server_period, usage.served) as f64;
         self.predictor.skip(job.k.saturating_sub(self.next_job));
         self.next_job = job.k.saturating_add(1);
         self.remember(job.cost.as_f64());
@@ -176,7 +176,11 @@ mod tests {
     fn job(k: u64, cost_ms: u64, late_ms: u64, next: Foresight) -> Usage {
         let release = Instant::new(k * T.get());
         let finish = release + T + Nanos::from_millis(late_ms);
-        Usage { job: JobRecord { k, release, finish, cost: Nanos::from_millis(cost_ms), next }, granted: None }
+        Usage {
+            job: JobRecord { k, release, finish, cost: Nanos::from_millis(cost_ms), next },
+            granted: None,
+            served: None,
+        }
     }
 
     fn run(controller: &mut TaskController, costs_ms: &[u64]) -> Nanos {
@@ -219,6 +223,16 @@ mod tests {
         let low = Contract { max_bandwidth: Share::from_ppm(500_000), ..right };
         let mut controller = TaskController::new(&low);
         assert_eq!(controller.on_usage(&job(0, 12, 0, Foresight::Nothing)), Nanos::new(4_999_999), "open at Q̄, too");
+    }
+
+    #[test]
+    fn the_virtual_finishing_time_says_how_many_server_periods_are_left() {
+        let mut controller = TaskController::new(&contract("ma:1"));
+        let mut usage = job(0, 12, 2, Foresight::Nothing);
+        // The finish, 2 ms late, would count as a whole server period; the server's deadline lies 5 ms after d_k.
+        usage.served = Some(usage.job.finish + Nanos::from_millis(3));
+        let budget = controller.on_usage(&usage);
+        assert_eq!((controller.error_ns(), budget), (5_000_000, Nanos::new(3_428_572)), "12 ms in 3.5 periods");
     }
 
     #[test]

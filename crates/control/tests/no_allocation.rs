@@ -11,7 +11,11 @@ fn usage(k: u64) -> Usage {
     let release = Instant::new(k * 40_000_000);
     let finish = release + Nanos::new(39_000_000 + k % 7 * 1_000_000);
     let cost = Nanos::new(8_000_000 + k % 12 * 500_000);
-    Usage { job: JobRecord { k, release, finish, cost, next: Foresight::Hint(1.0 + k as f64) }, granted: None }
+    Usage {
+        job: JobRecord { k, release, finish, cost, next: Foresight::Hint(1.0 + k as f64) },
+        granted: None,
+        served: None,
+    }
 }
 
 #[test]

@@ -281,7 +281,7 @@ impl App {
         let (Governor::Marked(controller) | Governor::Activations(controller, _)) = &mut thread.governor else {
             return;
         };
-        controller.on_usage(&Usage { job, granted });
+        controller.on_usage(&Usage { job, granted, served: thread.served.take() });
         thread.rescued = false;
         let missed = job.finish > controller.deadline(job.release);
         self.meter.count(controller.error_ns() as f64, bandwidth(granted), missed, Some(job.finish));
@@ -359,6 +359,11 @@ impl App {
         let look = if self.look == Instant::ZERO { Instant::NEVER } else { self.look };
         let threads = self.threads.iter().map(Thread::due).min().unwrap_or(Instant::NEVER);
         threads.min(look).min(self.elect_at)
+    }
+
+    /// The thread whose jobs are governed.
+    pub(crate) fn lead(&self) -> Option<ThreadId> {
+        self.lead
     }
 
     /// Whether every thread is back under its own scheduler, as far as the mechanism obeys.

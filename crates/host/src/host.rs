@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use qfabric_broker::{Partition, Supervisor};
 use qfabric_types::api::{Application, Covers, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
-use qfabric_types::{AppId, Contract, ControlPlace, Instant, JobRecord, Nanos, Owner, Share, ThreadId};
+use qfabric_types::{AppId, Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Owner, Share, ThreadId};
 
 use crate::app::{App, guarantee};
 use crate::ledger::Ledger;
@@ -114,6 +114,7 @@ impl Host {
             Input::ThreadBorn { app, thread } => self.thread_born(app, thread),
             Input::ThreadGone { app, thread } => self.thread_gone(app, thread),
             Input::Job { app, event } => self.job(app, event),
+            Input::Served { app, thread, deadline } => self.served(app, thread, deadline),
             Input::Ran { app, thread, from, to, used, slept } => self.ran(app, thread, (from, to), used, slept),
             Input::Applied { thread, outcome } => self.applied(thread, outcome),
             Input::Capacity(capacity) => self.capacity(capacity),
@@ -148,6 +149,12 @@ impl Host {
     /// application wake the daemon.
     pub fn look_at(&self, app: AppId) -> Instant {
         self.find(app).map_or(Instant::ZERO, |at| self.apps[at].look)
+    }
+
+    /// The thread whose jobs govern the application's budget; none under a contract that follows consumption alone.
+    pub fn lead(&self, app: AppId) -> Option<ThreadId> {
+        let app = &self.apps[self.find(app)?];
+        app.lead().filter(|_| app.contract.jobs != JobSource::Consumption)
     }
 
     /// What is to be shown to the application through its ring.
@@ -400,6 +407,13 @@ impl Host {
     fn is_possible(&self, at: usize, job: &JobRecord) -> bool {
         let latest = self.now + self.apps[at].contract.period;
         job.release <= latest && job.finish <= latest && job.release <= job.finish
+    }
+
+    fn served(&mut self, app: AppId, thread: ThreadId, deadline: Instant) {
+        let Ok(at) = self.find_present(app) else { return self.ignore() };
+        if let Some(index) = self.apps[at].find(thread) {
+            self.apps[at].threads[index].served = Some(deadline);
+        }
     }
 
     fn ran(&mut self, app: AppId, thread: ThreadId, (from, to): (Instant, Instant), used: Nanos, slept: bool) {

@@ -119,6 +119,8 @@ pub(crate) struct Thread {
     pub promised: u64,
     /// It must shrink to this, since a promise needs the room; until it has.
     pub ceiling: Option<Share>,
+    /// The scheduling deadline of its server when it was last seen to end a job.
+    pub served: Option<Instant>,
     /// Its job has used up its budget: it wants all that it may have, until the job ends.
     pub rescued: bool,
 }
@@ -142,6 +144,7 @@ impl Thread {
             aligned: false,
             promised: 0,
             ceiling: None,
+            served: None,
             rescued: false,
         }
     }

@@ -108,6 +108,15 @@ pub enum Input {
         /// What.
         event: JobEvent,
     },
+    /// The scheduling deadline of a thread's server, read when a job of it ended; told before that end is.
+    Served {
+        /// Whose.
+        app: AppId,
+        /// Which thread.
+        thread: ThreadId,
+        /// s_k of AQuoSA's Corollary 1.
+        deadline: Instant,
+    },
     /// One stretch of a thread on a CPU, as an observer saw it.
     Ran {
         /// Whose.

@@ -390,3 +390,20 @@ fn what_is_kept_for_others_is_bounded_as_nobodys() {
     keep(&mut bench, 30).unwrap();
     assert_eq!(keep(&mut bench, 1).unwrap_err().code, "user_cap");
 }
+
+#[test]
+fn the_error_of_a_job_is_taken_from_its_servers_deadline_where_that_is_told() {
+    let mut contract = marked();
+    contract.server_period = Nanos::from_millis(10);
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&contract, 7).unwrap();
+    let error_us = |bench: &Bench| bench.host.grant(app).unwrap().error_ns / 1_000;
+    bench.job(app, 0, 8, 2);
+    assert_eq!(error_us(&bench), 10_000, "untold: the finish, 2 ms late, rounded up to the server period");
+    let deadline = at(1_000 + 80 + 5);
+    bench.input(Input::Served { app, thread: ThreadId(7), deadline });
+    bench.job(app, 1, 8, 2);
+    assert_eq!((error_us(&bench), bench.host.lead(app)), (5_000, Some(ThreadId(7))));
+    bench.job(app, 2, 8, 2);
+    assert_eq!(error_us(&bench), 10_000, "a deadline speaks for one job");
+}

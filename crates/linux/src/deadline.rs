@@ -32,7 +32,7 @@ use crate::journal::{self, Journal, Touched};
 use crate::leaving::{self, Account, Watch};
 use crate::mechanism::{ApplyError, Mechanism};
 use crate::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
-use crate::{clock, threads};
+use crate::{clock, sched_attr, threads};
 
 mod parting;
 mod refusal;
@@ -54,6 +54,8 @@ pub struct Deadline {
     /// What a fair thread's slice is when nobody chose one; `None` where the kernel does not say.
     default_slice_ns: Option<u64>,
     threads: HashMap<ThreadId, Held>,
+    /// The kernel tells deadlines of servers (since Linux 7.1); assumed until it refuses one.
+    tells_deadlines: bool,
     /// Threads put back a moment ago, by start time, and when they may be reserved again.
     resting: HashMap<ThreadId, (u64, Instant)>,
     /// When the next step of a departure, or the next look at a suspicious thread, is due.
@@ -86,6 +88,7 @@ impl Deadline {
             journal: None,
             take_over: false,
             default_slice_ns: default_slice(),
+            tells_deadlines: true,
             threads: HashMap::with_capacity(MAX_THREADS),
             resting: HashMap::new(),
             next_step: None,
@@ -236,6 +239,19 @@ impl Mechanism for Deadline {
         match setting.reservation {
             Some(reservation) => self.reserve(setting.thread, reservation, setting.reclaiming),
             None => self.release(setting.thread),
+        }
+    }
+
+    fn server_deadline(&mut self, thread: ThreadId) -> Option<Instant> {
+        self.threads.get(&thread).filter(|held| self.tells_deadlines && held.given.is_some())?;
+        match sched_attr::remaining(thread) {
+            Ok((_, deadline)) => Some(deadline),
+            // EINVAL means an older kernel only where the thread really is under SCHED_DEADLINE.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.tells_deadlines = SchedAttr::of(thread).is_ok_and(|now| now.policy != Policy::DEADLINE);
+                None
+            }
+            Err(_) => None,
         }
     }
 

@@ -73,6 +73,12 @@ pub trait Mechanism {
         None
     }
 
+    /// The scheduling deadline that the thread's server has now (AQuoSA's virtual finishing time, when a job has just
+    /// ended), where the mechanism can tell.
+    fn server_deadline(&mut self, _thread: ThreadId) -> Option<Instant> {
+        None
+    }
+
     /// Why the kernel has thrown the mechanism out, if it has: then every thread is back under the normal
     /// scheduler, and nothing can be set any more.
     fn ejected(&mut self) -> Option<String> {

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use qfabric_types::{Nanos, Reservation, ThreadId};
+use qfabric_types::{Instant, Nanos, Reservation, ThreadId};
 use serde::{Deserialize, Serialize};
 
 use crate::leaving::Departure;
@@ -147,11 +147,12 @@ pub(crate) fn remaining_ns(thread: ThreadId) -> io::Result<i64> {
     Ok(sched_getattr(thread.0, GETATTR_DL_DYNAMIC)?.runtime_ns as i64)
 }
 
-/// What a thread's server has left: (budget, absolute deadline in the run queue's clock). `EINVAL` on kernels
-/// before 7.1.
-pub fn remaining(thread: ThreadId) -> io::Result<(Nanos, u64)> {
+/// What a thread's server has left: budget, and absolute deadline on CLOCK_MONOTONIC. The kernel converts the deadline
+/// from the run queue's clock, so that two answers about one deadline differ by some ns. `EINVAL` on kernels before 7.1,
+/// and where the thread is not under SCHED_DEADLINE.
+pub fn remaining(thread: ThreadId) -> io::Result<(Nanos, Instant)> {
     let attr = sched_getattr(thread.0, GETATTR_DL_DYNAMIC)?;
-    Ok((Nanos::new(attr.runtime_ns), attr.deadline_ns))
+    Ok((Nanos::new(attr.runtime_ns), Instant::new(attr.deadline_ns)))
 }
 
 impl From<RawSchedAttr> for SchedAttr {

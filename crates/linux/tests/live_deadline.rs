@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qfabric_linux::sched_attr::{Policy, RECLAIM, SchedAttr};
 use qfabric_linux::testing::{Worker, live_lock, may_reserve, settled_room};
-use qfabric_linux::{ApplyError, Deadline, Mechanism};
+use qfabric_linux::{ApplyError, Deadline, Mechanism, clock};
 use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 fn setting(thread: ThreadId, budget_us: u64, period_us: u64) -> Setting {
@@ -418,4 +418,39 @@ fn a_thread_the_kernel_forgot_is_found_and_runs_again() {
     });
     assert!(rescued || worker.used() > used, "neither forgotten nor running");
     assert!(runs(&worker));
+}
+
+/// Whether this is Linux 7.1 or newer.
+fn tells_deadlines() -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(7), Some(1))
+}
+
+#[test]
+fn the_deadline_of_a_threads_server_is_told_from_linux_7_1_on() {
+    live!();
+    let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
+    assert_eq!(mechanism.server_deadline(worker.thread), None, "no server yet");
+    let period = Nanos::from_millis(20);
+    mechanism.apply(&setting(worker.thread, 4_000, 20_000)).unwrap();
+    if !tells_deadlines() {
+        assert_eq!((0..3).find_map(|_| mechanism.server_deadline(worker.thread)), None);
+        return;
+    }
+    // The first period may be running out. Of a thread that always wants more, the deadline then moves by whole periods.
+    let mut told = Vec::new();
+    while told.len() < 40 {
+        std::thread::sleep(Duration::from_millis(5));
+        let before = clock::now();
+        let deadline = mechanism.server_deadline(worker.thread).expect("the thread is reserved");
+        assert!(deadline + period >= before && deadline <= clock::now() + period, "{deadline:?} at {before:?}");
+        told.push(deadline);
+    }
+    let moved: Vec<u64> = told.windows(2).map(|pair| pair[1].since(pair[0]).get()).collect();
+    let (whole, slack) = (period.get(), period.get() / 20);
+    assert!(moved.iter().all(|ns| (ns + slack) % whole <= 2 * slack), "moved by {moved:?} ns");
+    assert!(told[39] > told[0], "it moved at all");
+    mechanism.apply(&none(worker.thread)).unwrap();
+    assert_eq!(mechanism.server_deadline(worker.thread), None, "put back");
 }

@@ -35,7 +35,7 @@ pub use invariance::Invariance;
 pub use job::{Foresight, JobRecord};
 pub use moments::Moments;
 pub use nouns::{Demand, Sample, Setting, Usage};
-pub use quality::{Quality, QualityMeter, quantized_error};
+pub use quality::{Quality, QualityMeter, quantized_error, virtual_error};
 pub use reclaiming::Reclaiming;
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};
 pub use server::{Abilities, ControlPlace, InvalidWindow, KernelControl, ServerCounts, Terms, Window};

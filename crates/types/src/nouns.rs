@@ -43,4 +43,7 @@ pub struct Usage {
     pub job: JobRecord,
     /// What the job ran under; `None` while the application has no reservation.
     pub granted: Option<Reservation>,
+    /// s_k: the scheduling deadline of the thread's server when the job ended (AQuoSA's virtual finishing time), where
+    /// the mechanism tells it.
+    pub served: Option<Instant>,
 }

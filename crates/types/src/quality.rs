@@ -106,6 +106,21 @@ pub fn quantized_error(finish: Instant, deadline: Instant, server_period: Nanos)
     -((deadline.signed_since(finish)).div_euclid(period) * period)
 }
 
+/// `ε = s_k − d_k`: the virtual scheduling error, from the virtual finishing time `served` where that is known, else from
+/// the finish as [`quantized_error`] has it. In ns.
+///
+/// By Corollary 1 a job ends in the server period that ends at s_k. A deadline that does not fit this belongs to another
+/// job and counts as unknown. The kernel begins a server period when the thread wakes, some wake-up latency after the
+/// release: a deadline that little above a multiple of P, at most an eighth of it, counts as on it.
+pub fn virtual_error(finish: Instant, deadline: Instant, server_period: Nanos, served: Option<Instant>) -> i64 {
+    let Some(served) = served.filter(|&served| finish <= served && served <= finish + server_period) else {
+        return quantized_error(finish, deadline, server_period);
+    };
+    let error = served.signed_since(deadline);
+    let above = error.rem_euclid(server_period.get().max(1) as i64);
+    if above <= server_period.get() as i64 / 8 { error - above } else { error }
+}
+
 /// Folds jobs into a [`Quality`] in constant memory.
 #[derive(Clone, Debug)]
 pub struct QualityMeter {
@@ -196,6 +211,23 @@ mod tests {
         let deadline = Instant::new(100_000_000);
         let error = |finish_ms: u64| quantized_error(Instant::new(finish_ms * 1_000_000), deadline, P) / 1_000_000;
         assert_eq!([error(100), error(101), error(110), error(99), error(90), error(89)], [0, 10, 10, 0, -10, -10]);
+    }
+
+    #[test]
+    fn the_error_is_the_servers_deadline_less_the_jobs_where_the_server_tells_it() {
+        let deadline = Instant::new(100_000_000);
+        let error_us = |finish_us: u64, served_us: u64| {
+            let [finish, served] = [finish_us, served_us].map(|us| Instant::new(us * 1_000));
+            virtual_error(finish, deadline, P, Some(served)) / 1_000
+        };
+        assert_eq!(error_us(93_000, 100_000), 0, "the server's period ends with the job's");
+        assert_eq!(error_us(93_000, 100_300), 0, "it began with a wake-up 0.3 ms after the release");
+        assert_eq!(error_us(93_000, 96_000), -4_000, "its periods lie elsewhere: the rounded finish would say 0");
+        assert_eq!(error_us(101_000, 104_000), 4_000, "late by 4 ms of a period, not by all of it");
+        for other_job in [92_000, 104_000] {
+            assert_eq!(error_us(93_000, other_job), 0, "s_k = {other_job} µs does not fit a finish at 93 ms");
+        }
+        assert_eq!(virtual_error(Instant::new(93_000_000), deadline, P, None), 0);
     }
 
     #[test]

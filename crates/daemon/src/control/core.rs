@@ -7,6 +7,7 @@ use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget};
 use qfabric_types::api::{Application, HostStatus, Problem};
+use qfabric_types::ring::JobEvent;
 use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, ThreadId};
 
 use super::aims::Aims;
@@ -141,8 +142,22 @@ impl Core {
             self.mechanism.forget(thread);
             self.aims.servers_changed();
         }
+        self.tell_deadline(&input, now);
         self.host.handle(input, now);
         self.carry_out(now);
+    }
+
+    /// Where a job ends, or a thread that may have ended one sleeps, its server's deadline is the virtual finishing time.
+    fn tell_deadline(&mut self, input: &Input, now: Instant) {
+        let (app, thread) = match *input {
+            Input::Job { app, event: JobEvent::End(_) } => (app, self.host.lead(app)),
+            Input::Ran { app, thread, slept: true, .. } => (app, self.host.lead(app).filter(|&lead| lead == thread)),
+            _ => return,
+        };
+        let Some(thread) = thread else { return };
+        if let Some(deadline) = self.mechanism.server_deadline(thread) {
+            self.host.handle(Input::Served { app, thread, deadline }, now);
+        }
     }
 
     /// The thread is another application's from now on; what it was before the first one is not forgotten.
