@@ -504,6 +504,14 @@ enum qf_status qf_set_max_bandwidth(struct qf_session *task, double bandwidth);
 enum qf_status qf_set_class(struct qf_session *task, const char *name, double guaranteed);
 
 /**
+ * What class A recovers from (Theorem 3): back in the target within `jobs` jobs (h) after a deviation of up to
+ * `deviation` task periods (Γ).
+ */
+enum qf_status qf_set_recovery(struct qf_session *task,
+                               uint32_t jobs,
+                               double deviation);
+
+/**
  * The predictor: "ma:12", "mma:3,12", "ol:36,60", "pct:64,95" or "hint:24".
  */
 enum qf_status qf_set_predictor(struct qf_session *task, const char *spec);
