@@ -315,13 +315,14 @@ mod tests {
 
     #[test]
     fn a_player_that_computes_longer_than_its_period_skips_frames() {
-        let trace = play(&player(30, false), None, Work::calibrate(), clock::now()).unwrap();
+        // Five periods by calibration: however much faster the machine becomes meanwhile, it is more than one.
+        let trace = play(&player(100, false), None, Work::calibrate(), clock::now()).unwrap();
         assert!(trace.jobs.len() < 8 && trace.jobs.windows(2).all(|pair| pair[0].period < pair[1].period));
     }
 
     #[test]
     fn given_up_frames_are_not_complete() {
-        let trace = play(&player(30, true), None, Work::calibrate(), clock::now()).unwrap();
+        let trace = play(&player(10_000, true), None, Work::calibrate(), clock::now()).unwrap();
         assert!(trace.jobs.iter().all(|job| !job.complete));
     }
 
@@ -338,10 +339,10 @@ mod tests {
         let (ready, address) = Role::Player(Player { frames: true, ..player(1, false) }).prepare().unwrap();
         let server =
             Server { streams: vec![Stream { to: address.unwrap(), period: 20_000_000, phase: 0 }], span: 200_000_000 };
-        let start = clock::now() + Nanos::from_millis(5);
-        let sending = std::thread::spawn(move || serve(&server, start));
-        let trace = ready.run(Work::calibrate(), start).unwrap();
-        assert!(trace.jobs.iter().any(|job| job.complete), "{trace:?}");
-        sending.join().unwrap().unwrap();
+        let now = clock::now();
+        // By a server that began its span earlier: all frames are in the socket when the player begins.
+        serve(&server, Instant::new(now.get() - server.span)).unwrap();
+        let trace = ready.run(Work::calibrate(), now).unwrap();
+        assert!(!trace.jobs.is_empty() && trace.jobs.iter().all(|job| job.complete), "{trace:?}");
     }
 }
