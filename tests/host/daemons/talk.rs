@@ -16,6 +16,9 @@ use crate::host::{Host, PATIENCE, eventually};
 /// What all of them talk about.
 pub const FORMAT: &str = "struct frame { int number; int size; };";
 
+/// Most events that a paced sender is ahead of its reader: fewer than any queue on the way holds.
+const AHEAD: usize = 20;
+
 /// An application that sends, until told to stop; its source stays.
 pub struct Sender {
     stop: Arc<AtomicBool>,
@@ -55,6 +58,23 @@ pub fn enter(channels: &Channels, name: &str, spec: &Spec) -> Channel {
 impl Sender {
     /// `size` bytes every `period`.
     pub fn start(host: &Host, channel: &str, size: usize, period: Duration) -> Sender {
+        Sender::when(host, channel, size, period, |_| true)
+    }
+
+    /// The same, but it waits for `reader` when that is [`AHEAD`] events behind: whatever the machine is busy with,
+    /// no queue to this reader is full.
+    pub fn paced(host: &Host, channel: &str, size: usize, period: Duration, reader: &Reader) -> Sender {
+        let heard = reader.heard.clone();
+        Sender::when(host, channel, size, period, move |sent| sent < (heard.lock().unwrap().len() + AHEAD) as u64)
+    }
+
+    fn when(
+        host: &Host,
+        channel: &str,
+        size: usize,
+        period: Duration,
+        may_send: impl Fn(u64) -> bool + Send + 'static,
+    ) -> Sender {
         let (channels, stop, sent) = (host.channels(), Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let opened = enter(&channels, channel, &Spec::of(FORMAT));
         let source = opened.source_subscribe(&SourceOptions::default()).unwrap();
@@ -62,6 +82,10 @@ impl Sender {
         let thread = thread::spawn(move || {
             let (payload, mut next) = (vec![7; size], Instant::now());
             while !told.load(Ordering::Relaxed) {
+                if !may_send(counted.load(Ordering::Relaxed)) {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 // A daemon that is gone takes no more.
                 match source.submit(&Submission { payload: &payload, ..Submission::default() }) {
                     Ok(()) => counted.fetch_add(1, Ordering::Relaxed),
