@@ -11,7 +11,7 @@ use qfabric_types::{Class, ThreadId};
 
 const T: Nanos = Nanos::from_millis(20);
 /// Long enough for a daemon to start or stop on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn daemon_in(directory: &Path) -> Embedded {
     let mut config = Config::default().in_directory(directory);

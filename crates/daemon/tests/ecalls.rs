@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{NOBODY, call, eventually, given, quiet, role, service};
+use common::{NOBODY, PATIENCE, call, eventually, given, quiet, role, service};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
@@ -22,7 +22,7 @@ fn metric(client: &Client, name: &str) -> u64 {
 }
 
 fn says_hello(client: &Client) -> std::os::fd::OwnedFd {
-    let socket = fds::connect(&client.ecalls_socket(), Duration::from_secs(5)).unwrap();
+    let socket = fds::connect(&client.ecalls_socket(), PATIENCE).unwrap();
     let mut bytes = Vec::new();
     FromClient::Hello { version: VERSION }.encode(&mut bytes);
     fds::send(&socket, &bytes, &[]).unwrap();
@@ -53,7 +53,7 @@ fn hostile_messages_are_counted_and_nobody_else_notices() {
     }
     let _ = fds::send_now(&theirs, &[std::io::IoSlice::new(&vec![2; MAX_MESSAGE + 1])]);
     own.raise_event(-1, &7i64.to_le_bytes(), Nanos::ZERO, false).unwrap();
-    assert_eq!(events.next(Duration::from_secs(10)).unwrap().unwrap().data, 7i64.to_le_bytes());
+    assert_eq!(events.next(PATIENCE).unwrap().unwrap().data, 7i64.to_le_bytes());
     assert!(metric(&client, "qfabric_ecalls_nonsense_total") > 100);
 }
 
@@ -64,7 +64,7 @@ fn a_wrong_version_is_told_which_is_spoken() {
     }
     let _alone = live_lock();
     let (_service, client) = service(quiet());
-    let socket = fds::connect(&client.ecalls_socket(), Duration::from_secs(5)).unwrap();
+    let socket = fds::connect(&client.ecalls_socket(), PATIENCE).unwrap();
     fds::send(&socket, &[1, VERSION + 1], &[]).unwrap();
     let mut answer = [0; 600];
     let length = fds::recv(&socket, &mut answer).unwrap().length;
@@ -127,9 +127,9 @@ fn user_subscribes() {
     let mut wakeups = with_memory(Subscribe::to("sched.wakeup"));
     assert_eq!(wakeups.info().only_pid, Some(std::process::id() as i32), "narrowed to the caller");
     std::thread::sleep(Duration::from_millis(5));
-    assert!(wakeups.next(Duration::from_secs(5)).unwrap().is_some());
+    assert!(wakeups.next(PATIENCE).unwrap().is_some());
     let mut timer = with_memory(Subscribe::to("timer").option("period", "5ms"));
-    assert!(timer.next(Duration::from_secs(5)).unwrap().is_some());
+    assert!(timer.next(PATIENCE).unwrap().is_some());
     let _open = with_memory(Subscribe::to("root.open"));
     let problem = refused(Subscribe::to("root.open"));
     assert!(problem.code == "ecalls_limit" && problem.next_step.contains("max_subscriptions_per_user"), "{problem:?}");
@@ -152,7 +152,7 @@ fn without_a_scheduler_that_favours_a_chain_in_the_kernel_works_as_ever() {
         Err(error) => panic!("{error}"),
     };
     for _ in 0..3 {
-        assert!(events.next(Duration::from_secs(10)).unwrap().is_some());
+        assert!(events.next(PATIENCE).unwrap().is_some());
     }
     let _thread = ecalls.subscribe(&every_20_ms().thread().code("return 1;")).unwrap();
     eventually("what leaves the kernel is counted", || metric(&client, "qfabric_events_not_favoured_total") > 2);

@@ -194,7 +194,7 @@ fn an_event_raised_for_the_cpu_favours_its_sink_and_is_counted() {
     let mut events = ecalls.subscribe(&Subscribe::to("test.favour").memory_up(MemoryUp::default())).unwrap();
     for cpu in [true, true, false] {
         own.raise_event(-1, &7i64.to_le_bytes(), Nanos::ZERO, cpu).unwrap();
-        assert!(events.next(Duration::from_secs(10)).unwrap().is_some());
+        assert!(events.next(common::PATIENCE).unwrap().is_some());
     }
     eventually("both are counted", || metric(&client, "qfabric_events_favoured_total") == 2);
     client.release(app.id).unwrap();

@@ -62,7 +62,7 @@ impl Real {
         for name in &names {
             let knows = |world: &mut Real| world.with(name, |node, _, _| node.directory().hosts().count());
             while knows(&mut world) < names.len() {
-                assert!(begin.elapsed() < Duration::from_secs(20), "{name} does not know all");
+                assert!(begin.elapsed() < common::PATIENCE, "{name} does not know all");
                 thread::sleep(Duration::from_millis(20));
             }
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use qfabric_types::{Nanos, Share, ThreadId};
+use qfabric_types::{Instant, Nanos, Share, ThreadId};
 
 use crate::clock;
 
@@ -143,9 +143,20 @@ impl Worker {
 
     /// The share of one CPU it gets over the next `length`.
     pub fn share_over(&self, length: Duration) -> f64 {
-        let (start, used) = (clock::now(), self.used());
+        let (start, used) = self.reading();
         std::thread::sleep(length);
-        (self.used() - used).as_f64() / clock::now().since(start).as_f64()
+        let (end, later) = self.reading();
+        (later - used).as_f64() / end.since(start).as_f64()
+    }
+
+    /// A moment and what was used by then: read again where a busy machine took the reader away in between.
+    fn reading(&self) -> (Instant, Nanos) {
+        loop {
+            let (before, used, after) = (clock::now(), self.used(), clock::now());
+            if after.since(before) < Nanos::from_millis(1) {
+                return (after, used);
+            }
+        }
     }
 }
 

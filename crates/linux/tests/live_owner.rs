@@ -41,6 +41,9 @@ fn install_all(kernel: &Kernel, ring: &EventRing) -> Vec<Installed> {
     ]
 }
 
+/// Ends a test that hangs; nothing takes this long, not even beside eight hogs per core.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn all_gone_within(ids: &[u32], patience: Duration) -> bool {
     let started = Instant::now();
     while ids.iter().any(|&id| program_exists(id)) {
@@ -60,7 +63,7 @@ fn what_is_dropped_is_taken_out_of_the_kernel() {
     let ids: Vec<u32> = installed.iter().flat_map(Installed::program_ids).copied().collect();
     assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
     drop(installed);
-    assert!(all_gone_within(&ids, Duration::from_secs(5)), "{ids:?}");
+    assert!(all_gone_within(&ids, PATIENCE), "{ids:?}");
 }
 
 const OWNER: &str = "QFABRIC_TEST_OWNER";
@@ -98,5 +101,5 @@ fn what_a_killed_owner_had_is_taken_out_of_the_kernel() {
     assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    assert!(all_gone_within(&ids, Duration::from_secs(5)), "{ids:?}");
+    assert!(all_gone_within(&ids, PATIENCE), "{ids:?}");
 }

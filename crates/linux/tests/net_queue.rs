@@ -27,7 +27,7 @@ fn packets_pass_and_what_was_there_comes_back() {
     assert!(pair.root().starts_with("qf_dwcs"), "{}", pair.root());
     let sender = Sender::to(&pair, 0);
     (0..20).for_each(|_| sender.send(200));
-    assert_eq!(pair.received_within(Duration::from_secs(1), 20).len(), 20);
+    assert_eq!(pair.received_within(Duration::from_secs(60), 20).len(), 20);
     assert!(attachment.best_effort_counters().sent >= 20);
     attachment.detach(&mut book).unwrap();
     assert_eq!(pair.root(), before);
@@ -41,7 +41,7 @@ fn a_second_attachment_is_refused_and_the_first_goes_on() {
     let refusal = Attachment::attach(pair.near(), &request(MEGABIT), &mut book).unwrap_err();
     assert!(matches!(refusal, NetError::Attached { .. }), "{refusal}");
     Sender::to(&pair, 0).send(100);
-    assert_eq!(pair.received_within(Duration::from_secs(1), 1).len(), 1);
+    assert_eq!(pair.received_within(Duration::from_secs(60), 1).len(), 1);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn streams_go_by_deadline_and_best_effort_last() {
     (0..3).for_each(|_| best.send(1_000));
     late.send(1_000);
     early.send(1_000);
-    let marks: Vec<_> = pair.received_within(Duration::from_secs(1), 6).iter().map(|packet| packet.mark).collect();
+    let marks: Vec<_> = pair.received_within(Duration::from_secs(60), 6).iter().map(|packet| packet.mark).collect();
     assert_eq!(marks.iter().filter(|mark| **mark == 0).count(), 4);
     let at = |mark| marks.iter().position(|m| *m == mark).unwrap();
     assert!(at(2) < at(1) && at(1) < 4, "{marks:?}");
@@ -178,7 +178,7 @@ fn held_packets_go_in_one_burst_before_the_first_deadline() {
         Sender::to(&pair, mark).send(500);
         std::thread::sleep(Duration::from_millis(10));
     }
-    let received = pair.received_within(Duration::from_secs(1), 3);
+    let received = pair.received_within(Duration::from_secs(60), 3);
     assert_eq!(received.len(), 3);
     assert_eq!(attachment.info().bursts, 1);
     let first = Nanos::new(attachment.counters(ids[0]).delay_max_ns);
@@ -350,7 +350,7 @@ fn detaching_under_load_leaves_a_working_interface() {
     }
     let _ = pair.received_within(Duration::from_millis(100), usize::MAX);
     Sender::to(&pair, 0).send(100);
-    assert_eq!(pair.received_within(Duration::from_secs(1), 1).len(), 1);
+    assert_eq!(pair.received_within(Duration::from_secs(60), 1).len(), 1);
     assert_eq!(pair.root(), "noqueue");
 }
 

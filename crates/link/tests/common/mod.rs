@@ -10,7 +10,7 @@ use qfabric_channel::{Incarnation, Lane};
 use qfabric_link::{Address, Config, Engine, EngineEvent, EngineKind};
 
 /// Nothing on loopback takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
