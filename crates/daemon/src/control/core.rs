@@ -185,7 +185,7 @@ impl Core {
     pub fn advance(&mut self, now: Instant) {
         for error in self.mechanism.advance(now) {
             if !matches!(error, ApplyError::Gone { .. }) {
-                self.notes.tell(Note::NotApplied(error));
+                self.notes.tell(Note::NotApplied { app: None, error });
             }
         }
     }
