@@ -64,7 +64,8 @@ impl NativeSession {
     #[pyo3(signature = (period_ms, *, name="python", server_period_ms=None, max_bandwidth=0.95, predictor="ma:12",
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
         skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
-        favour_events=false, control_place="user", claim=None, reclaiming=None, recovery_jobs=10, deviation=1.0))]
+        favour_events=false, control_place="user", claim=None, reclaiming=None, recovery_jobs=10, deviation=1.0,
+        fixed=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -93,6 +94,7 @@ impl NativeSession {
         reclaiming: Option<&str>,
         recovery_jobs: u32,
         deviation: f64,
+        fixed: Option<f64>,
     ) -> PyResult<NativeSession> {
         let former = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
         let kind = reclaiming.map_or(Ok(former), str::parse).map_err(value_error)?;
@@ -113,6 +115,7 @@ impl NativeSession {
             priority,
             weight,
             service: service_ms.map(|ms| Nanos::from_f64(ms * 1e6)),
+            fixed: fixed.map(|part| share("fixed", part)).transpose()?,
             window: window.map(str::parse).transpose().map_err(value_error)?,
             work_conserving,
             favour_events,

@@ -72,6 +72,18 @@ def test_jobs_run_under_a_reservation(socket):
     assert qfabric.status(socket=socket)["applications"] == []
 
 
+def test_a_fixed_share_stays_whatever_the_jobs_use(socket):
+    with qfabric.Session(period_ms=20, fixed=0.3, socket=socket) as session:
+        for cost_s in (0.0, 0.001, 0.004, 0.0):
+            with session.job():
+                burn(cost_s)
+            assert session.grant.bandwidth == pytest.approx(0.3)
+        (seen,) = qfabric.status(socket=socket)["applications"]
+        assert (seen["guaranteed"], seen["contract"]["fixed"]) == (0.3, 0.3)
+    with pytest.raises(qfabric.Refused, match="fixed 0.7 CPU is above 0.5 CPU"):
+        qfabric.Session(period_ms=20, fixed=0.7, max_bandwidth=0.5, socket=socket)
+
+
 @pytest.mark.parametrize(
     "wish, named",
     [

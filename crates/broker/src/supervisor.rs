@@ -437,9 +437,9 @@ impl Entry {
     }
 }
 
-/// Classes A and B are guaranteed a part; so is a fixed service, whatever its class.
+/// Classes A and B are guaranteed a part; so is a static reservation, whatever its class.
 fn promises(contract: &Contract) -> bool {
-    contract.class != Class::C || contract.service.is_some()
+    contract.class != Class::C || contract.static_server().is_some()
 }
 
 /// The index of a new limit, or 0 for none.

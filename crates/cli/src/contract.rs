@@ -109,6 +109,10 @@ pub struct ContractArgs {
     /// (mechanism ext)
     #[arg(long, value_name = "TIME", requires = "rhythm", conflicts_with_all = ["server_period", "controller"])]
     pub service: Option<Nanos>,
+    /// A static reservation without feedback: this share of a CPU in every server period. deadline: one server per
+    /// thread, the oldest threads first, up to --max-bandwidth in all; ext: one server for all threads
+    #[arg(long, value_name = "CPUS", conflicts_with_all = ["service", "controller"])]
+    pub fixed: Option<Share>,
     /// At most X of every Y periods may pass without their service (mechanism ext)
     #[arg(long, value_name = "X/Y")]
     pub window: Option<Window>,
@@ -149,6 +153,7 @@ impl ContractArgs {
         contract.early = self.early;
         contract.late = self.late;
         contract.service = self.service;
+        contract.fixed = self.fixed;
         contract.window = self.window;
         contract.work_conserving = self.work_conserving;
         contract.favour_events = self.favour_events;
@@ -211,6 +216,15 @@ mod tests {
     }
 
     #[test]
+    fn a_fixed_share_is_a_static_server_on_every_mechanism() {
+        let c = contract("--fixed 0.3 --hard").unwrap();
+        assert_eq!((c.fixed, c.needs(), c.reclaiming), (Some(Share::from_ppm(300_000)), None, Reclaiming::Hard));
+        assert_eq!(c.static_server().unwrap().budget(), Nanos::from_millis(3));
+        let timed = contract("--fixed 0.3 --period 40ms --server-period 20ms").unwrap();
+        assert_eq!(timed.static_server().unwrap().budget(), Nanos::from_millis(6));
+    }
+
+    #[test]
     fn an_unknown_period_means_that_only_consumption_is_looked_at() {
         assert_eq!(contract("").unwrap().jobs, JobSource::Consumption);
     }
@@ -256,6 +270,10 @@ mod tests {
             ("--period 40ms --service 39ms", "0.975 CPU, above the maximum bandwidth 0.95 CPU"),
             ("--period 40ms --service 0ms", "budget 0 ms"),
             ("--service 10ms", "--fps"),
+            ("--fixed 0.3 --fps 25 --service 10ms", "cannot be used with"),
+            ("--fixed 0.3 --fps 25 --controller kernel", "cannot be used with"),
+            ("--fixed 0.96", "fixed 0.96 CPU is above 0.95 CPU"),
+            ("--fixed 0", "budget 0 ns"),
             ("--period 40ms --service 10ms --server-period 10ms", "cannot be used with"),
             ("--controller kernel", "no known period"),
             ("--period 40ms --controller kernel --predictor hint:24", "not hint:24"),

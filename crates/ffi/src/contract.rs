@@ -206,6 +206,23 @@ pub unsafe extern "C" fn qf_set_service(task: *mut qf_session, service_ns: u64, 
     }
 }
 
+/// A static reservation: `cpus` of one CPU in every server period, without feedback, on every mechanism; 0: as
+/// feedback finds out (the default). Not together with qf_set_service.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_fixed(task: *mut qf_session, cpus: f64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        set(task, |task| {
+            let fixed = share("the fixed share", cpus)?;
+            task.contract.fixed = (fixed > Share::ZERO).then_some(fixed);
+            Ok(())
+        })
+    }
+}
+
 /// Whether pending events and the task's wake-ups favour it, and whether it gets CPU time beyond its service before
 /// best effort does. Needs the mechanism ext.
 ///

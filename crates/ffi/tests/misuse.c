@@ -91,6 +91,9 @@ int main(void)
     CHECK(qf_set_max_bandwidth(task, 0.5) == QF_OK && qf_set_priority(task, 3, 7) == QF_OK);
     CHECK(qf_set_service(task, 5 * MS, 1, 5) == QF_OK && qf_set_favour(task, true, true) == QF_OK);
     CHECK(qf_start(task) == QF_INVALID && strstr(qf_last_error(), "5 ms is longer than the period 4 ms"));
+    CHECK(qf_set_service(task, MS, 0, 1) == QF_OK && qf_set_fixed(task, 0.3) == QF_OK);
+    CHECK(qf_start(task) == QF_INVALID && strstr(qf_last_error(), "leave one of them out"));
+    CHECK(qf_set_fixed(task, -1) == QF_INVALID && qf_set_fixed(task, 0) == QF_OK);
     CHECK(qf_set_service(task, 0, 0, 1) == QF_OK && qf_set_favour(task, false, false) == QF_OK);
     CHECK(qf_set_server_period(task, 4 * MS) == QF_OK && qf_set_control_place(task, "user") == QF_OK && qf_set_reclaiming(task, "hard") == QF_OK);
     CHECK(qf_set_recovery(task, 0, 1.0) == QF_OK && qf_start(task) == QF_INVALID);

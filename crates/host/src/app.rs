@@ -5,7 +5,9 @@
 //! threads by their consumption. Under `JobSource::Consumption` all are governed by consumption.
 //! **Splitting.** Every thread gets what its governor wants while the grant covers that; otherwise all get
 //! the same fraction of it. A thread whose part is below what the kernel accepts goes without a reservation.
-//! **A fixed service** is one server for all threads: each is told the same, and the first of them counts for all.
+//! **A static reservation** has no controller. Where the mechanism has servers for several threads it is one server:
+//! each thread is told the same, and the first of them counts for all. Elsewhere a fixed share is a server per thread:
+//! the oldest threads get theirs first, and only whole ones, since a part of a hard budget is worse than none.
 
 mod reserved;
 mod terms;
@@ -51,6 +53,8 @@ pub(crate) struct App {
     pub leaving: bool,
     /// The mechanism in force cannot give what its contract asks for: it gets nothing.
     pub suspended: bool,
+    /// The mechanism in force has servers for several threads.
+    pub joint: bool,
     /// Got less than it wants, and that was told; when that last changed.
     pub saturated: bool,
     pub told_at: Instant,
@@ -73,11 +77,12 @@ pub(crate) fn lead(contract: &Contract) -> Nanos {
     LEAD.min(contract.server_period)
 }
 
-/// What is guaranteed under `contract`: a fixed service, less what its window lets pass; with feedback, what its class
-/// promises (AQuoSA §4.4).
+/// What is guaranteed under `contract`: a static server, less what its window lets pass; of a fixed share, more where
+/// the contract says so, for further threads. With feedback, what its class promises (AQuoSA §4.4).
 pub(crate) fn guarantee(contract: &Contract) -> Result<Guarantee, NoGuarantee> {
+    let more = contract.guaranteed.filter(|_| contract.service.is_none());
     match contract.promised() {
-        Some(share) => Ok(Guarantee { share, invariance: None }),
+        Some(share) => Ok(Guarantee { share: share.max(more.unwrap_or_default()), invariance: None }),
         None => guarantee::guarantee(contract),
     }
 }
@@ -90,6 +95,7 @@ impl App {
         covers: Covers,
         contract: Contract,
         guarantee: Guarantee,
+        joint: bool,
     ) -> Self {
         let meter = QualityMeter::new(contract.period, contract.early, contract.late);
         App {
@@ -107,6 +113,7 @@ impl App {
             look: Instant::ZERO,
             leaving: false,
             suspended: false,
+            joint,
             saturated: false,
             told_at: Instant::ZERO,
             left_out: 0,
@@ -327,7 +334,8 @@ impl App {
             return Share::ZERO;
         }
         if let Some(promised) = self.contract.promised() {
-            return if self.carrier() == Some(thread.id) { promised } else { Share::ZERO };
+            let counts = !self.shares_server() || self.carrier() == Some(thread.id);
+            return if counts { promised } else { Share::ZERO };
         }
         let all = thread.rescued || self.control_of(thread.id).is_some();
         let budget = if all { self.contract.max_budget() } else { thread.governor.budget(self.floor()) };
@@ -346,9 +354,16 @@ impl App {
     pub(crate) fn split(&mut self) {
         let granted = if self.leaving || self.suspended { Share::ZERO } else { self.granted };
         let sum: Share = self.threads.iter().map(|thread| self.wanted_by(thread)).sum();
+        let in_order = self.contract.fixed.is_some();
+        let mut left = granted;
         for at in 0..self.threads.len() {
             let wanted = self.wanted_by(&self.threads[at]);
-            let part = if sum <= granted { wanted } else { fraction(wanted, granted, sum) };
+            let part = match sum <= granted {
+                true => wanted,
+                false if in_order => whole(wanted, left, left == granted),
+                false => fraction(wanted, granted, sum),
+            };
+            left = left.saturating_sub(part);
             let value = if granted == Share::ZERO { None } else { self.value(&self.threads[at], part) };
             self.threads[at].desire(value);
         }
@@ -434,6 +449,11 @@ impl App {
 /// B in CPUs; nothing without a reservation.
 fn bandwidth(granted: Option<Reservation>) -> f64 {
     granted.map_or(0.0, |r| r.budget().as_f64() / r.period().as_f64())
+}
+
+/// A static server as it was asked for, or none; the `first` one is shortened to what is `left`.
+fn whole(wanted: Share, left: Share, first: bool) -> Share {
+    if wanted <= left || first { wanted.min(left) } else { Share::ZERO }
 }
 
 /// `part · granted / sum`, rounded down.

@@ -260,7 +260,8 @@ impl Host {
             return Err(refusal.into());
         }
         self.next_app += 1;
-        self.apps.push(App::new(app, pid, owner, covers, contract, guarantee));
+        let joint = self.config.abilities.terms;
+        self.apps.push(App::new(app, pid, owner, covers, contract, guarantee, joint));
         for &thread in threads {
             self.cover(self.apps.len() - 1, thread);
         }

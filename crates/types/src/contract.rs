@@ -71,6 +71,10 @@ pub struct Contract {
     /// The server's period is T then.
     #[serde(rename = "service_ns")]
     pub service: Option<Nanos>,
+    /// A static reservation: this share of one CPU in every P, without feedback. A mechanism with servers for
+    /// several threads gives the program one such server; any other gives one to each thread, the oldest first,
+    /// as far as `max_bandwidth` and the grant reach.
+    pub fixed: Option<Share>,
     /// `[x, y]`: at most x of every y server periods may be missed. None: none. Needs a mechanism with windows.
     pub window: Option<Window>,
     /// Whether it gets CPU time beyond its service before best effort does.
@@ -132,6 +136,12 @@ pub enum InvalidContract {
         "window {window} with reclaiming {reclaiming}, which moves the periods that the window counts; use hard or grub"
     )]
     MovedWindow { window: Window, reclaiming: Reclaiming },
+    #[error("fixed {fixed} beside service {service}: both say the budget; leave one of them out")]
+    FixedAndService { fixed: Share, service: Nanos },
+    #[error(
+        "fixed {fixed} is above {most}; ask for less, or raise the maximum bandwidth (one server has at most 1 CPU)"
+    )]
+    FixedOverMaximum { fixed: Share, most: Share },
     #[error("controller kernel has nothing to control with {what}; leave {remedy} out, or use controller user")]
     Controller { what: &'static str, remedy: &'static str },
     #[error("controller kernel knows the predictors ma:N and mma:N,S, not {predictor}; use one of them")]
@@ -173,6 +183,7 @@ impl Contract {
             weight: 1,
             reclaiming: Reclaiming::default(),
             service: None,
+            fixed: None,
             window: None,
             work_conserving: false,
             favour_events: false,
@@ -212,9 +223,19 @@ impl Contract {
         .find_map(|(asked, what)| asked.then_some(what))
     }
 
-    /// What a fixed service promises: `(1 − x/y)·C/T`, rounded up.
+    /// The server of a contract without feedback: its service in every T, or its fixed share in every P. None
+    /// where feedback finds the budget.
+    pub fn static_server(&self) -> Option<Reservation> {
+        let (budget, period) = match (self.service, self.fixed) {
+            (Some(service), _) => (service, self.period),
+            (None, share) => (share?.budget_in(self.server_period), self.server_period),
+        };
+        Reservation::new(budget, period).ok()
+    }
+
+    /// What one server of a contract without feedback promises: `(1 − x/y)·Q/P`, rounded up.
     pub fn promised(&self) -> Option<Share> {
-        let share = Share::of_budget(self.service?, self.period);
+        let share = self.static_server()?.share();
         Some(self.window.unwrap_or(Window::NONE).of_share(share))
     }
 
@@ -244,6 +265,7 @@ impl Contract {
         Reservation::new(self.max_budget(), server_period)?;
         self.check_service()?;
         self.check_window()?;
+        self.check_fixed()?;
         self.check_controller()?;
         in_range("rho", self.rho, 0.0, 100.0, "0 to 100 standard deviations")?;
         in_range("early (e/T)", self.early, 0.0, 1.0, "0 to 1")?;
@@ -294,12 +316,27 @@ impl Contract {
         }
     }
 
+    fn check_fixed(&self) -> Result<(), InvalidContract> {
+        let Some(fixed) = self.fixed else { return Ok(()) };
+        let most = self.max_bandwidth.min(Share::ONE);
+        if let Some(service) = self.service {
+            return Err(InvalidContract::FixedAndService { fixed, service });
+        }
+        if fixed > most {
+            return Err(InvalidContract::FixedOverMaximum { fixed, most });
+        }
+        Reservation::new(fixed.budget_in(self.server_period), self.server_period).map(drop).map_err(Into::into)
+    }
+
     fn check_controller(&self) -> Result<(), InvalidContract> {
         if self.controller == ControlPlace::User {
             return Ok(());
         }
         if self.service.is_some() {
             return Err(InvalidContract::Controller { what: "a fixed service", remedy: "the service" });
+        }
+        if self.fixed.is_some() {
+            return Err(InvalidContract::Controller { what: "a fixed share", remedy: "the share" });
         }
         if self.jobs == JobSource::Consumption {
             return Err(InvalidContract::Controller { what: "no known period", remedy: "it" });
@@ -385,6 +422,27 @@ mod tests {
             (kernel, "leave the service out"),
             (hint, "not hint:24"),
             (moved, "window 1/5 with reclaiming iris"),
+        ] {
+            let refusal = contract.check().unwrap_err().to_string();
+            assert!(refusal.contains(named), "{refusal} does not name {named}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_share_is_checked_with_its_numbers_and_needs_no_ability() {
+        let fixed = |percent: u32| Contract { fixed: Some(Share::from_ppm(percent * 10_000)), ..default() };
+        assert_eq!((fixed(30).check(), fixed(30).needs()), (Ok(()), None));
+        assert_eq!(fixed(30).static_server(), Reservation::new(Nanos::from_millis(3), Nanos::from_millis(10)).ok());
+        assert_eq!(fixed(30).promised(), Some(Share::from_ppm(300_000)));
+        let wide = Contract { max_bandwidth: Share::from_ppm(4_000_000), ..fixed(150) };
+        let both = Contract { service: Some(Nanos::from_millis(4)), ..fixed(30) }.settled();
+        let kernel = Contract { controller: ControlPlace::Kernel, ..fixed(30) };
+        for (contract, named) in [
+            (fixed(0), "budget 0 ns"),
+            (fixed(96), "fixed 0.96 CPU is above 0.95 CPU"),
+            (wide, "fixed 1.5 CPU is above 1 CPU"),
+            (both, "leave one of them out"),
+            (kernel, "leave the share out"),
         ] {
             let refusal = contract.check().unwrap_err().to_string();
             assert!(refusal.contains(named), "{refusal} does not name {named}");

@@ -54,6 +54,7 @@ class Session:
         control_place: str = "user",
         claim: Optional[str] = None,
         reclaiming: Optional[str] = None,
+        fixed: Optional[float] = None,
     ) -> None: ...
     def job(
         self,

@@ -86,6 +86,23 @@ fn run_ends_with_the_exit_code_of_the_program() {
 }
 
 #[test]
+fn a_fixed_share_is_reserved_for_every_thread_whatever_it_uses() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let mut program = sh(folder.path(), "run --fixed 0.2 --quiet", "sleep 60 & wait").spawn().unwrap();
+    let shares = || {
+        let status = Answer::of(qfabric(folder.path()).args(["status", "--json"])).json();
+        let threads = status["applications"][0]["threads"].as_array().cloned().unwrap_or_default();
+        threads.iter().map(|t| t["reservation"]["budget_ns"].as_u64()).collect::<Vec<_>>()
+    };
+    wait_until(|| shares() == [Some(2_000_000); 2]);
+    signal(&program, Signal::TERM);
+    assert_eq!(program.wait().unwrap().code(), Some(143));
+    wait_until(|| shares().is_empty());
+}
+
+#[test]
 fn a_program_that_cannot_be_started_ends_as_in_a_shell() {
     answer("run --fps 25 -- no-such-program").expect(127, &["no-such-program: not found"]);
     answer("run --fps 25 -- /etc/passwd").expect(126, &["/etc/passwd: cannot be executed"]);

@@ -268,7 +268,7 @@ impl Core {
     fn counts(&self, app: &Application) -> Option<ServerCounts> {
         let mut counts = app.threads.iter().filter_map(|thread| self.mechanism.counts(thread.tid));
         let mut sum = counts.next()?;
-        if app.contract.service.is_none() {
+        if app.contract.static_server().is_none() {
             counts.for_each(|more| sum += more);
         }
         Some(sum)

@@ -15,14 +15,19 @@ impl App {
         self.threads.iter().find(|thread| !thread.denied).map(|thread| thread.id)
     }
 
+    /// Whether all its threads share one server.
+    pub(super) fn shares_server(&self) -> bool {
+        self.contract.service.is_some() || (self.contract.fixed.is_some() && self.joint)
+    }
+
     /// The thread that an event favours.
     pub(crate) fn sink(&self) -> Option<ThreadId> {
-        if self.contract.service.is_some() { self.carrier() } else { self.lead }
+        if self.shares_server() { self.carrier() } else { self.lead }
     }
 
     /// The thread whose jobs are governed, and where its application was promised something.
     pub(crate) fn is_bound(&self, thread: ThreadId) -> bool {
-        self.contract.service.is_some() || self.lead == Some(thread)
+        self.shares_server() || self.lead == Some(thread)
     }
 
     /// The controller that the thread's server carries in the kernel: its budgets are decided there, within what
@@ -44,28 +49,28 @@ impl App {
     }
 
     fn terms(&self, thread: &Thread) -> Terms {
-        let Contract { window, work_conserving, favour_events: events, service, .. } = self.contract;
-        let (group, control) = (service.map(|_| self.id), self.control_of(thread.id));
+        let Contract { window, work_conserving, favour_events: events, .. } = self.contract;
+        let (group, control) = (self.shares_server().then_some(self.id), self.control_of(thread.id));
         Terms { group, cpu: thread.cpu, window, work_conserving, events, aligned: thread.aligned, control }
     }
 
     /// What a thread is told for its part of the grant.
     pub(super) fn value(&self, thread: &Thread, part: Share) -> Option<Value> {
-        match self.contract.service {
-            Some(service) => self.fixed_value(thread, service),
+        match self.contract.static_server().filter(|_| self.shares_server()) {
+            Some(server) => self.shared_value(thread, server),
             None => value_of(part, &self.contract, self.terms(thread)),
         }
     }
 
     /// The server that all threads share; shorter where a fallen capacity leaves less than was promised.
-    fn fixed_value(&self, thread: &Thread, service: Nanos) -> Option<Value> {
-        let (period, promised) = (self.contract.period, self.contract.promised()?);
+    fn shared_value(&self, thread: &Thread, server: Reservation) -> Option<Value> {
+        let (period, promised) = (server.period(), self.contract.promised()?);
         if thread.denied {
             return None;
         }
         let ppm = |share: Share| u128::from(share.ppm());
         let granted = self.granted.min(promised);
-        let part = u128::from(service.get()) * ppm(granted) / ppm(promised).max(1);
+        let part = u128::from(server.budget().get()) * ppm(granted) / ppm(promised).max(1);
         let reservation = Reservation::new(Nanos::new(part as u64), period).ok()?;
         let value =
             |counted| Value { reservation, reclaiming: self.contract.reclaiming, terms: self.terms(thread), counted };
@@ -84,7 +89,7 @@ impl App {
     /// A job that has used up its budget before its end, where a larger budget would help it still: the thread
     /// wants all that it may have until the job ends. Answers whether that is new.
     pub(crate) fn rescue(&mut self, at: usize) -> bool {
-        let (periods, fixed) = (self.contract.periods_per_job(), self.contract.service.is_some());
+        let (periods, fixed) = (self.contract.periods_per_job(), self.contract.static_server().is_some());
         let thread = &mut self.threads[at];
         let (Governor::Activations(controller, activations), Some(value)) = (&thread.governor, thread.applied) else {
             return false;

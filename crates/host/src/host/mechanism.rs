@@ -35,6 +35,7 @@ impl Host {
         let in_kernel = app.contract.controller == ControlPlace::Kernel && !abilities.kernel_control;
         let kind = app.contract.reclaiming.beyond_deadline().filter(|_| !abilities.all_reclaiming);
         let lacks = app.contract.needs().filter(|_| !abilities.terms || in_kernel).or(kind);
+        app.joint = abilities.terms;
         app.suspended = lacks.is_some();
         if let Some(what) = lacks {
             let event = HostEvent::Suspended { app: app.id, what };

@@ -48,12 +48,11 @@ fn promise(app: AppId, name: &str, reservation: Reservation, window: Window) -> 
     Promise { app, name: name.to_owned(), service: reservation.budget(), period: reservation.period(), window }
 }
 
-/// What is promised under `contract`: its fixed service; else its guarantee, once per server period.
+/// What is promised under `contract`: its static server; else its guarantee, once per server period.
 fn promise_of(app: AppId, contract: &Contract, guaranteed: Share) -> Option<Promise> {
     let window = contract.window.unwrap_or(Window::NONE);
-    if let Some(service) = contract.service {
-        let reservation = Reservation::new(service, contract.period).ok()?;
-        return Some(promise(app, &contract.name, reservation, window));
+    if let Some(server) = contract.static_server() {
+        return Some(promise(app, &contract.name, server, window));
     }
     let period = contract.server_period;
     let ns = u128::from(guaranteed.ppm()) * u128::from(period.get());
