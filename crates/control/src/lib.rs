@@ -18,11 +18,13 @@ pub mod model;
 pub mod predict;
 pub mod reach;
 pub mod replay;
+mod rhythm;
 mod target;
 mod task;
 pub mod trial;
 
 pub use consumption::ConsumptionController;
 pub use predict::{Interval, Predictor, predictor};
+pub use rhythm::{Rhythm, RhythmAnalyser};
 pub use target::Target;
 pub use task::TaskController;

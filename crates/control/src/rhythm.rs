@@ -1,0 +1,229 @@
+//! The period of a program, from the spectrum of its activations. Times in [`Nanos`], frequencies in Hz.
+//! Approach: an activation is an event with the weight `w = √(CPU time)`, between counting wake-ups and counting work.
+//! `A(f) = |Σ w·e^(−2πi·f·t)| / Σw` is 1 where all events fall on one phase of `f`, and about `1/√N` for events without
+//! a rhythm. The period is the lowest frequency with a peak near the highest one: harmonics lie above it.
+//! Source: period analysers of legacy feedback scheduling (Cucinotta, Abeni et al.: sparse Fourier transforms of the
+//! times of events); weights, choice of the peak and the tests against chance are this project's own.
+//!
+//! **What it withstands.** Missing events lower nothing; jitter of standard deviation σ leaves `e^(−2π²σ²/T²)`; small
+//! wake-ups between jobs weigh little; costs that repeat over several jobs (groups of pictures) add peaks below 1/T
+//! that stay under [`NEAR`]. **What it refuses:** too few events, a peak that chance explains, and two rhythms of
+//! similar strength, since a job would mix both.
+
+use qfabric_types::{Instant, Nanos};
+
+/// Events remembered: ten seconds of a 25 Hz program, one second at the highest rate.
+const EVENTS: usize = 256;
+/// The second look, for programs whose phase drifts: each period begins when the last job ended.
+const FEW_EVENTS: usize = 64;
+/// Fewer events say nothing.
+const LEAST_EVENTS: usize = 24;
+/// Activations closer than this are one event.
+const MERGED: Nanos = Nanos::from_millis(1);
+/// A period must fit this often into the time seen.
+const LEAST_PERIODS: f64 = 8.0;
+/// Periods from 4 ms (enforcement at the tick makes shorter ones meaningless) to 1 s.
+const FREQUENCIES_HZ: (f64, f64) = (1.0, 250.0);
+/// Candidates per `1/W`, with W the time seen: a peak between two of them loses at most a tenth.
+const CANDIDATES: f64 = 4.0;
+/// Frequencies up to this multiple of the mean rate of events: half of the events may be missing.
+const ABOVE_RATE: f64 = 2.0;
+/// A peak of this part of the highest one is near it.
+const NEAR: f64 = 0.5;
+/// A peak outside the harmonics of the chosen one with this part of its height is another rhythm.
+const RIVAL: f64 = 0.75;
+/// A(f) below this is no rhythm: jitter beyond a fifth of the period.
+const LEAST_CONFIDENCE: f64 = 0.5;
+/// Chance explains a peak with the probability `M·e^(−N·A²)` for M candidates; at most e^−7, a thousandth.
+const CHANCE: f64 = 7.0;
+/// Rates in use, in Hz; a period this close to one (relatively) is taken for it.
+const RATES_HZ: [f64; 17] =
+    [10.0, 12.5, 15.0, 20.0, 23.976, 24.0, 25.0, 29.97, 30.0, 48.0, 50.0, 59.94, 60.0, 75.0, 100.0, 120.0, 144.0];
+const SNAP: f64 = 4e-4;
+
+/// A period that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rhythm {
+    /// T, a multiple of 16 ns, so that T/4 is whole.
+    pub period: Nanos,
+    /// A(1/T): 1 for events without jitter.
+    pub confidence: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Event {
+    at: Instant,
+    used: Nanos,
+}
+
+/// The latest activations of one thread.
+#[derive(Clone, Debug)]
+pub struct RhythmAnalyser {
+    /// A ring; `next` is the oldest once it is full.
+    events: [Event; EVENTS],
+    next: usize,
+    seen: usize,
+    /// The last stretch ended without a sleep: the next one continues the activation.
+    awake: bool,
+    /// Events since [`RhythmAnalyser::find`] was last asked.
+    fresh: usize,
+}
+
+impl Default for RhythmAnalyser {
+    fn default() -> Self {
+        RhythmAnalyser { events: [Event::default(); EVENTS], next: 0, seen: 0, awake: false, fresh: 0 }
+    }
+}
+
+impl RhythmAnalyser {
+    /// A stretch of the thread on a CPU, from `from` on, which `used` CPU time and ended with a sleep or not.
+    pub fn ran(&mut self, from: Instant, used: Nanos, slept: bool) {
+        let continues = self.last().is_some_and(|last| self.awake || from < last.at + MERGED);
+        if continues {
+            let last = (self.next + EVENTS - 1) % EVENTS;
+            self.events[last].used += used;
+        } else {
+            self.events[self.next] = Event { at: from, used };
+            self.next = (self.next + 1) % EVENTS;
+            (self.seen, self.fresh) = ((self.seen + 1).min(EVENTS), self.fresh + 1);
+        }
+        self.awake = !slept;
+    }
+
+    /// Activations since [`RhythmAnalyser::find`] was last asked.
+    pub fn fresh(&self) -> usize {
+        self.fresh
+    }
+
+    /// The rhythm of the activations seen so far, if they have one. Costs about a millisecond of CPU time at most.
+    pub fn find(&mut self) -> Option<Rhythm> {
+        self.fresh = 0;
+        let events = self.in_order();
+        rhythm_of(&events).or_else(|| rhythm_of(&events[events.len().saturating_sub(FEW_EVENTS)..]))
+    }
+
+    fn last(&self) -> Option<Event> {
+        (self.seen > 0).then(|| self.events[(self.next + EVENTS - 1) % EVENTS])
+    }
+
+    /// Oldest first.
+    fn in_order(&self) -> Vec<Event> {
+        (0..self.seen).map(|k| self.events[(self.next + EVENTS - self.seen + k) % EVENTS]).collect()
+    }
+}
+
+fn rhythm_of(events: &[Event]) -> Option<Rhythm> {
+    let spectrum = Spectrum::of(events)?;
+    let peaks = spectrum.peaks();
+    let highest = peaks.iter().map(|peak| peak.height).fold(0.0, f64::max);
+    let chosen = *peaks.iter().find(|peak| peak.height >= NEAR * highest)?;
+    let rivals = peaks.iter().any(|peak| spectrum.rivals(peak, &chosen));
+    let chance = (spectrum.heights.len() as f64).ln() - spectrum.events * chosen.height.powi(2);
+    let sure = chosen.height >= LEAST_CONFIDENCE && chance <= -CHANCE;
+    (sure && !rivals).then(|| Rhythm { period: period_at(chosen.hz), confidence: chosen.height.min(1.0) })
+}
+
+/// The rate in use next to `hz`, or `hz` itself, as a period.
+fn period_at(hz: f64) -> Nanos {
+    let rate = RATES_HZ.iter().find(|rate| (*rate - hz).abs() <= SNAP * *rate);
+    Nanos::new((1e9 / rate.unwrap_or(&hz) / 16.0).round() as u64 * 16)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peak {
+    hz: f64,
+    height: f64,
+}
+
+/// A(f) at equidistant frequencies.
+struct Spectrum {
+    /// Seconds since the middle of the time seen, and weights that sum up to 1.
+    weighted: Vec<(f64, f64)>,
+    /// `(Σw)²/Σw²`: as many events of equal weight say as much.
+    events: f64,
+    lowest_hz: f64,
+    step_hz: f64,
+    heights: Vec<f64>,
+}
+
+impl Spectrum {
+    fn of(events: &[Event]) -> Option<Spectrum> {
+        let (first, last) = (events.first()?, events.last()?);
+        let seconds = last.at.since(first.at).as_f64() / 1e9;
+        if events.len() < LEAST_EVENTS || seconds <= 0.0 {
+            return None;
+        }
+        let weight = |event: &Event| event.used.as_f64().max(1.0).sqrt();
+        let (sum, squares) = events.iter().fold((0.0, 0.0), |(s, q), e| (s + weight(e), q + weight(e).powi(2)));
+        let at = |event: &Event| event.at.since(first.at).as_f64() / 1e9 - seconds / 2.0;
+        let step_hz = 1.0 / (CANDIDATES * seconds);
+        let lowest_hz = FREQUENCIES_HZ.0.max(LEAST_PERIODS / seconds);
+        let highest_hz = FREQUENCIES_HZ.1.min(ABOVE_RATE * events.len() as f64 / seconds);
+        let candidates = ((highest_hz - lowest_hz) / step_hz).max(0.0) as usize;
+        let mut spectrum = Spectrum {
+            weighted: events.iter().map(|event| (at(event), weight(event) / sum)).collect(),
+            events: sum * sum / squares,
+            lowest_hz,
+            step_hz,
+            heights: vec![0.0; candidates],
+        };
+        spectrum.fill();
+        Some(spectrum)
+    }
+
+    /// Every event turns by the same angle from one candidate to the next: no trigonometry inside.
+    fn fill(&mut self) {
+        let phasor = |hz: f64, t: f64| (-std::f64::consts::TAU * hz * t).sin_cos();
+        let mut sums = vec![(0.0, 0.0); self.heights.len()];
+        for &(t, weight) in &self.weighted {
+            let ((mut im, mut re), (turn_im, turn_re)) = (phasor(self.lowest_hz, t), phasor(self.step_hz, t));
+            (re, im) = (re * weight, im * weight);
+            for sum in &mut sums {
+                *sum = (sum.0 + re, sum.1 + im);
+                (re, im) = (re * turn_re - im * turn_im, re * turn_im + im * turn_re);
+            }
+        }
+        self.heights = sums.into_iter().map(|(re, im): (f64, f64)| re.hypot(im)).collect();
+    }
+
+    fn height_at(&self, hz: f64) -> f64 {
+        let (mut re, mut im) = (0.0, 0.0);
+        for &(t, weight) in &self.weighted {
+            let (sin, cos) = (std::f64::consts::TAU * hz * t).sin_cos();
+            (re, im) = (re + weight * cos, im + weight * sin);
+        }
+        f64::hypot(re, im)
+    }
+
+    /// Local maxima that may matter, lowest frequency first.
+    fn peaks(&self) -> Vec<Peak> {
+        let highest = self.heights.iter().copied().fold(0.0, f64::max);
+        let least = 0.8 * NEAR * RIVAL * highest;
+        let is_peak = |at: &usize| {
+            let [left, here, right] = [at.wrapping_sub(1), *at, at + 1].map(|k| *self.heights.get(k).unwrap_or(&0.0));
+            here >= least.max(left).max(right)
+        };
+        (0..self.heights.len()).filter(is_peak).map(|at| self.refined(at)).collect()
+    }
+
+    /// The maximum around a candidate, by thirds: A(f) has one maximum within a step of a peak.
+    fn refined(&self, at: usize) -> Peak {
+        let middle = self.lowest_hz + at as f64 * self.step_hz;
+        let (mut low, mut high) = (middle - self.step_hz, middle + self.step_hz);
+        for _ in 0..24 {
+            let third = (high - low) / 3.0;
+            match self.height_at(low + third) < self.height_at(high - third) {
+                true => low += third,
+                false => high -= third,
+            }
+        }
+        let hz = (low + high) / 2.0;
+        Peak { hz, height: self.height_at(hz) }
+    }
+
+    /// A peak that `chosen` does not explain: neither its own flank nor one of its harmonics.
+    fn rivals(&self, peak: &Peak, chosen: &Peak) -> bool {
+        let off = (peak.hz / chosen.hz - (peak.hz / chosen.hz).round()).abs() * chosen.hz;
+        peak.height >= RIVAL * chosen.height && off > 2.0 * CANDIDATES * self.step_hz
+    }
+}
