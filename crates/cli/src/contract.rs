@@ -55,6 +55,10 @@ impl Rhythm {
 pub struct ContractArgs {
     #[command(flatten)]
     pub rhythm: Rhythm,
+    /// Find the period in the program's activations while it runs, tell it, and watch for changes; until it is found,
+    /// and where there is none, consumption decides
+    #[arg(long, conflicts_with_all = ["rhythm", "server_period", "service", "fixed", "controller"])]
+    pub auto: bool,
     /// P: period of the reservation; T must be a whole multiple [default: T/4; with --reclaiming soft: T]
     #[arg(long, value_name = "TIME")]
     pub server_period: Option<Nanos>,
@@ -137,7 +141,11 @@ impl ContractArgs {
             Some(period) => Contract::new(self.name(program), period),
             None => Contract { name: self.name(program).to_owned(), ..Contract::default() },
         };
-        contract.jobs = if self.rhythm.period().is_some() { JobSource::Activations } else { JobSource::Consumption };
+        contract.jobs = match self.rhythm.period() {
+            Some(_) => JobSource::Activations,
+            None if self.auto => JobSource::Auto,
+            None => JobSource::Consumption,
+        };
         contract = contract.reclaimed_as(if self.hard { Reclaiming::Hard } else { self.reclaiming });
         contract.server_period = self.server_period.unwrap_or(contract.server_period);
         contract.class = self.class;
@@ -227,6 +235,7 @@ mod tests {
     #[test]
     fn an_unknown_period_means_that_only_consumption_is_looked_at() {
         assert_eq!(contract("").unwrap().jobs, JobSource::Consumption);
+        assert_eq!(contract("--auto").unwrap().jobs, JobSource::Auto);
     }
 
     #[test]
@@ -272,6 +281,8 @@ mod tests {
             ("--service 10ms", "--fps"),
             ("--fixed 0.3 --fps 25 --service 10ms", "cannot be used with"),
             ("--fixed 0.3 --fps 25 --controller kernel", "cannot be used with"),
+            ("--auto --fps 25", "cannot be used with"),
+            ("--auto --fixed 0.3", "cannot be used with"),
             ("--fixed 0.96", "fixed 0.96 CPU is above 0.95 CPU"),
             ("--fixed 0", "budget 0 ns"),
             ("--period 40ms --service 10ms --server-period 10ms", "cannot be used with"),

@@ -14,7 +14,7 @@ use clap::builder::PossibleValuesParser;
 use qfabric_client::{Client, ClientError};
 use qfabric_daemon::MechanismName;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
-use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, FoundRhythm};
 use qfabric_types::{AppId, Contract, JobSource, Nanos, Quality, ServerCounts, Share, ThreadId};
 
 use crate::connect::{self, Service};
@@ -32,6 +32,7 @@ const FIRST_LOOKS: u32 = 50;
 const EXAMPLES: &str = "\
 Examples: qfabric run --fps 25 -- mpv film.mkv
           qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 --report r.json -- ./prog
+          qfabric run --auto -- mpv film.mkv
           qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
 
 Finds the daemon, or does its work itself while the program runs (needs CAP_SYS_NICE then; ext: root). Ends with the
@@ -98,7 +99,7 @@ pub fn run(args: Args) -> Outcome {
             (running, admit()?)
         }
     };
-    let (code, last, left) = follow(running, &service.client, admitted)?;
+    let (code, last, left) = follow(running, &service.client, admitted, args.quiet)?;
     if let (Some(policy), false) = (left, code == Done(0) || args.after.is_some()) {
         eprintln!("{}", own_scheduling(&args.command, code, policy));
     }
@@ -163,13 +164,19 @@ fn follow(
     program: Running,
     client: &Client,
     admitted: Application,
+    quiet: bool,
 ) -> Result<(Done, Application, Option<Policy>), Failure> {
     let mut last = admitted;
     let id = last.id;
     for look in (0_u32..=FIRST_LOOKS).chain(std::iter::repeat(FIRST_LOOKS)) {
         let ended = program.ended_within(if look < FIRST_LOOKS { LOOK_MS.0 } else { LOOK_MS.1 })?;
         match client.application(id) {
-            Ok(application) => last = application,
+            Ok(application) => {
+                if let Some(news) = rhythm_news(&last, &application).filter(|_| !quiet) {
+                    eprintln!("qfabric: {news}");
+                }
+                last = application;
+            }
             // A daemon forgets a program as soon as that has ended, which may be just now.
             Err(_) if ended || program.ended_within(LOOK_MS.0)? => break,
             // The daemon may be gone or restarting: the program goes on, and we with it.
@@ -195,6 +202,21 @@ fn own_scheduling(command: &[OsString], code: Done, policy: Policy) -> String {
          cannot go back to its former policy by sched_setscheduler: the kernel answers EINVAL.\n\
          try: qfabric run --after 500ms …, which reserves once it has set itself up, or --mechanism ext (Linux 6.19)"
     )
+}
+
+/// What became of the period that the daemon looks for, if that changed.
+fn rhythm_news(before: &Application, now: &Application) -> Option<String> {
+    match (before.rhythm, now.rhythm) {
+        (before, Some(FoundRhythm { period, confidence, after })) if before.map(|b| b.period) != Some(period) => {
+            let (seconds, percent) = (after.as_f64() / 1e9, 100.0 * confidence);
+            Some(format!("auto: period {period} found after {seconds:.1} s (confidence {percent:.0} %)"))
+        }
+        (Some(lost), None) => {
+            let period = lost.period;
+            Some(format!("auto: period {period} lost; consumption decides until a period is found again"))
+        }
+        _ => None,
+    }
 }
 
 /// A daemon that saw the end before us has released it already; one that is gone has nothing to release.
@@ -266,6 +288,8 @@ fn periods(contract: &Contract, counts: &ServerCounts) -> String {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_types::Nanos;
+
     use super::*;
     use crate::status::tests::application;
 
@@ -309,6 +333,23 @@ mod tests {
         assert_eq!(mechanism("auto", &windowed), MechanismName::Ext);
         assert_eq!(mechanism("deadline", &windowed), MechanismName::Deadline);
         assert_eq!(mechanism("ext", &plain), MechanismName::Ext);
+    }
+
+    #[test]
+    fn a_period_that_is_found_changes_or_is_lost_is_told_once() {
+        let app = |ms: Option<u64>| Application {
+            rhythm: ms.map(|ms| FoundRhythm {
+                period: Nanos::from_millis(ms),
+                confidence: 0.934,
+                after: Nanos::from_millis(3_240),
+            }),
+            ..application(1, "mpv", 0.25)
+        };
+        let news = |before, now| rhythm_news(&app(before), &app(now)).unwrap_or_default();
+        assert_eq!(news(None, Some(40)), "auto: period 40 ms found after 3.2 s (confidence 93 %)");
+        assert!(news(Some(40), Some(20)).contains("period 20 ms found"));
+        assert!(news(Some(40), None).contains("period 40 ms lost"));
+        assert_eq!(news(Some(40), Some(40)) + &news(None, None), "");
     }
 
     #[test]

@@ -541,6 +541,12 @@ enum qf_status qf_set_service(struct qf_session *task,
                               uint32_t y);
 
 /**
+ * A static reservation: `cpus` of one CPU in every server period, without feedback, on every mechanism; 0: as
+ * feedback finds out (the default). Not together with qf_set_service.
+ */
+enum qf_status qf_set_fixed(struct qf_session *task, double cpus);
+
+/**
  * Whether pending events and the task's wake-ups favour it, and whether it gets CPU time beyond its service before
  * best effort does. Needs the mechanism ext.
  */

@@ -14,7 +14,7 @@ mod terms;
 
 use qfabric_control::TaskController;
 use qfabric_control::guarantee::{self, Guarantee, NoGuarantee};
-use qfabric_types::api::{Application, Covers, ThreadStatus};
+use qfabric_types::api::{Application, Covers, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
     AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reservation, Share, ThreadId,
@@ -24,6 +24,7 @@ use qfabric_types::{
 use self::reserved::OverTime;
 use crate::activation::Activations;
 use crate::consumption::Consumption;
+use crate::rhythm::{News, Rhythms, rhythms_for};
 use crate::thread::{Governor, Thread, Wait, millionths};
 
 /// The decision for a job is made this long before its release, or one server period where that is shorter.
@@ -60,6 +61,8 @@ pub(crate) struct App {
     pub told_at: Instant,
     /// Threads left out because it has too many.
     pub left_out: u64,
+    /// Looks for its period, where the contract leaves that to the host.
+    rhythms: Option<Box<Rhythms>>,
     /// No timer of its is due before.
     pub due: Instant,
     meter: QualityMeter,
@@ -98,6 +101,7 @@ impl App {
         joint: bool,
     ) -> Self {
         let meter = QualityMeter::new(contract.period, contract.early, contract.late);
+        let jobs = contract.jobs;
         App {
             id,
             pid,
@@ -117,6 +121,7 @@ impl App {
             saturated: false,
             told_at: Instant::ZERO,
             left_out: 0,
+            rhythms: rhythms_for(jobs),
             due: Instant::NEVER,
             meter,
             reserved: OverTime::default(),
@@ -156,9 +161,23 @@ impl App {
         thread
     }
 
+    /// How the ends of its jobs become known now.
+    fn source(&self) -> JobSource {
+        match (self.contract.jobs, self.rhythm()) {
+            (JobSource::Auto, Some(_)) => JobSource::Activations,
+            (JobSource::Auto, None) => JobSource::Consumption,
+            (source, _) => source,
+        }
+    }
+
+    /// The period that was found and is in force.
+    pub(crate) fn rhythm(&self) -> Option<FoundRhythm> {
+        self.rhythms.as_ref()?.held()
+    }
+
     fn governor(&self, leads: bool) -> Governor {
         let contract = &self.contract;
-        match contract.jobs {
+        match self.source() {
             JobSource::Marked if leads => Governor::Marked(TaskController::new(contract)),
             JobSource::Activations if leads => Governor::Activations(
                 TaskController::new(contract),
@@ -177,7 +196,13 @@ impl App {
 
     /// Another contract is in force. Controllers keep what they learned where the kind of jobs stays.
     pub(crate) fn change(&mut self, contract: Contract, guarantee: Guarantee) {
-        let rebuild = contract.jobs != self.contract.jobs;
+        if contract.jobs != self.contract.jobs {
+            self.rhythms = rhythms_for(contract.jobs);
+        }
+        let contract = match self.rhythm() {
+            Some(found) => contract.with_period(found.period),
+            None => contract,
+        };
         if (contract.period, contract.early, contract.late)
             != (self.contract.period, self.contract.early, self.contract.late)
         {
@@ -193,12 +218,12 @@ impl App {
             }
             thread.denied = false;
             match (&mut thread.governor, fresh) {
-                (Governor::Marked(old), Governor::Marked(_)) if !rebuild => old.on_change(&self.contract),
-                (Governor::Activations(old, found), Governor::Activations(_, fresh)) if !rebuild => {
+                (Governor::Marked(old), Governor::Marked(_)) => old.on_change(&self.contract),
+                (Governor::Activations(old, found), Governor::Activations(_, fresh)) => {
                     old.on_change(&self.contract);
                     *found = fresh;
                 }
-                (Governor::Consumption(old), Governor::Consumption(_)) if !rebuild => old.change(&self.contract),
+                (Governor::Consumption(old), Governor::Consumption(_)) => old.change(&self.contract),
                 (governor, fresh) => *governor = fresh,
             }
         }
@@ -241,10 +266,16 @@ impl App {
             }
         };
         self.due = self.due.min(thread.governor.due());
+        let leads = self.lead == Some(thread.id);
+        if let Some(rhythms) = self.rhythms.as_mut().filter(|_| leads) {
+            rhythms.ran(from, used, slept);
+            self.due = self.due.min(rhythms.due());
+        }
         if let Some(job) = ended {
             self.finish(at, job);
         }
-        if several && self.elect_at == Instant::NEVER && self.contract.jobs == JobSource::Activations {
+        let elects = matches!(self.contract.jobs, JobSource::Activations | JobSource::Auto);
+        if several && self.elect_at == Instant::NEVER && elects {
             self.elect_at = to + self.contract.period.saturating_mul(ELECTION);
             self.due = self.due.min(self.elect_at);
         }
@@ -263,6 +294,21 @@ impl App {
             decided |= self.elect();
         }
         decided
+    }
+
+    /// Looks whether the program has a rhythm, where its contract asks for that. What was counted without jobs, or
+    /// with those of another period, is counted no longer.
+    pub(crate) fn look_for_rhythm(&mut self, now: Instant) -> Option<News> {
+        let news = self.rhythms.as_mut()?.on_time(now)?;
+        let Contract { period, early, late, .. } = self.contract;
+        self.meter = QualityMeter::new(period, early, late);
+        (self.cost, self.time) = (Nanos::ZERO, Nanos::ZERO);
+        Some(news)
+    }
+
+    /// What was found cannot be put in force.
+    pub(crate) fn forget_rhythm(&mut self) {
+        self.rhythms.iter_mut().for_each(|rhythms| rhythms.forget());
     }
 
     fn govern_on_time(&mut self, at: usize, now: Instant) -> bool {
@@ -311,9 +357,13 @@ impl App {
         self.threads.iter_mut().for_each(|t| t.used = Nanos::ZERO);
         match (self.lead, busiest) {
             (Some(old), Some((new, used))) if new != old && used.get() > led.get() + led.get() / 2 => {
-                self.govern(old, false);
-                self.govern(new, true);
                 self.lead = Some(new);
+                self.rhythms.iter_mut().for_each(|rhythms| rhythms.restart());
+                // Governed by consumption, a thread is governed alike whether it leads or not.
+                if self.source() != JobSource::Consumption {
+                    self.govern(old, false);
+                    self.govern(new, true);
+                }
                 true
             }
             _ => false,
@@ -373,7 +423,8 @@ impl App {
     pub(crate) fn find_due(&self) -> Instant {
         let look = if self.look == Instant::ZERO { Instant::NEVER } else { self.look };
         let threads = self.threads.iter().map(Thread::due).min().unwrap_or(Instant::NEVER);
-        threads.min(look).min(self.elect_at)
+        let rhythm = self.rhythms.as_ref().map_or(Instant::NEVER, |rhythms| rhythms.due());
+        threads.min(look).min(rhythm).min(self.elect_at)
     }
 
     /// The thread whose jobs are governed.
@@ -437,6 +488,7 @@ impl App {
             invariance: self.guarantee.invariance,
             wanted: self.wanted,
             granted: self.granted,
+            rhythm: self.rhythm(),
             threads: self.threads.iter().map(status).collect(),
             quality: self.quality(now),
             used: self.used(now),

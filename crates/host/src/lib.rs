@@ -13,6 +13,7 @@ mod ledger;
 pub mod manager;
 pub mod monitor;
 mod problem;
+mod rhythm;
 mod thread;
 mod words;
 

@@ -255,6 +255,24 @@ pub enum HostEvent {
         /// Which thread.
         thread: ThreadId,
     },
+    /// A period was found in the activations of a program whose contract leaves that to the host; it is in force.
+    RhythmFound {
+        /// Which.
+        app: AppId,
+        /// T.
+        period: Nanos,
+        /// Its sharpness in percent: 100 for activations without jitter.
+        percent: u32,
+        /// How long it took.
+        after: Nanos,
+    },
+    /// The activations of a program show its period no longer: consumption decides until one is found again.
+    RhythmLost {
+        /// Which.
+        app: AppId,
+        /// T until now.
+        period: Nanos,
+    },
     /// The mechanism in force cannot give what an application was promised, or its CPU is gone: it gets nothing until
     /// it asks for something else, or a CPU with room comes.
     Suspended {

@@ -19,6 +19,9 @@ pub enum JobSource {
     Activations,
     /// Only consumption per server period is looked at; nothing is known of jobs.
     Consumption,
+    /// As `Consumption` until a period is found in the program's activations, as `Activations` with that period from
+    /// then on.
+    Auto,
 }
 
 /// What an application asks for (QualMan's QoS contract, AQuoSA §4–5). Build with [`Contract::new`], change
@@ -239,6 +242,13 @@ impl Contract {
         Some(self.window.unwrap_or(Window::NONE).of_share(share))
     }
 
+    /// The same contract with another T, and the default P for it.
+    pub fn with_period(&self, period: Nanos) -> Self {
+        Contract { period, server_period: default_server_period(period), ..self.clone() }
+            .reclaimed_as(self.reclaiming)
+            .settled()
+    }
+
     /// L = T/P.
     pub fn periods_per_job(&self) -> u64 {
         self.period.get() / self.server_period.get().max(1)
@@ -338,7 +348,7 @@ impl Contract {
         if self.fixed.is_some() {
             return Err(InvalidContract::Controller { what: "a fixed share", remedy: "the share" });
         }
-        if self.jobs == JobSource::Consumption {
+        if matches!(self.jobs, JobSource::Consumption | JobSource::Auto) {
             return Err(InvalidContract::Controller { what: "no known period", remedy: "it" });
         }
         match self.predictor {

@@ -167,6 +167,12 @@ fn log_event(event: HostEvent) {
             tracing::debug!(app = app.0, thread = thread.0, attempts, "the kernel has no room yet")
         }
         HostEvent::Rescue { app, thread } => tracing::debug!(app = app.0, thread = thread.0, "a job gets more at once"),
+        HostEvent::RhythmFound { app, period, percent, after } => {
+            tracing::info!(app = app.0, %period, confidence_percent = percent, %after, "found the period")
+        }
+        HostEvent::RhythmLost { app, period } => {
+            tracing::info!(app = app.0, %period, "lost the period; its consumption decides until one is found again")
+        }
         HostEvent::Suspended { app, what } => {
             tracing::warn!(app = app.0, what, "gets nothing: what it was promised cannot be given now")
         }

@@ -6,9 +6,11 @@
 //!
 //! [`Ledger`]: crate::ledger::Ledger
 
+use qfabric_types::api::FoundRhythm;
 use qfabric_types::{AppId, Instant, Nanos, Setting, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
+use crate::rhythm::News;
 use crate::thread::{Value, Wait};
 use crate::{HostEvent, Outcome};
 
@@ -186,12 +188,35 @@ impl Host {
                 thread.wait = Wait::No;
             }
         }
-        if app.on_time(now) {
+        let decided = app.on_time(now);
+        if let Some(news) = app.look_for_rhythm(now) {
+            self.follow_rhythm(at, news);
+        } else if decided {
             self.refresh(at);
         } else {
             self.place(at);
         }
         self.touch(at);
+    }
+
+    /// A period was found or lost: the contract is put in force anew with it.
+    fn follow_rhythm(&mut self, at: usize, news: News) {
+        let (app, contract) = (self.apps[at].id, self.apps[at].contract.clone());
+        let event = match news {
+            News::Found(FoundRhythm { period, confidence, after }) => {
+                HostEvent::RhythmFound { app, period, percent: (100.0 * confidence).round() as u32, after }
+            }
+            News::Lost(lost) => HostEvent::RhythmLost { app, period: lost.period },
+        };
+        let contract = match news {
+            News::Found(found) => contract.with_period(found.period),
+            News::Lost(_) => contract,
+        };
+        match self.change(app, contract) {
+            Ok(()) => self.event(event),
+            // Refused where servers are admitted one by one; consumption decides on, and the search goes on.
+            Err(_) => self.apps[at].forget_rhythm(),
+        }
     }
 
     /// Room was freed: who waited for it is queued again.

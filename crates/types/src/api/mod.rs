@@ -29,7 +29,7 @@ pub use lending::{Claim, Loan, NoClaim, Offer};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Contract, Invariance, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
+use crate::{AppId, Contract, Invariance, Nanos, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
 
 /// Which threads a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +78,9 @@ pub struct Application {
     pub wanted: Share,
     /// What it has now.
     pub granted: Share,
+    /// The period that was found in its activations, where the contract leaves that to the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rhythm: Option<FoundRhythm>,
     /// The threads under reservation.
     pub threads: Vec<ThreadStatus>,
     /// What it achieved so far.
@@ -90,6 +93,20 @@ pub struct Application {
     /// The CPUs that its servers are admitted on; empty where the mechanism moves threads freely.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
+}
+
+/// A period that was found in the activations of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FoundRhythm {
+    /// T.
+    #[serde(rename = "period_ns")]
+    pub period: Nanos,
+    /// How sharp it is: 1 for activations without jitter.
+    pub confidence: f64,
+    /// Time from the first activation, or from the loss of the previous period, until it was found.
+    #[serde(rename = "after_ns")]
+    pub after: Nanos,
 }
 
 /// One thread of an application.

@@ -1,0 +1,128 @@
+//! The period of a program whose contract leaves it to the host: looked for, taken up, watched.
+//!
+//! ```text
+//!   Searching ──two looks in a row agree──> Held ──[`LOST_AFTER`] looks without it──> Searching
+//!                                            `──two looks agree on another one──> Held
+//! ```
+//! The thread that leads is looked at, once it has run often enough since the last look: a film that is paused loses no
+//! period. One look costs about a millisecond of CPU time, so that there are few.
+
+use qfabric_control::{Rhythm, RhythmAnalyser};
+use qfabric_types::api::FoundRhythm;
+use qfabric_types::{Instant, JobSource, Nanos};
+
+/// From one look to the next while none is held, and while one is.
+const SEARCH: Nanos = Nanos::from_millis(500);
+const WATCH: Nanos = Nanos::from_millis(2_000);
+/// Activations since the last look that make another one worth its cost.
+const LEAST_FRESH: usize = 8;
+/// Two periods this close (relatively) are the same.
+const SAME: f64 = 0.01;
+/// Looks in a row that do not show the period that is held: 12 s.
+const LOST_AFTER: u32 = 6;
+
+/// What a look changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum News {
+    Found(FoundRhythm),
+    Lost(FoundRhythm),
+}
+
+/// The search and its result.
+#[derive(Default)]
+pub(crate) struct Rhythms {
+    analyser: RhythmAnalyser,
+    /// The search began here: with the first activation, or with the loss of a period.
+    since: Option<Instant>,
+    /// The next look; none while nothing runs.
+    due: Option<Instant>,
+    /// What the last look showed.
+    candidate: Option<Rhythm>,
+    held: Option<FoundRhythm>,
+    /// Looks in a row that did not show what is held.
+    absent: u32,
+}
+
+/// Only where the contract leaves the period to the host.
+pub(crate) fn rhythms_for(jobs: JobSource) -> Option<Box<Rhythms>> {
+    (jobs == JobSource::Auto).then(Box::default)
+}
+
+impl Rhythms {
+    /// The period that is in force.
+    pub(crate) fn held(&self) -> Option<FoundRhythm> {
+        self.held
+    }
+
+    pub(crate) fn due(&self) -> Instant {
+        self.due.unwrap_or(Instant::NEVER)
+    }
+
+    /// A stretch of the thread that leads.
+    pub(crate) fn ran(&mut self, from: Instant, used: Nanos, slept: bool) {
+        self.analyser.ran(from, used, slept);
+        self.since.get_or_insert(from);
+        self.due.get_or_insert(from + SEARCH);
+    }
+
+    /// Another thread leads: its activations are looked at from now on.
+    pub(crate) fn restart(&mut self) {
+        (self.analyser, self.candidate) = (RhythmAnalyser::default(), None);
+    }
+
+    /// The period could not be put in force: it is looked for again.
+    pub(crate) fn forget(&mut self) {
+        (self.held, self.candidate, self.absent) = (None, None, 0);
+    }
+
+    /// Time has passed: looks, if that is due.
+    pub(crate) fn on_time(&mut self, now: Instant) -> Option<News> {
+        if now < self.due() {
+            return None;
+        }
+        if self.analyser.fresh() < LEAST_FRESH {
+            self.due = None;
+            return None;
+        }
+        let found = self.analyser.find();
+        let news = self.decide(found, now);
+        self.due = Some(now + if self.held.is_some() { WATCH } else { SEARCH });
+        news
+    }
+
+    fn decide(&mut self, found: Option<Rhythm>, now: Instant) -> Option<News> {
+        let before = std::mem::replace(&mut self.candidate, found);
+        match (found, self.held) {
+            (Some(found), Some(held)) if same(found.period, held.period) => {
+                self.absent = 0;
+                None
+            }
+            (Some(found), _) if before.is_some_and(|before| same(before.period, found.period)) => {
+                Some(News::Found(self.hold(found, now)))
+            }
+            (_, Some(held)) => self.miss(held, now),
+            _ => None,
+        }
+    }
+
+    fn hold(&mut self, found: Rhythm, now: Instant) -> FoundRhythm {
+        let after = now.since(self.since.replace(now).unwrap_or(now));
+        let held = FoundRhythm { period: found.period, confidence: found.confidence, after };
+        (self.held, self.absent) = (Some(held), 0);
+        held
+    }
+
+    fn miss(&mut self, held: FoundRhythm, now: Instant) -> Option<News> {
+        self.absent += 1;
+        if self.absent < LOST_AFTER {
+            return None;
+        }
+        self.forget();
+        self.since = Some(now);
+        Some(News::Lost(held))
+    }
+}
+
+fn same(a: Nanos, b: Nanos) -> bool {
+    (a.as_f64() / b.as_f64().max(1.0) - 1.0).abs() < SAME
+}
