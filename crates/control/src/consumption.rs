@@ -1,15 +1,17 @@
 //! The controller of a thread of which nothing is known but what it consumes. Times in [`Nanos`].
-//! Approach: once per window the budget follows a high percentile of the consumption per server period.
-//! A thread that was throttled wanted more than it got, and consumption cannot say how much: the budget grows
-//! by a factor until the throttling ends. It shrinks slowly, since a stretch of idleness says little.
+//! Approach: once per window the budget follows the consumption per server period: a high percentile of it under a
+//! hard reservation, where a peak must fit into the budget; the mean where the thread reclaims, since a peak then runs
+//! on what others leave over, and all that is booked above the mean is lost to everybody else.
+//! A thread that was held back wanted more than it got, and consumption cannot say how much: the budget grows
+//! by a factor until that ends. It shrinks slowly, since a stretch of idleness says little.
 //! Source: the idea is LFS++'s (legacy feedback scheduling, AQuoSA's successor); the law is this project's own.
 //!
 //! ```text
-//!   Growing ──no throttling──> Following ──throttled or saturated──> Growing
-//!   each window: Growing Q·1.5    Following max(percentile·1.15, Q·0.9)
+//!   Growing ──not held back──> Following ──throttled; hard: or saturated──> Growing
+//!   each window: Growing Q·1.5    Following max(1.15·percentile, hard, or 1.15·mean; Q·0.9)
 //! ```
 
-use qfabric_types::{Contract, MIN_BUDGET, Nanos, Reservation};
+use qfabric_types::{Contract, MIN_BUDGET, Nanos, Reclaiming, Reservation};
 
 /// Windows remembered: one second of a 40 ms window.
 const WINDOWS: usize = 25;
@@ -23,14 +25,17 @@ const GROWTH: f64 = 1.5;
 const DECAY: f64 = 0.9;
 /// Consumption above this part of the grant counts as throttled: enforcement at the tick is coarse.
 const SATURATED: f64 = 0.95;
-/// Never below this part of the server period: what wakes up must be able to show what it wants.
-const FLOOR: f64 = 0.01;
+/// Never below this part of the server period: what wakes up must be able to show what it wants, within its budget
+/// under a hard reservation, beyond it where it reclaims.
+const FLOOR_HARD: f64 = 0.01;
+const FLOOR_RECLAIMING: f64 = 0.001;
 
 /// Decides the budget per server period from consumption alone.
 #[derive(Clone, Debug)]
 pub struct ConsumptionController {
     server_period: Nanos,
     max_budget: Nanos,
+    reclaims: bool,
     budget_ns: f64,
     /// Consumption per server period in each of the last windows, oldest overwritten first.
     consumed: [f64; WINDOWS],
@@ -45,6 +50,7 @@ impl ConsumptionController {
         ConsumptionController {
             server_period: contract.server_period,
             max_budget,
+            reclaims: contract.reclaiming != Reclaiming::Hard,
             budget_ns: max_budget.as_f64(),
             consumed: [0.0; WINDOWS],
             next: 0,
@@ -60,8 +66,8 @@ impl ConsumptionController {
         }
         let per_period_ns = used.as_f64() / window.as_f64() * self.server_period.as_f64();
         self.remember(per_period_ns);
-        let held_back = throttled || granted.is_some_and(|grant| saturated(used, window, grant));
-        let wanted_ns = self.covering() * MARGIN;
+        let held_back = throttled || (!self.reclaims && granted.is_some_and(|grant| saturated(used, window, grant)));
+        let wanted_ns = MARGIN * if self.reclaims { self.mean() } else { self.covering() };
         self.budget_ns = if held_back {
             wanted_ns.max(granted_ns(granted, self.server_period).unwrap_or(self.budget_ns) * GROWTH)
         } else {
@@ -82,17 +88,29 @@ impl ConsumptionController {
         self.consumed.iter_mut().for_each(|ns| *ns *= scale);
         self.server_period = contract.server_period;
         self.max_budget = contract.max_budget().max(MIN_BUDGET);
+        self.reclaims = contract.reclaiming != Reclaiming::Hard;
         self.budget_ns = (self.budget_ns * scale).clamp(self.floor_ns(), self.max_budget.as_f64());
     }
 
+    /// Whether the last windows say that it wants no more than the floor.
+    pub fn is_at_rest(&self) -> bool {
+        self.budget_ns <= 1.01 * self.floor_ns()
+    }
+
     fn floor_ns(&self) -> f64 {
-        (FLOOR * self.server_period.as_f64()).clamp(MIN_BUDGET.as_f64(), self.max_budget.as_f64())
+        let floor = if self.reclaims { FLOOR_RECLAIMING } else { FLOOR_HARD };
+        (floor * self.server_period.as_f64()).clamp(MIN_BUDGET.as_f64(), self.max_budget.as_f64())
     }
 
     fn remember(&mut self, per_period_ns: f64) {
         self.consumed[self.next] = per_period_ns;
         self.next = (self.next + 1) % WINDOWS;
         self.seen = (self.seen + 1).min(WINDOWS);
+    }
+
+    /// The mean consumption of the remembered windows.
+    fn mean(&self) -> f64 {
+        self.consumed[..self.seen].iter().sum::<f64>() / self.seen.max(1) as f64
     }
 
     /// The consumption that [`COVERED`] of the remembered windows did not exceed.
@@ -124,9 +142,31 @@ mod tests {
     const P: Nanos = Nanos::from_millis(10);
 
     fn contract() -> Contract {
-        let mut contract = Contract::new("test", WINDOW);
+        let mut contract = Contract::new("test", WINDOW).reclaimed_as(Reclaiming::Hard);
         contract.max_bandwidth = Share::from_ppm(800_000);
         contract
+    }
+
+    #[test]
+    fn a_thread_that_reclaims_gets_its_mean_and_a_margin_whatever_its_peaks() {
+        let grub = contract().reclaimed_as(Reclaiming::Grub);
+        let mut controller = ConsumptionController::new(&grub);
+        for k in 0..100 {
+            let used = Nanos::from_millis(if k % 5 == 0 { 24 } else { 4 });
+            controller.on_window(used, WINDOW, Reservation::new(controller.budget(), P).ok(), false);
+        }
+        let share = controller.budget().as_f64() / P.as_f64();
+        assert!((share - 1.15 * 0.2).abs() < 0.001, "8 ms in 40 on average, 24 at most: {share}");
+        assert!(!controller.is_at_rest());
+    }
+
+    #[test]
+    fn a_thread_that_reclaims_and_is_held_back_grows() {
+        let mut controller = ConsumptionController::new(&contract().reclaimed_as(Reclaiming::Grub));
+        (0..100).for_each(|_| drop(controller.on_window(Nanos::ZERO, WINDOW, None, false)));
+        assert!(controller.is_at_rest());
+        let grown = (0..50).take_while(|_| window(&mut controller, 0.5) < 0.5).count();
+        assert!(grown <= 18, "{grown} windows from a thousandth to a half");
     }
 
     /// A thread that wants `want` of a CPU, under the budget it gets.
@@ -156,7 +196,7 @@ mod tests {
     fn a_thread_that_wakes_up_gets_what_it_wants_within_a_dozen_windows() {
         let mut controller = ConsumptionController::new(&contract());
         windows(&mut controller, 100, 0.0);
-        assert!((controller.budget().as_f64() / P.as_f64() - FLOOR).abs() < 1e-6);
+        assert!((controller.budget().as_f64() / P.as_f64() - FLOOR_HARD).abs() < 1e-6);
         let windows = (0..50).take_while(|_| window(&mut controller, 0.5) < 0.5).count();
         assert!(windows <= 12, "{windows}");
     }

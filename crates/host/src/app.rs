@@ -17,8 +17,8 @@ use qfabric_control::guarantee::{self, Guarantee, NoGuarantee};
 use qfabric_types::api::{Application, Covers, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
-    AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reservation, Share, ThreadId,
-    Usage,
+    AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reclaiming, Reservation, Share,
+    ThreadId, Usage,
 };
 
 use self::reserved::OverTime;
@@ -29,8 +29,10 @@ use crate::thread::{Governor, Thread, Wait, millionths};
 
 /// The decision for a job is made this long before its release, or one server period where that is shorter.
 const LEAD: Nanos = Nanos::from_millis(2);
-/// What a thread at rest keeps where there are few.
-const FLOOR: Share = Share::from_ppm(5_000);
+/// What a thread at rest keeps where there are few: enough to show within it that it wants more, or, where it
+/// reclaims, to be seen to wait.
+const FLOOR_HARD: Share = Share::from_ppm(5_000);
+const FLOOR_RECLAIMING: Share = Share::from_ppm(1_000);
 /// Periods between two elections of the lead thread.
 const ELECTION: u64 = 16;
 
@@ -261,7 +263,7 @@ impl App {
             Governor::Marked(_) => None,
             Governor::Activations(_, activations) => activations.ran(from, to, used, slept),
             Governor::Consumption(consumption) => {
-                consumption.ran(to, used, slept);
+                consumption.ran(from, to, used, slept);
                 None
             }
         };
@@ -392,11 +394,11 @@ impl App {
         Share::of_budget(budget, self.contract.server_period)
     }
 
-    /// What a thread at rest keeps: half a percent of a CPU, and all threads together no more than a quarter
-    /// of the maximum bandwidth.
+    /// What a thread at rest keeps, and all threads together no more than a quarter of the maximum bandwidth.
     fn floor(&self) -> Nanos {
         let quarter = self.contract.max_bandwidth.ppm() / 4;
-        let share = Share::from_ppm((quarter / self.threads.len().max(1) as u32).min(FLOOR.ppm()));
+        let most = if self.contract.reclaiming == Reclaiming::Hard { FLOOR_HARD } else { FLOOR_RECLAIMING };
+        let share = Share::from_ppm((quarter / self.threads.len().max(1) as u32).min(most.ppm()));
         share.budget_in(self.contract.server_period)
     }
 

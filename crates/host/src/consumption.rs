@@ -7,24 +7,27 @@
 //! by which it can show that it wants more.
 
 use qfabric_control::ConsumptionController;
-use qfabric_types::{Contract, Instant, Nanos, Reservation};
+use qfabric_types::{Contract, Instant, Nanos, Reclaiming, Reservation};
 
 /// No window is shorter.
 const LEAST_WINDOW: Nanos = Nanos::from_millis(10);
-/// A budget below this part of the server period is that of a thread at rest.
-const AT_REST: f64 = 0.0101;
+/// A thread that reclaims runs beyond its budget; it was held back if it waited for a CPU this part of a window, and
+/// waits still.
+const HELD_BACK: f64 = 0.25;
 /// Empty windows after which a controller has forgotten everything.
 const FORGOTTEN: usize = 64;
 
 /// What one thread consumed in the current window.
 pub(crate) struct Consumption {
     controller: ConsumptionController,
-    server_period: Nanos,
+    reclaims: bool,
     window: Nanos,
     start: Instant,
     used: Nanos,
-    /// Its last stretch ended without a sleep.
-    stopped: bool,
+    /// Ready to run, and not running, since this moment: its last stretch ended there without a sleep.
+    stopped: Option<Instant>,
+    /// Time in this window that it was ready and did not run, up to its last stretch.
+    waited: Nanos,
     /// It wants no more than the floor.
     rests: bool,
     /// When the current window ends; NEVER while the thread is at rest.
@@ -45,11 +48,12 @@ impl Consumption {
     pub(crate) fn new(contract: &Contract, lead: bool) -> Self {
         let mut consumption = Consumption {
             controller: ConsumptionController::new(contract),
-            server_period: contract.server_period,
+            reclaims: contract.reclaiming != Reclaiming::Hard,
             window: window_of(contract),
             start: Instant::ZERO,
             used: Nanos::ZERO,
-            stopped: false,
+            stopped: None,
+            waited: Nanos::ZERO,
             rests: !lead,
             end: Instant::NEVER,
         };
@@ -62,7 +66,7 @@ impl Consumption {
     /// The contract changed. What was seen stays.
     pub(crate) fn change(&mut self, contract: &Contract) {
         self.controller.on_change(contract);
-        (self.server_period, self.window) = (contract.server_period, window_of(contract));
+        (self.reclaims, self.window) = (contract.reclaiming != Reclaiming::Hard, window_of(contract));
     }
 
     /// Q it wants in every P: `floor` at rest.
@@ -75,14 +79,16 @@ impl Consumption {
     }
 
     /// A stretch on the CPU.
-    pub(crate) fn ran(&mut self, to: Instant, used: Nanos, slept: bool) {
+    pub(crate) fn ran(&mut self, from: Instant, to: Instant, used: Nanos, slept: bool) {
         if self.end == Instant::NEVER {
             let length = self.window.get().max(1);
             self.start = Instant::new(to.get() / length * length);
             self.end = self.start + self.window;
         }
         self.used += used;
-        self.stopped = !slept;
+        let waits_since = self.stopped.map_or(from, |stopped| stopped.max(self.start));
+        self.waited += from.since(waits_since);
+        self.stopped = (!slept).then_some(to);
     }
 
     /// Time has passed. Closes the window if it is over, and decides.
@@ -91,8 +97,8 @@ impl Consumption {
             return None;
         }
         let window = self.close(now, granted);
-        let wanted = self.controller.on_window(window.used, window.length, granted, window.throttled);
-        self.rests = !window.throttled && wanted.as_f64() <= AT_REST * self.server_period.as_f64();
+        self.controller.on_window(window.used, window.length, granted, window.throttled);
+        self.rests = !window.throttled && self.controller.is_at_rest();
         self.end = if self.rests && window.used == Nanos::ZERO { Instant::NEVER } else { self.start + self.window };
         Some(window)
     }
@@ -100,10 +106,18 @@ impl Consumption {
     fn close(&mut self, now: Instant, granted: Option<Reservation>) -> Window {
         let length = Nanos::new(now.since(self.start).get() / self.window.get() * self.window.get());
         let used = std::mem::take(&mut self.used);
-        // Stopped and out of budget: it would have run on. A tick's inexactness is forgiven.
-        let throttled = self.stopped && granted.is_some_and(|r| used.as_f64() >= 0.9 * length.as_f64() * share_of(r));
+        let throttled = self.was_held_back(used, length, granted);
         self.start = self.start + length;
+        self.waited = Nanos::ZERO;
         Window { used, length, throttled }
+    }
+
+    /// Stopped and out of budget: it would have run on. A tick's inexactness is forgiven.
+    fn was_held_back(&self, used: Nanos, length: Nanos, granted: Option<Reservation>) -> bool {
+        let (Some(stopped), Some(granted)) = (self.stopped, granted) else { return false };
+        let waited = self.waited + (self.start + length).since(stopped.max(self.start));
+        let out_of_budget = used.as_f64() >= 0.9 * length.as_f64() * share_of(granted);
+        out_of_budget && (!self.reclaims || waited.as_f64() >= HELD_BACK * length.as_f64())
     }
 }
 
@@ -135,7 +149,7 @@ mod tests {
     fn windows_end_at_multiples_of_their_length() {
         let mut consumption = Consumption::new(&contract(), true);
         assert_eq!(consumption.due(), Instant::NEVER);
-        consumption.ran(at(95), Nanos::from_millis(4), true);
+        consumption.ran(at(95), at(95), Nanos::from_millis(4), true);
         assert_eq!(consumption.due(), at(120));
         assert_eq!(consumption.on_time(at(119), None), None);
         let window = consumption.on_time(at(165), None).unwrap();
@@ -145,7 +159,7 @@ mod tests {
     #[test]
     fn a_thread_that_stops_running_comes_to_rest_and_closes_no_more_windows() {
         let mut consumption = Consumption::new(&contract(), true);
-        consumption.ran(at(39), Nanos::from_millis(20), true);
+        consumption.ran(at(39), at(39), Nanos::from_millis(20), true);
         let mut windows = 0;
         while consumption.due() != Instant::NEVER {
             consumption.on_time(consumption.due(), None);
@@ -160,7 +174,7 @@ mod tests {
         let mut consumption = Consumption::new(&contract(), false);
         assert_eq!(consumption.budget(FLOOR), FLOOR);
         let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).unwrap();
-        consumption.ran(at(39), Nanos::from_micros(200), false);
+        consumption.ran(at(39), at(39), Nanos::from_micros(200), false);
         assert!(consumption.on_time(at(40), Some(granted)).unwrap().throttled);
         assert!(consumption.budget(FLOOR) > FLOOR);
     }
