@@ -72,6 +72,22 @@ def test_jobs_run_under_a_reservation(socket):
     assert qfabric.status(socket=socket)["applications"] == []
 
 
+def test_a_cpu_is_reserved_for_the_block_and_given_back(socket):
+    before = os.sched_getscheduler(0)
+    with qfabric.Cpu(period_ms=20, service_ms=4, socket=socket) as cpu:
+        for _ in range(5):
+            burn(0.001)
+            cpu.yield_now()
+        assert os.sched_getscheduler(0) & 0xFF == 6  # SCHED_DEADLINE
+        assert 0 < cpu.session.grant.bandwidth <= 0.2
+        (seen,) = qfabric.status(socket=socket)["applications"]
+        assert (seen["guaranteed"], seen["contract"]["max_bandwidth"]) == (0.2, 0.2)
+        with pytest.raises(qfabric.Refused, match="0.9"):
+            cpu.reserve(0.9, 20)
+    assert os.sched_getscheduler(0) == before
+    assert qfabric.status(socket=socket)["applications"] == []
+
+
 def test_a_fixed_share_stays_whatever_the_jobs_use(socket):
     with qfabric.Session(period_ms=20, fixed=0.3, socket=socket) as session:
         for cost_s in (0.0, 0.001, 0.004, 0.0):

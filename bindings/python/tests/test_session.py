@@ -144,3 +144,23 @@ def test_without_a_daemon_the_sockets_and_commands_are_named():
         qfabric.Session(period_ms=40, socket="/nowhere/qfabric.sock")
     with pytest.raises(qfabric.Error):
         qfabric.status(socket="/nowhere/qfabric.sock")
+
+
+def test_a_probe_measures_iterations_without_a_daemon():
+    cpu = qfabric.Cpu()
+    assert cpu.probe_off() == qfabric.Probe(0.0, [])
+    cpu.probe_on(10)
+    for _ in range(4):
+        burn(0.002)
+        cpu.yield_now()
+    probe = cpu.probe_off()
+    assert len(probe.costs_ns) == 4 and min(probe.costs_ns) >= 2_000_000
+    assert probe.utilisation == pytest.approx(sum(probe.costs_ns) / 4 / 10e6)
+    assert cpu.session is None
+    cpu.yield_now()
+    cpu.free()
+
+
+def test_a_service_without_its_period_is_refused():
+    with pytest.raises(ValueError, match="service_ms is 10 without a period"):
+        qfabric.Cpu(service_ms=10)

@@ -12,9 +12,23 @@ from typing import NamedTuple as _NamedTuple
 from . import _qfabric
 from ._qfabric import Error, NoDaemon, Refused, __version__
 from .channels import Channels
+from .cpu import Cpu, Probe
 from .ecalls import ECalls
 
-__all__ = ["Channels", "ECalls", "Error", "Grant", "NoDaemon", "Refused", "Session", "give_back", "status", "__version__"]
+__all__ = [
+    "Channels",
+    "Cpu",
+    "ECalls",
+    "Error",
+    "Grant",
+    "NoDaemon",
+    "Probe",
+    "Refused",
+    "Session",
+    "give_back",
+    "status",
+    "__version__",
+]
 
 
 class Grant(_NamedTuple):

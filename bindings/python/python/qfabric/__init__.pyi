@@ -1,5 +1,5 @@
 from contextlib import AbstractContextManager
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from .ecalls import ECalls as ECalls
 
@@ -23,6 +23,30 @@ class Grant(NamedTuple):
     jobs: int
     @property
     def bandwidth(self) -> float: ...
+
+class Probe(NamedTuple):
+    utilisation: float
+    costs_ns: List[int]
+
+class Cpu:
+    def __init__(
+        self,
+        period_ms: Optional[float] = None,
+        service_ms: Optional[float] = None,
+        *,
+        name: str = "cpu",
+        socket: Optional[str] = None,
+    ) -> None: ...
+    def probe_on(self, period_ms: float) -> None: ...
+    def probe_off(self) -> Probe: ...
+    def reserve(self, utilisation: float, period_ms: float) -> None: ...
+    def start(self) -> None: ...
+    def yield_now(self) -> None: ...
+    def free(self) -> None: ...
+    @property
+    def session(self) -> Optional["Session"]: ...
+    def __enter__(self) -> "Cpu": ...
+    def __exit__(self, *_: object) -> None: ...
 
 class Session:
     def __init__(
