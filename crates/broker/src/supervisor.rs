@@ -175,6 +175,18 @@ impl Supervisor {
         })
     }
 
+    /// What each application would hold if all wanted all that their contracts allow, ascending by application.
+    /// Their sum is never above the capacity.
+    pub fn shares(&self) -> Vec<(AppId, Share)> {
+        let all = |entry: &Entry| Claim { wanted: if entry.left { 0 } else { entry.most }, ..Self::claim(entry) };
+        let mut claims: Vec<Claim> = self.entries.iter().map(all).collect();
+        let mut room = self.room.clone();
+        room.owners.clone_from(&self.caps);
+        self.open(&mut room);
+        filling::fill(&mut claims, &mut room);
+        self.entries.iter().zip(&claims).map(|(entry, claim)| (entry.app, share(claim.given))).collect()
+    }
+
     /// The last decrease of `app` has taken effect: its room is free. Without this call that is assumed
     /// one server period after the decrease was granted.
     pub fn settle(&mut self, app: AppId, now: Instant) {
@@ -312,15 +324,22 @@ impl Supervisor {
 
     fn fill_targets(&mut self) {
         self.claims.clear();
-        self.room.owners.clone_from(&self.caps);
-        self.room.capacity = u64::from(self.limits.capacity.ppm());
-        for (level, room) in self.room.levels.iter_mut().enumerate() {
-            *room = self.limits.levels.get(&(level as u8)).map_or(NO_LIMIT, |cap| u64::from(cap.ppm()));
-        }
+        let mut room = std::mem::take(&mut self.room);
+        room.owners.clone_from(&self.caps);
+        self.open(&mut room);
+        self.room = room;
         self.claims.extend(self.entries.iter().map(Self::claim));
         filling::fill(&mut self.claims, &mut self.room);
         for (entry, claim) in self.entries.iter_mut().zip(&self.claims) {
             entry.target = claim.given;
+        }
+    }
+
+    /// The limits of the host and of its levels; those of the owners are set.
+    fn open(&self, room: &mut Room) {
+        room.capacity = u64::from(self.limits.capacity.ppm());
+        for (level, room) in room.levels.iter_mut().enumerate() {
+            *room = self.limits.levels.get(&(level as u8)).map_or(NO_LIMIT, |cap| u64::from(cap.ppm()));
         }
     }
 

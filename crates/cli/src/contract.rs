@@ -1,5 +1,7 @@
 //! The options that say a contract, shared by the commands that ask for one.
 
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
 use qfabric_types::{
     Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, Nanos, PredictorSpec, Reclaiming, Share, Window,
 };
@@ -109,6 +111,10 @@ pub struct ContractArgs {
     /// The same as --reclaiming hard: never run beyond the budget of a period
     #[arg(long, visible_alias = "no-reclaim", conflicts_with = "reclaiming")]
     pub hard: bool,
+    /// Keep only a part of the reservation between jobs, and no less than the share while a job runs (programs that
+    /// mark their jobs, with GRUB; mechanism deadline): yes or no
+    #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = BoolishValueParser::new(), action = ArgAction::Set)]
+    pub give_back: bool,
     /// C: so much CPU time in every period, for all threads together, instead of what feedback finds out
     /// (mechanism ext)
     #[arg(long, value_name = "TIME", requires = "rhythm", conflicts_with_all = ["server_period", "controller"])]
@@ -160,6 +166,7 @@ impl ContractArgs {
         contract.rho = self.rho;
         contract.early = self.early;
         contract.late = self.late;
+        contract.give_back = self.give_back;
         contract.service = self.service;
         contract.fixed = self.fixed;
         contract.window = self.window;

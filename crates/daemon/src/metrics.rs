@@ -56,12 +56,14 @@ const STATUS: [Metric<HostStatus>; 5] = [
     of("applications", "applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
 
-const CONTROL: [Metric<Counters>; 22] = [
+const CONTROL: [Metric<Counters>; 24] = [
     of("control_wakeups", "times the control thread woke up", |c| Counter(c.wakeups)),
     of("control_ticks", "wake-ups at which the host had something due", |c| Counter(c.ticks)),
     of("control_looks_due", "wake-ups at which a promised look was due", |c| Counter(c.looks_due)),
     of("control_requests", "requests of the API to the control thread", |c| Counter(c.requests)),
     of("settings_applied", "settings the kernel carried out", |c| Counter(c.applied)),
+    of("settings_given_back", "settings that took from a thread while it slept", |c| Counter(c.given_back)),
+    of("settings_awake", "attempts at that which found the thread awake or in debt", |c| Counter(c.awake)),
     of("settings_busy", "settings the kernel had no room for at that moment", |c| Counter(c.busy)),
     of("settings_gone", "settings for threads that were gone", |c| Counter(c.gone)),
     of("settings_denied", "settings the kernel refused for good", |c| Counter(c.denied)),

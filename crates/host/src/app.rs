@@ -10,6 +10,7 @@
 //! the oldest threads get theirs first, and only whole ones, since a part of a hard budget is worse than none.
 
 mod reserved;
+mod rest;
 mod terms;
 
 use qfabric_control::TaskController;
@@ -22,6 +23,7 @@ use qfabric_types::{
 };
 
 use self::reserved::OverTime;
+use self::rest::Rest;
 use crate::activation::Activations;
 use crate::consumption::Consumption;
 use crate::rhythm::{News, Rhythms, rhythms_for};
@@ -67,6 +69,7 @@ pub(crate) struct App {
     rhythms: Option<Box<Rhythms>>,
     /// No timer of its is due before.
     pub due: Instant,
+    rest: Rest,
     meter: QualityMeter,
     /// Reserved for all its threads together.
     reserved: OverTime,
@@ -125,6 +128,7 @@ impl App {
             left_out: 0,
             rhythms: rhythms_for(jobs),
             due: Instant::NEVER,
+            rest: Rest::never(),
             meter,
             reserved: OverTime::default(),
             ran: Nanos::ZERO,
@@ -236,8 +240,10 @@ impl App {
         let marked = |thread: &Thread| matches!(thread.governor, Governor::Marked(_));
         if let Some(at) = self.threads.iter().position(marked) {
             self.finish(at, job);
+            self.begin_rest(job.release, now);
             let look = job.release + self.contract.period + self.contract.period - lead(&self.contract);
-            self.look = if look > now { look } else { Instant::ZERO };
+            // The daemon hears at once of the end of a job that gives back.
+            self.look = if look > now && !self.gives_back() { look } else { Instant::ZERO };
             // Later than before as a rule: an outdated timer would fire once per application and period.
             self.due = self.find_due();
         }
@@ -245,6 +251,7 @@ impl App {
 
     /// Something became known of the job that begins.
     pub(crate) fn on_begin(&mut self, known: qfabric_types::Foresight) {
+        self.end_rest();
         for thread in &mut self.threads {
             if let Governor::Marked(controller) = &mut thread.governor {
                 controller.on_foresight(known);
@@ -291,6 +298,10 @@ impl App {
         }
         if self.look != Instant::ZERO && now >= self.look {
             self.look = Instant::ZERO;
+        }
+        if now >= self.rest.due() {
+            self.end_rest();
+            decided = true;
         }
         if now >= self.elect_at {
             decided |= self.elect();
@@ -391,7 +402,7 @@ impl App {
         }
         let all = thread.rescued || self.control_of(thread.id).is_some();
         let budget = if all { self.contract.max_budget() } else { thread.governor.budget(self.floor()) };
-        Share::of_budget(budget, self.contract.server_period)
+        self.asks(Share::of_budget(budget, self.contract.server_period))
     }
 
     /// What a thread at rest keeps, and all threads together no more than a quarter of the maximum bandwidth.
@@ -426,7 +437,7 @@ impl App {
         let look = if self.look == Instant::ZERO { Instant::NEVER } else { self.look };
         let threads = self.threads.iter().map(Thread::due).min().unwrap_or(Instant::NEVER);
         let rhythm = self.rhythms.as_ref().map_or(Instant::NEVER, |rhythms| rhythms.due());
-        threads.min(look).min(rhythm).min(self.elect_at)
+        threads.min(look).min(rhythm).min(self.elect_at).min(self.rest.due())
     }
 
     /// The thread whose jobs are governed.

@@ -131,8 +131,8 @@ impl Host {
             return Some(output);
         }
         while let Some((app, thread)) = self.shrinks.pop_front().or_else(|| self.grows.pop_front()) {
-            if let Some(setting) = self.issue(app, thread) {
-                return Some(Output::Set(setting));
+            if let Some(output) = self.issue(app, thread) {
+                return Some(output);
             }
         }
         None
@@ -205,7 +205,7 @@ impl Host {
     }
 
     /// Σ of what threads may be consuming under reservations: applied, told, or lowered less than a server
-    /// period ago. Never above the capacity, except while a lowered capacity takes effect.
+    /// period ago while they ran. Never above the capacity, except while a lowered capacity takes effect.
     pub fn held(&self) -> Share {
         self.ledger.held()
     }
@@ -266,6 +266,7 @@ impl Host {
             self.cover(self.apps.len() - 1, thread);
         }
         self.make_room_for(app);
+        self.share_anew();
         self.refresh(self.apps.len() - 1);
         Ok(app)
     }
@@ -319,6 +320,7 @@ impl Host {
         }
         self.apps[at].change(contract, guarantee);
         self.make_room_for(app);
+        self.share_anew();
         self.refresh(at);
         Ok(())
     }
@@ -331,6 +333,7 @@ impl Host {
         self.apps[at].leaving = true;
         self.books.release(app, self.now);
         self.end_promise(app);
+        self.share_anew();
         self.refresh(at);
         self.bury_if_restored(at);
     }
@@ -363,6 +366,7 @@ impl Host {
             return self.leave_out(at, thread);
         }
         self.cover(at, thread);
+        self.share_anew();
         self.refresh(at);
     }
 
@@ -390,6 +394,7 @@ impl Host {
         if self.apps[at].threads.is_empty() {
             self.event(HostEvent::Empty { app });
         }
+        self.share_anew();
         self.refresh(at);
     }
 
@@ -439,6 +444,7 @@ impl Host {
         if guaranteed > capacity {
             self.event(HostEvent::GuaranteesCut { capacity, guaranteed });
         }
+        self.share_anew();
         self.follow_grants();
         self.serve_starved();
     }

@@ -3,7 +3,8 @@
 //!
 //! The supervisor's books are about applications and about what should be; this is about settings on their
 //! way. A thread counts with the largest of what is applied, what was told and not answered, and what was
-//! lowered less than one server period ago. Only what fits beside all that is told (AQuoSA §3.2).
+//! lowered less than one server period ago: a running thread may still consume that, a sleeping one may not. Only what
+//! fits beside all that is told (AQuoSA §3.2).
 //!
 //! Where servers are bound to CPUs, each CPU has books of its own beside the sum: `room` is what its promises
 //! leave (Σ C/T of them, windows not taken into account, so that the rest keeps its deadlines by EDF alone),
@@ -160,6 +161,12 @@ impl Ledger {
         // An earlier decrease, such as from a reservation it has given up, may take longer still.
         let earlier = if thread.free_at == Instant::NEVER { now } else { thread.free_at };
         thread.free_at = if settled { Instant::NEVER } else { earlier.max(now + before) };
+    }
+
+    /// The mechanism lowered the thread while it slept: nothing of the old value can be consumed any more.
+    pub(crate) fn given_back(&mut self, thread: &mut Thread) {
+        thread.free_at = Instant::NEVER;
+        self.book(thread, millionths(thread.applied));
     }
 
     /// The mechanism did not obey: the old value is in force.

@@ -82,6 +82,8 @@ pub(crate) enum Wait {
     /// The mechanism had no room: again at this moment, or when something else is desired that is no more than
     /// what is applied.
     Until(Instant, Option<Value>),
+    /// It was to give back and was awake: again at this moment, or when something else is desired.
+    Awake(Instant, Option<Value>),
     /// It grows, and there is no room in our own books: again when some is freed.
     Room,
     /// The mechanism does not even put the thread back: nothing more is tried.
@@ -103,6 +105,8 @@ pub(crate) struct Thread {
     pub busy: u32,
     /// In one of the host's queues.
     pub queued: bool,
+    /// What the mechanism was told and has not answered is to be done only while the thread sleeps.
+    pub giving_back: bool,
     /// Largest share, in millionths, that it may still be consuming; in the host's ledger.
     pub booked: u64,
     /// When `booked` falls to what is applied; NEVER while they are equal.
@@ -136,6 +140,7 @@ impl Thread {
             denied: false,
             busy: 0,
             queued: false,
+            giving_back: false,
             booked: 0,
             free_at: Instant::NEVER,
             used: Nanos::ZERO,
@@ -152,7 +157,7 @@ impl Thread {
     /// The mechanism is gone, and with it all that it was told; the books begin anew.
     pub(crate) fn forget_mechanism(&mut self) {
         (self.applied, self.desired, self.wait) = (None, None, Wait::No);
-        (self.denied, self.busy, self.queued) = (false, 0, false);
+        (self.denied, self.busy, self.queued, self.giving_back) = (false, 0, false, false);
         (self.booked, self.free_at) = (0, Instant::NEVER);
         (self.place, self.cpu, self.promised, self.ceiling) = (None, None, 0, None);
     }
@@ -171,6 +176,7 @@ impl Thread {
     pub(crate) fn is_overtaken(&self) -> bool {
         match self.wait {
             Wait::Room => true,
+            Wait::Awake(_, told) => self.desired != told,
             Wait::Until(_, refused) => self.desired != refused && millionths(self.desired) <= millionths(self.applied),
             _ => false,
         }
@@ -227,7 +233,10 @@ impl Thread {
 
     /// When it wants to be told the time.
     pub(crate) fn due(&self) -> Instant {
-        let retry = if let Wait::Until(moment, _) = self.wait { moment } else { Instant::NEVER };
+        let retry = match self.wait {
+            Wait::Until(moment, _) | Wait::Awake(moment, _) => moment,
+            _ => Instant::NEVER,
+        };
         self.governor.due().min(self.free_at).min(retry)
     }
 }

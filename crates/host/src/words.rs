@@ -132,7 +132,7 @@ pub enum Input {
         /// Whether it went to sleep; otherwise it was preempted or throttled.
         slept: bool,
     },
-    /// What became of a [`Output::Set`]. Every one is answered, in order.
+    /// What became of an [`Output::Set`] or [`Output::GiveBack`]. Every one is answered, in order.
     Applied {
         /// Which thread's.
         thread: ThreadId,
@@ -164,6 +164,8 @@ pub enum Outcome {
     Done,
     /// No room for it right now; the old value is in force. Tried again once decreases have settled.
     Busy,
+    /// It was to be done only while the thread sleeps, and the thread is awake or in debt; the old value is in force.
+    Awake,
     /// The thread does not exist any more.
     Gone,
     /// The mechanism refuses for good, with this errno; the old value is in force.
@@ -196,6 +198,8 @@ pub enum Output {
     },
     /// Carry this out now and answer with [`Input::Applied`].
     Set(Setting),
+    /// Carry this out only if the thread sleeps and owes its server nothing; otherwise answer [`Outcome::Awake`].
+    GiveBack(Setting),
     /// For logs and counters.
     Event(HostEvent),
 }

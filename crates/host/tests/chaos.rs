@@ -11,7 +11,7 @@ use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Setting, Share, ThreadId,
+    Abilities, AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Setting, Share, ThreadId,
 };
 
 const CAPACITY: u32 = 180;
@@ -87,7 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
             |(pick, used_us, slept)| Step::Ran { pick, used_us, slept }
         ),
         8 => (0u64..60_000).prop_map(|us| Step::Wait { us }),
-        8 => (1u8..20, prop_oneof![8 => Just(0u8), 1 => Just(1), 1 => Just(2), 1 => Just(3)]).prop_map(
+        8 => (1u8..20, prop_oneof![8 => Just(0u8), 1 => Just(1), 1 => Just(2), 1 => Just(3), 1 => Just(4)]).prop_map(
             |(settings, outcome)| Step::Answer { settings, outcome }
         ),
     ]
@@ -99,7 +99,8 @@ struct Outside {
     now: Instant,
     /// What the kernel has for each thread, and what it may still be consuming until when.
     kernel: BTreeMap<ThreadId, (u64, Instant, u64)>,
-    told: Vec<Setting>,
+    /// Whether it is for a thread that sleeps.
+    told: Vec<(Setting, bool)>,
     apps: BTreeMap<AppId, BTreeSet<ThreadId>>,
     left: BTreeSet<AppId>,
     /// Threads the kernel refuses to put back: nobody can help them.
@@ -112,8 +113,9 @@ struct Outside {
 impl Outside {
     fn new() -> Self {
         let limits = Limits::of_capacity(share(CAPACITY));
+        let abilities = Abilities { gives_back: true, ..Abilities::default() };
         Outside {
-            host: Host::new(HostConfig { limits, max_threads: 8, ..HostConfig::default() }),
+            host: Host::new(HostConfig { limits, abilities, max_threads: 8, ..HostConfig::default() }),
             now: at(1_000),
             kernel: BTreeMap::new(),
             told: Vec::new(),
@@ -133,7 +135,8 @@ impl Outside {
             outputs += 1;
             assert!(outputs < 1_000, "the host never stops talking");
             match output {
-                Output::Set(setting) => self.told.push(setting),
+                Output::Set(setting) => self.told.push((setting, false)),
+                Output::GiveBack(setting) => self.told.push((setting, true)),
                 Output::Admitted { request, app } => {
                     self.apps.insert(app, self.joining[request as usize].clone());
                 }
@@ -240,15 +243,17 @@ impl Outside {
         if self.told.is_empty() {
             return;
         }
-        let setting = self.told.remove(0);
+        let (setting, sleeps) = self.told.remove(0);
         let outcome = match outcome {
             _ if self.dead.contains(&setting.thread) => Outcome::Gone,
             1 => Outcome::Busy,
             2 => Outcome::Denied(1),
             3 => Outcome::Gone,
+            4 if sleeps => Outcome::Awake,
             _ => Outcome::Done,
         };
         match outcome {
+            Outcome::Done if sleeps => drop(self.kernel.insert(setting.thread, asleep(setting))),
             Outcome::Done => self.obey(setting),
             Outcome::Gone => {
                 self.dead.insert(setting.thread);
@@ -300,6 +305,11 @@ impl Outside {
         assert_eq!(self.host.held(), Share::ZERO);
         assert_eq!(self.host.next_wakeup(), None);
     }
+}
+
+/// What a thread lost while it slept it cannot consume any more.
+fn asleep(setting: Setting) -> (u64, Instant, u64) {
+    (setting.reservation.map_or(0, |r| u64::from(r.share().ppm())), Instant::ZERO, 0)
 }
 
 fn contract(source: u8, most: u32, period: u8) -> Contract {

@@ -26,13 +26,13 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Setting, ThreadId};
+use qfabric_types::{Abilities, Instant, Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 use crate::journal::{self, Journal, Touched};
 use crate::leaving::{self, Account, Watch};
 use crate::mechanism::{ApplyError, Mechanism};
 use crate::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
-use crate::{clock, sched_attr, threads};
+use crate::{clock, rest, sched_attr, threads};
 
 mod parting;
 mod refusal;
@@ -253,6 +253,14 @@ impl Mechanism for Deadline {
             }
             Err(_) => None,
         }
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { gives_back: rest::can_tell(), ..Abilities::default() }
+    }
+
+    fn is_at_rest(&self, thread: ThreadId) -> bool {
+        self.threads.contains_key(&thread) && rest::is_at_rest(thread)
     }
 
     fn forget(&mut self, thread: ThreadId) {

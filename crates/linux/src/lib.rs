@@ -49,6 +49,7 @@ pub mod memory;
 pub mod monitor;
 pub mod net;
 pub mod observe;
+mod rest;
 pub mod sched_attr;
 mod sys;
 pub mod testing;

@@ -47,6 +47,12 @@ pub trait Mechanism {
         Abilities::default()
     }
 
+    /// Whether the thread sleeps and its server owes nothing: then what is taken from it is free at once, and nothing
+    /// of an overrun is left to be paid from the smaller budget. `false` where that cannot be known.
+    fn is_at_rest(&self, _thread: ThreadId) -> bool {
+        false
+    }
+
     /// How much may be promised in all, where the mechanism itself decides that; `None`: what the kernel admits.
     fn capacity(&self) -> Option<Share> {
         None

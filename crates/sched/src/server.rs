@@ -78,6 +78,10 @@ impl Server {
     pub fn is_active(&self) -> bool {
         self.state != State::Asleep
     }
+    /// Whether it has nothing to do and no overrun to pay for.
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.state, State::Asleep | State::Lagging(_)) && self.budget_ns >= 0.0
+    }
     /// Q/P.
     pub fn share(&self) -> Share {
         self.reservation.share()

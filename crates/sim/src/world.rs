@@ -7,7 +7,7 @@
 //! refuses them. A daemon that dies leaves the reservations as they are, until its successor puts all back.
 
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
-use qfabric_sched::{Finished, Machine, MachineConfig, TaskId};
+use qfabric_sched::{Finished, Machine, MachineConfig, Server, TaskId};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
@@ -269,12 +269,24 @@ impl World {
                     let outcome = self.apply(setting);
                     host.handle(Input::Applied { thread: setting.thread, outcome }, now);
                 }
+                Output::GiveBack(setting) => {
+                    let outcome = self.give_back(setting);
+                    host.handle(Input::Applied { thread: setting.thread, outcome }, now);
+                }
                 Output::Admitted { request, app } => self.running[request as usize].app = Some(app),
                 Output::Event(event) => self.outcomes.events.push(event),
                 Output::Changed { .. } | Output::Refused { .. } => (),
             }
         }
         self.host = Some(host);
+    }
+
+    fn give_back(&mut self, setting: Setting) -> Outcome {
+        let server = self.machine.server(TaskId(setting.thread.0 as usize));
+        match server.is_some_and(Server::is_at_rest) {
+            true => self.apply(setting),
+            false => Outcome::Awake,
+        }
     }
 
     fn apply(&mut self, setting: Setting) -> Outcome {

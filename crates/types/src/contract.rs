@@ -70,6 +70,11 @@ pub struct Contract {
     /// What happens at the end of the budget. The former field `reclaim` (`true`: GRUB, `false`: hard) is read as well.
     #[serde(alias = "reclaim")]
     pub reclaiming: Reclaiming,
+    /// Between its marked jobs the thread keeps only a part of its share, and while it runs it asks for no less than
+    /// its share. Needs GRUB, a period of 10 ms or more, and a mechanism that can tell whether a thread sleeps;
+    /// elsewhere it changes nothing.
+    #[serde(skip_serializing_if = "is_true")] // older daemons do not know it
+    pub give_back: bool,
     /// C: this much CPU time in every period T, for all threads together, instead of what feedback finds out.
     /// The server's period is T then.
     #[serde(rename = "service_ns")]
@@ -185,6 +190,7 @@ impl Contract {
             priority: 5,
             weight: 1,
             reclaiming: Reclaiming::default(),
+            give_back: true,
             service: None,
             fixed: None,
             window: None,
@@ -356,6 +362,11 @@ impl Contract {
             predictor => Err(InvalidContract::KernelPredictor { predictor }),
         }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 fn in_range(

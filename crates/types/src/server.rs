@@ -205,6 +205,8 @@ pub struct Abilities {
     pub kernel_control: bool,
     /// It has every kind of [`crate::Reclaiming`], not only hard and GRUB.
     pub all_reclaiming: bool,
+    /// It can tell whether a thread sleeps, and what it takes from a sleeping thread is free at once.
+    pub gives_back: bool,
     /// The CPUs on which servers are admitted one by one; empty: only the sum over all counts.
     pub cpus: Vec<u32>,
 }

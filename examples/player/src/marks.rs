@@ -76,6 +76,7 @@ fn contract(options: &ContractOptions, period: Nanos) -> Result<Contract> {
         early: options.early,
         late: options.late,
         max_bandwidth: options.max_bandwidth,
+        give_back: options.give_back,
         profile: options.profile.as_deref().map(trace::read).transpose()?,
         ..standard
     })

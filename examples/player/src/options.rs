@@ -114,6 +114,10 @@ pub struct ContractOptions {
     /// The same as --reclaiming hard.
     #[arg(long, conflicts_with = "reclaiming")]
     pub hard: bool,
+    /// Keep only a part of the reservation between frames, and no less than the share while one is decoded: yes or no.
+    #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = clap::builder::BoolishValueParser::new(),
+        action = clap::ArgAction::Set)]
+    pub give_back: bool,
     /// A trace (`c_ns bytes` per line) of a trial execution, to start from.
     #[arg(long, value_name = "TRACE")]
     pub profile: Option<PathBuf>,

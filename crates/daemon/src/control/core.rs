@@ -302,6 +302,7 @@ impl Core {
             let Some(output) = self.host.poll() else { return };
             match output {
                 Output::Set(setting) => self.apply(setting, now),
+                Output::GiveBack(setting) => self.give_back(setting, now),
                 Output::Admitted { app, .. } | Output::Changed { app, .. } => self.answer = Some(Ok(app)),
                 Output::Refused { problem, .. } => self.answer = Some(Err(problem)),
                 Output::Event(event) => self.note(event),
@@ -324,6 +325,16 @@ impl Core {
             self.changed.push(app);
         }
         self.host.handle(Input::Applied { thread, outcome }, now);
+    }
+
+    /// Only while the thread sleeps: its end-of-job message may arrive before it does.
+    fn give_back(&mut self, setting: Setting, now: Instant) {
+        if self.mechanism.is_at_rest(setting.thread) {
+            self.counters.given_back += 1;
+            return self.apply(setting, now);
+        }
+        self.counters.count(Outcome::Awake);
+        self.host.handle(Input::Applied { thread: setting.thread, outcome: Outcome::Awake }, now);
     }
 
     fn failed(&mut self, error: ApplyError) -> Outcome {

@@ -22,6 +22,10 @@ pub(crate) struct Counters {
     pub applied: u64,
     /// Settings the kernel had no room for at the moment.
     pub busy: u64,
+    /// Of those carried out, such that took from a thread while it slept.
+    pub given_back: u64,
+    /// Attempts at that which found the thread awake, or in debt.
+    pub awake: u64,
     /// Settings for threads that were gone.
     pub gone: u64,
     /// Settings refused for good.
@@ -80,6 +84,7 @@ impl Counters {
         let counter = match outcome {
             Outcome::Done => &mut self.applied,
             Outcome::Busy => &mut self.busy,
+            Outcome::Awake => &mut self.awake,
             Outcome::Gone => &mut self.gone,
             Outcome::Denied(_) => &mut self.denied,
         };

@@ -33,6 +33,7 @@ impl Host {
         self.next_app += 1;
         self.kept.push(app);
         self.make_room_for(app);
+        self.share_anew();
         Ok(app)
     }
 
@@ -42,6 +43,7 @@ impl Host {
         self.kept.remove(at);
         self.books.release(app, self.now);
         self.end_promise(app);
+        self.share_anew();
         self.follow_grants();
         true
     }

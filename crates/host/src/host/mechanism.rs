@@ -22,6 +22,7 @@ impl Host {
             self.suspend_if_needed(at);
         }
         self.books.set_capacity(capacity, self.now);
+        self.share_anew();
         self.follow_grants();
         for at in (0..self.apps.len()).rev() {
             self.refresh(at);

@@ -7,17 +7,19 @@
 //! [`Ledger`]: crate::ledger::Ledger
 
 use qfabric_types::api::FoundRhythm;
-use qfabric_types::{AppId, Instant, Nanos, Setting, Share, ThreadId};
+use qfabric_types::{AppId, Instant, Nanos, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
 use crate::rhythm::News;
-use crate::thread::{Value, Wait};
-use crate::{HostEvent, Outcome};
+use crate::thread::{Value, Wait, millionths};
+use crate::{HostEvent, Outcome, Output};
 
 /// [`HostEvent::Saturated`] and [`HostEvent::Satisfied`] of one application come no faster.
 const TELL_AGAIN: Nanos = Nanos::from_millis(1_000);
 /// The longest pause before a setting that found no room is tried again.
 const LONGEST_RETRY: Nanos = Nanos::from_millis(1_000);
+/// The first pause before what was given back is tried to be taken back again: the release is near.
+const TAKE_BACK_RETRY: Nanos = Nanos::from_millis(1);
 
 impl Host {
     /// Tells the supervisor what the application wants now, and follows what comes of it.
@@ -76,8 +78,23 @@ impl Host {
         });
     }
 
+    /// What everybody's share is, where that may have changed: they ask for no less while they run.
+    pub(super) fn share_anew(&mut self) {
+        let able = self.config.abilities.gives_back;
+        if !able && self.apps.iter().all(|app| !app.gives_back()) {
+            return;
+        }
+        for (app, share) in self.books.shares() {
+            if let Some(at) = self.find(app) {
+                self.apps[at].set_share(able, share);
+                self.refresh(at);
+                self.touch(at);
+            }
+        }
+    }
+
     /// What to tell the mechanism about one queued thread, if it still needs telling and fits.
-    pub(super) fn issue(&mut self, app: AppId, thread: ThreadId) -> Option<Setting> {
+    pub(super) fn issue(&mut self, app: AppId, thread: ThreadId) -> Option<Output> {
         let at = self.find(app)?;
         let index = self.apps[at].find(thread)?;
         let thread = &mut self.apps[at].threads[index];
@@ -95,6 +112,7 @@ impl Host {
                 return None;
             }
         }
+        let resting = self.apps[at].is_resting();
         let thread = &mut self.apps[at].threads[index];
         if !self.ledger.fits(thread, value, self.books.capacity()) {
             thread.wait = Wait::Room;
@@ -103,7 +121,9 @@ impl Host {
         }
         self.ledger.told(thread, value);
         self.in_flight.push_back((app, thread.id));
-        Some(thread.setting(value))
+        thread.giving_back = resting && value.is_some() && millionths(value) < millionths(thread.applied);
+        let setting = thread.setting(value);
+        Some(if thread.giving_back { Output::GiveBack(setting) } else { Output::Set(setting) })
     }
 
     pub(super) fn applied(&mut self, thread: ThreadId, outcome: Outcome) {
@@ -115,6 +135,7 @@ impl Host {
         match outcome {
             Outcome::Done => self.obeyed(at, index, value),
             Outcome::Busy => self.busy(at, index, value),
+            Outcome::Awake => self.awake(at, index, value),
             Outcome::Gone => return self.thread_gone(app, thread),
             Outcome::Denied(errno) => self.denied(at, index, value, errno),
         }
@@ -127,15 +148,33 @@ impl Host {
         let thread = &mut self.apps[at].threads[index];
         self.ledger.obeyed(thread, value, self.now);
         thread.ceiling = None;
+        if std::mem::take(&mut thread.giving_back) {
+            self.ledger.given_back(thread);
+            self.books.settle(self.apps[at].id, self.now);
+            self.follow_grants();
+            self.serve_starved();
+        }
         self.apps[at].note_reserved(self.now);
     }
 
-    /// Tried again after one server period, then two, four…, asking for less each time.
+    /// The thread does not sleep yet, or paid for an overrun: tried again while that is worth it.
+    fn awake(&mut self, at: usize, index: usize, value: Option<Value>) {
+        let again = self.apps[at].retry_rest(self.now);
+        let thread = &mut self.apps[at].threads[index];
+        thread.giving_back = false;
+        self.ledger.failed(thread, Wait::Awake(again, value));
+    }
+
+    /// Tried again after one server period, then two, four…, asking for less each time. Sooner by a thread that
+    /// takes back what it gave.
     fn busy(&mut self, at: usize, index: usize, value: Option<Value>) {
         let app = &mut self.apps[at];
+        let period = app.contract.server_period;
+        let first = if app.gives_back() { TAKE_BACK_RETRY.min(period) } else { period };
         let thread = &mut app.threads[index];
         thread.busy = (thread.busy + 1).min(16);
-        let pause = app.contract.server_period.saturating_mul(1 << (thread.busy - 1)).min(LONGEST_RETRY);
+        thread.giving_back = false;
+        let pause = first.saturating_mul(1 << (thread.busy - 1)).min(LONGEST_RETRY);
         self.ledger.failed(thread, Wait::Until(self.now + pause, value));
         let event = HostEvent::Busy { app: app.id, thread: thread.id, attempts: thread.busy };
         if thread.busy.is_power_of_two() {
@@ -184,7 +223,7 @@ impl Host {
         let (now, app) = (self.now, &mut self.apps[at]);
         for thread in &mut app.threads {
             self.ledger.free(thread, now);
-            if matches!(thread.wait, Wait::Until(moment, _) if moment <= now) {
+            if matches!(thread.wait, Wait::Until(moment, _) | Wait::Awake(moment, _) if moment <= now) {
                 thread.wait = Wait::No;
             }
         }

@@ -80,8 +80,10 @@ impl Bench {
                 Output::Admitted { app, .. } | Output::Changed { app, .. } => answer = Some(Ok(app)),
                 Output::Refused { problem, .. } => answer = Some(Err(problem)),
                 Output::Event(event) => self.events.push(event),
-                Output::Set(setting) if self.hold_back => self.unanswered.push_back(setting),
-                Output::Set(setting) => self.apply(setting),
+                Output::Set(setting) | Output::GiveBack(setting) if self.hold_back => {
+                    self.unanswered.push_back(setting)
+                }
+                Output::Set(setting) | Output::GiveBack(setting) => self.apply(setting),
             }
         }
         answer

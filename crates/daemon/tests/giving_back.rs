@@ -1,0 +1,85 @@
+//! Giving back on the real scheduler: a thread between two jobs keeps a part of its share, and has it all at its release.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::*;
+use qfabric_client::{Client, Contract, Foresight, Session};
+use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_types::ThreadId;
+
+/// The budgets of the calling thread's session, in µs: asleep between jobs as another thread sees them, and at its
+/// releases as it sees them itself. Ends after twenty jobs when `enough` was seen, or after a hundred.
+fn budgets(client: &Client, contract: Contract, enough: fn(&[u64]) -> bool) -> (Vec<u64>, Vec<u64>) {
+    let mut session = Session::start(client, contract).unwrap();
+    let (thread, asleep) = (own_thread(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let over = AtomicBool::new(false);
+        let over = &over;
+        let asleep = &asleep;
+        let watch = scope.spawn(move || watch(thread, asleep, over));
+        let mut at_release = Vec::new();
+        for job in 0..100 {
+            spin(2);
+            session.end_cycle(Foresight::Nothing);
+            asleep.store(true, Ordering::SeqCst);
+            session.wait_for_next_job();
+            asleep.store(false, Ordering::SeqCst);
+            at_release.push(SchedAttr::of(thread).unwrap().runtime_ns / 1_000);
+            if job > 20 && enough(&at_release) {
+                break;
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        (watch.join().unwrap(), at_release)
+    })
+}
+
+fn watch(thread: ThreadId, asleep: &AtomicBool, over: &AtomicBool) -> Vec<u64> {
+    let mut seen = Vec::new();
+    while !over.load(Ordering::SeqCst) {
+        let before = asleep.load(Ordering::SeqCst);
+        let budget = SchedAttr::of(thread).unwrap().runtime_ns / 1_000;
+        if before && asleep.load(Ordering::SeqCst) && seen.last() != Some(&budget) {
+            seen.push(budget);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    seen
+}
+
+fn has(budgets: &[u64], range: std::ops::RangeInclusive<u64>) -> bool {
+    budgets.iter().any(|budget| range.contains(budget))
+}
+
+#[test]
+fn a_session_gives_back_while_it_sleeps_and_has_its_share_at_the_release() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let (_service, client) = service(with_capacity("0.4"));
+    let player = contract("player", 100);
+    // P is 25 ms: its share of 0.4 CPUs is 10 ms, 30 % of that 3.
+    let (asleep, at_release) = budgets(&client, player, |at_release| has(at_release, 9_990..=10_000));
+    assert!(has(&asleep, 2_990..=3_000), "asleep {asleep:?} us");
+    assert!(has(&at_release, 9_990..=10_000), "at its releases {at_release:?} us");
+    let (_, text) = call(client.socket(), "GET", "/metrics", "");
+    let line = text.lines().find(|line| line.starts_with("qfabric_settings_given_back")).unwrap();
+    assert!(!line.ends_with(" 0"), "{line}");
+}
+
+#[test]
+fn a_session_that_does_not_want_to_give_back_keeps_what_its_controller_asks() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let (_service, client) = service(with_capacity("0.4"));
+    let keeps = Contract { give_back: false, ..contract("keeps", 100) };
+    let (_, at_release) = budgets(&client, keeps, |_| true);
+    let last = *at_release.last().unwrap();
+    assert!(last < 5_000, "2 ms in 100 need no share of 10 ms: {at_release:?} us");
+}

@@ -1,0 +1,109 @@
+//! Giving back between jobs: a thread that sleeps keeps a part of its share only, and takes the rest back before its
+//! next job.
+//!
+//! ```text
+//!            job ended, its next ask more than LEAST away
+//!   running ----------------------------------------------> resting
+//!   asks max(c, s)                                          asks KEPT·s
+//!      ^---- lead before the release, or a job begins ---------'
+//! ```
+//! c is what the controller asks, s the application's share of the capacity by weight. Why: docs/design/0021.
+
+use qfabric_types::{Contract, ControlPlace, Instant, JobSource, Nanos, Reclaiming, Share};
+
+use super::{App, FLOOR, lead};
+use crate::thread::Governor;
+
+/// Part of its share that a sleeping thread keeps, in percent. Between 5 and 30 made no difference; 60 lost half.
+const KEPT_PERCENT: u64 = 30;
+/// Shorter rests are not worth two settings.
+const LEAST: Nanos = Nanos::from_millis(1);
+/// Jobs that come faster are not worth a wake-up of the daemon each.
+const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
+/// Pause after the first attempt that found the thread awake; doubled after each further one.
+const FIRST_RETRY: Nanos = Nanos::from_micros(500);
+
+/// Whether an application rests between jobs, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    /// The mechanism in force can lower the reservation of a sleeper.
+    able: bool,
+    /// s: what it would hold if all applications asked for all that their contracts allow.
+    share: Share,
+    /// When it takes back what it gave; [`Instant::NEVER`] while it runs.
+    until: Instant,
+    /// Attempts of this rest that found the thread awake.
+    attempts: u32,
+}
+
+impl Rest {
+    pub(super) const fn never() -> Self {
+        Rest { able: false, share: Share::ZERO, until: Instant::NEVER, attempts: 0 }
+    }
+
+    pub(super) fn due(self) -> Instant {
+        self.until
+    }
+}
+
+/// Whether the contract lets its application give back: marked jobs that are not too short, under GRUB and feedback.
+fn allows(contract: &Contract) -> bool {
+    contract.give_back
+        && contract.reclaiming == Reclaiming::Grub
+        && contract.jobs == JobSource::Marked
+        && contract.controller == ControlPlace::User
+        && contract.service.is_none()
+        && contract.period >= SHORTEST_PERIOD
+}
+
+impl App {
+    /// Whether its thread gives back between jobs.
+    pub(crate) fn gives_back(&self) -> bool {
+        let marked = matches!(self.threads.as_slice(), [only] if matches!(only.governor, Governor::Marked(_)));
+        self.rest.able && marked && allows(&self.contract)
+    }
+
+    /// Its share of the capacity, and what the mechanism can do, changed perhaps.
+    pub(crate) fn set_share(&mut self, able: bool, share: Share) {
+        (self.rest.able, self.rest.share) = (able, share);
+        if !self.gives_back() {
+            self.rest.until = Instant::NEVER;
+        }
+    }
+
+    pub(crate) fn is_resting(&self) -> bool {
+        self.rest.until != Instant::NEVER
+    }
+
+    /// A job released at `release` has ended: it rests until shortly before the next release.
+    pub(super) fn begin_rest(&mut self, release: Instant, now: Instant) {
+        let ask = release + self.contract.period - lead(&self.contract);
+        let worth = self.gives_back() && ask > now + LEAST;
+        (self.rest.until, self.rest.attempts) = (if worth { ask } else { Instant::NEVER }, 0);
+    }
+
+    pub(super) fn end_rest(&mut self) {
+        self.rest.until = Instant::NEVER;
+    }
+
+    /// What its thread asks for where its controller asks for `wanted`.
+    pub(super) fn asks(&self, wanted: Share) -> Share {
+        match (self.gives_back(), self.is_resting()) {
+            (false, _) => wanted,
+            (true, false) => wanted.max(self.rest.share),
+            (true, true) => percent(self.rest.share, KEPT_PERCENT).max(FLOOR),
+        }
+    }
+
+    /// The thread was awake: when to try again, not before it takes back if that comes first.
+    pub(crate) fn retry_rest(&mut self, now: Instant) -> Instant {
+        let pause = FIRST_RETRY.saturating_mul(1 << self.rest.attempts.min(10));
+        self.rest.attempts += 1;
+        let again = now + pause;
+        if again + LEAST < self.rest.until { again } else { Instant::NEVER }
+    }
+}
+
+fn percent(share: Share, percent: u64) -> Share {
+    Share::from_ppm((u64::from(share.ppm()) * percent / 100) as u32)
+}

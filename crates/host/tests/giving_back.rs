@@ -1,0 +1,168 @@
+//! Between its jobs a thread keeps a part of its share; it has the rest back before the next release.
+
+mod common;
+
+use common::{Bench, at, marked, share};
+use qfabric_host::{HostConfig, Limits, Outcome};
+use qfabric_types::api::Covers;
+use qfabric_types::ring::JobEvent;
+use qfabric_types::{Abilities, AppId, Class, Contract, Foresight, JobRecord, Nanos, Reclaiming};
+
+fn bench(capacity: u32) -> Bench {
+    let abilities = Abilities { gives_back: true, ..Abilities::default() };
+    let limits = Limits::of_capacity(share(capacity));
+    Bench::with_config(HostConfig { limits, abilities, max_threads: 8, ..HostConfig::default() })
+}
+
+/// Job `k` of `cost_ms` ends `after_ms` after its release.
+fn job(bench: &mut Bench, app: AppId, k: u64, cost_ms: u64, after_ms: u64) {
+    let release = at(1_000 + 40 * k);
+    let finish = release + Nanos::from_millis(after_ms);
+    bench.wait_until(finish);
+    let job = JobRecord { k, release, finish, cost: Nanos::from_millis(cost_ms), next: Foresight::Nothing };
+    bench.input(qfabric_host::Input::Job { app, event: JobEvent::End(job) });
+}
+
+/// Two players with equal shares of 0.9 CPUs; the first has ended jobs of 8 ms.
+fn two_players() -> (Bench, AppId, AppId) {
+    let mut bench = bench(90);
+    let first = bench.join_thread(&marked(), 1).unwrap();
+    let second = bench.join_thread(&marked(), 2).unwrap();
+    for k in 0..3 {
+        job(&mut bench, first, k, 8, 10);
+        job(&mut bench, second, k, 8, 11);
+    }
+    bench.wait_until(at(1_130));
+    (bench, first, second)
+}
+
+#[test]
+fn a_sleeper_keeps_a_part_of_its_share_and_has_all_back_before_the_release() {
+    let (mut bench, first, _) = two_players();
+    job(&mut bench, first, 3, 8, 15);
+    assert_eq!(bench.budget_us(1), 1_350, "30 % of half of 0.9 CPUs");
+    bench.wait_until(at(1_157));
+    assert_eq!(bench.budget_us(1), 1_350);
+    bench.wait_until(at(1_158));
+    assert_eq!(bench.budget_us(1), 4_500, "2 ms before the release: its share, though 8 ms in 40 want less");
+}
+
+#[test]
+fn what_a_sleeper_gives_back_is_free_at_once_and_what_a_runner_loses_a_period_later() {
+    let (mut bench, first, second) = two_players();
+    job(&mut bench, first, 3, 8, 15);
+    // 30 ms in 40 want 0.75 CPUs, and 0.765 are left beside 30 % of the other's share.
+    job(&mut bench, second, 3, 30, 39);
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500), "both run now");
+    job(&mut bench, first, 4, 8, 15);
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 7_500), "at once, not a period later");
+    assert_eq!(bench.host.held(), bench.in_force());
+    bench.wait_until(at(1_198));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_500, 4_500), "the second may still consume its old budget");
+    bench.wait_until(at(1_208));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500));
+}
+
+#[test]
+fn a_late_job_gives_nothing_back() {
+    let (mut bench, first, _) = two_players();
+    let settings = bench.settings.len();
+    job(&mut bench, first, 3, 8, 39);
+    assert!(bench.settings.len() <= settings + 1 && bench.budget_us(1) >= 4_500);
+}
+
+#[test]
+fn a_thread_that_is_awake_is_tried_again_until_it_sleeps() {
+    let (mut bench, first, _) = two_players();
+    let before = bench.settings.len();
+    bench.outcomes = [Outcome::Awake, Outcome::Awake].into();
+    job(&mut bench, first, 3, 8, 15);
+    assert_eq!((bench.budget_us(1), bench.settings.len() - before), (4_500, 1));
+    bench.wait_until(at(1_137));
+    assert_eq!((bench.budget_us(1), bench.settings.len() - before), (1_350, 3), "after 0.5 and 1 ms more");
+}
+
+#[test]
+fn a_thread_that_never_sleeps_keeps_what_it_has_and_is_not_tried_for_ever() {
+    let (mut bench, first, _) = two_players();
+    let before = bench.settings.len();
+    bench.outcomes = vec![Outcome::Awake; 100].into();
+    job(&mut bench, first, 3, 8, 15);
+    bench.wait_until(at(1_157));
+    assert!(bench.settings.len() - before <= 6, "{} attempts", bench.settings.len() - before);
+    bench.outcomes.clear();
+    bench.wait_until(at(1_300));
+    assert_eq!(bench.budget_us(1), 4_500, "it never gave anything back");
+}
+
+#[test]
+fn taking_back_is_tried_again_soon_where_the_mechanism_has_no_room() {
+    let (mut bench, first, _) = two_players();
+    job(&mut bench, first, 3, 8, 15);
+    bench.outcomes = [Outcome::Busy].into();
+    bench.wait_until(at(1_158));
+    assert_eq!(bench.budget_us(1), 1_350);
+    bench.wait_until(at(1_159));
+    let taken = bench.budget_us(1);
+    assert!(taken > 1_350, "1 ms later, at least a part: {taken} us");
+    bench.wait_until(at(1_170));
+    assert_eq!(bench.budget_us(1), 4_500);
+}
+
+#[test]
+fn shares_follow_weights_guarantees_and_who_is_there() {
+    let mut bench = bench(90);
+    let heavy = bench.join_thread(&Contract { weight: 2, ..marked() }, 1).unwrap();
+    let light = bench.join_thread(&marked(), 2).unwrap();
+    for k in 0..4 {
+        job(&mut bench, heavy, k, 1, 3);
+        job(&mut bench, light, k, 1, 4);
+    }
+    bench.wait_until(at(1_159));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (6_000, 3_000), "two thirds and one of 0.9 CPUs");
+    bench.input(qfabric_host::Input::Leave { app: heavy });
+    job(&mut bench, light, 4, 1, 3);
+    bench.wait_until(at(1_199));
+    assert_eq!(bench.budget_us(2), 9_000, "alone it has the whole capacity");
+    let guaranteed = Contract { class: Class::A, guaranteed: Some(share(60)), ..marked() };
+    bench.join_thread(&guaranteed, 3).unwrap();
+    job(&mut bench, light, 5, 1, 3);
+    bench.wait_until(at(1_249));
+    assert_eq!(bench.budget_us(2), 1_500, "half of what the guarantee leaves");
+}
+
+#[test]
+fn others_keep_the_law_without_giving_back() {
+    let contracts = [
+        Contract { give_back: false, ..marked() },
+        marked().reclaimed_as(Reclaiming::Hard),
+        Contract { jobs: qfabric_types::JobSource::Activations, ..marked() },
+        Contract { period: Nanos::from_millis(5), server_period: Nanos::from_millis(5), ..marked() },
+    ];
+    for contract in contracts {
+        let mut bench = bench(90);
+        let app = bench.join_thread(&contract, 1).unwrap();
+        for k in 0..3 {
+            job(&mut bench, app, k, 8, 20);
+        }
+        let before = bench.settings.len();
+        bench.wait_until(at(1_118));
+        assert_eq!(bench.settings.len(), before, "nothing is given back, nothing taken: {contract:?}");
+    }
+    let mut program = bench(90);
+    let app = program.join(&marked(), Covers::Program, &[1, 2]).unwrap();
+    for k in 0..3 {
+        job(&mut program, app, k, 8, 20);
+    }
+    assert_eq!(program.budget_us(1), 2_000, "8 ms in 40: of several threads none rests");
+}
+
+#[test]
+fn a_job_that_begins_early_ends_the_rest() {
+    let (mut bench, first, _) = two_players();
+    job(&mut bench, first, 3, 8, 15);
+    bench.wait_until(at(1_140));
+    let known = Foresight::Interval { low: Nanos::from_millis(8), high: Nanos::from_millis(8) };
+    bench.input(qfabric_host::Input::Job { app: first, event: JobEvent::Begin { k: 4, known } });
+    assert_eq!(bench.budget_us(1), 4_500);
+}
