@@ -3,6 +3,7 @@
 mod compare;
 mod dwcs;
 mod fabric;
+mod grid;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -33,6 +34,7 @@ enum What {
     Control(Control),
     Dwcs(dwcs::Args),
     Fabric(fabric::Args),
+    Grid(grid::Args),
 }
 
 const EXAMPLE: &str = "\
@@ -101,6 +103,7 @@ pub fn run(args: Args) -> Outcome {
         What::Control(args) => control(&args),
         What::Dwcs(args) => dwcs::run(&args),
         What::Fabric(args) => fabric::run(&args),
+        What::Grid(args) => grid::run(&args),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod replay;
 mod rhythm;
 mod target;
 mod task;
+pub mod traces;
 pub mod trial;
 
 pub use consumption::ConsumptionController;

@@ -1,14 +1,15 @@
 //! The hint predictor on real decoding traces, beside the paper's own predictors. Deterministic: the traces are
-//! recordings (`tests/data/*.trace`; each says how it was measured). Run with `--nocapture` for the table.
+//! recordings (`traces/*.trace`; each says how it was measured). Run with `--nocapture` for the table.
 //! Setting: P = 2.5 ms, T = 40 ms, e = 0.2 T, E = 0, ρ = 1, left end, Q̄ = 95 %: one for all clips.
 
 use qfabric_control::replay::{Score, Setup};
+use qfabric_control::traces;
 use qfabric_types::{Choice, Nanos};
 
 const CLIPS: [(&str, &str); 3] = [
-    ("H.264 1080p, GOP 12", include_str!("data/h264_gop12_1080.trace")),
-    ("H.264 1080p, mixed GOP", include_str!("data/h264_mixed_1080.trace")),
-    ("MPEG-2 1440p, GOP 12", include_str!("data/mpeg2_1440.trace")),
+    ("H.264 1080p, GOP 12", traces::H264_GROUPS),
+    ("H.264 1080p, mixed GOP", traces::H264_MIXED),
+    ("MPEG-2 1440p, GOP 12", traces::MPEG2),
 ];
 const RIVALS: [&str; 7] = ["ma:3", "ma:12", "mma:3,3", "mma:3,12", "ol:36,60", "ol:45,120", "ol:15,180"];
 

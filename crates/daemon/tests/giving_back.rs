@@ -14,12 +14,9 @@ use qfabric_types::ThreadId;
 /// releases as it sees them itself. Ends after twenty jobs when `enough` was seen, or after a hundred.
 fn budgets(client: &Client, contract: Contract, enough: fn(&[u64]) -> bool) -> (Vec<u64>, Vec<u64>) {
     let mut session = Session::start(client, contract).unwrap();
-    let (thread, asleep) = (own_thread(), AtomicBool::new(false));
+    let (thread, asleep, over) = (own_thread(), AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let over = AtomicBool::new(false);
-        let over = &over;
-        let asleep = &asleep;
-        let watch = scope.spawn(move || watch(thread, asleep, over));
+        let watch = scope.spawn(|| watch(thread, &asleep, &over));
         let mut at_release = Vec::new();
         for job in 0..100 {
             spin(2);

@@ -11,7 +11,8 @@ use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Setting, Share, ThreadId,
+    Abilities, AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Setting, Share,
+    ThreadId,
 };
 
 const CAPACITY: u32 = 180;

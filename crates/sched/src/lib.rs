@@ -14,8 +14,10 @@ pub mod dwcs;
 mod event_queue;
 mod machine;
 mod server;
+mod steal;
 
 pub use admission::{OverCommitted, admit};
 pub use event_queue::{EventQueue, Full};
-pub use machine::{Finished, Machine, MachineConfig, TaskId};
+pub use machine::{Finished, Machine, MachineConfig, TaskId, WEIGHT};
 pub use server::{AHEAD_MAX, Server, State};
+pub use steal::Steal;

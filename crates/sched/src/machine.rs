@@ -2,18 +2,26 @@
 //! Times in nanoseconds; works, budgets and rates real-valued.
 //!
 //! Between two events every rate is constant, so the machine jumps from event to event: a job ends, a budget
-//! is spent (noticed at the next tick, where one is configured), a throttled server is replenished, a lag
-//! runs out. **Reclaiming** is GRUB as Linux has it since 6.5: a running server spends its budget at the rate
-//! `max{ U_i, U_max − U_inactive − U_extra } / U_max` of real time, where U_max is the bound on each CPU and
-//! `U_extra = U_max − ΣU/m`. Departure: Linux counts U_inactive per CPU, here it is the mean over the CPUs.
+//! is spent (noticed at the next tick, where one is configured, or when the task is preempted), a throttled server is
+//! replenished, a lag runs out, a CPU freezes or thaws. **Reclaiming** is GRUB as Linux has it since 6.5: a running
+//! server spends its budget at the rate `max{ U_i, U_max − U_inactive − U_extra } / U_max` of real time, where U_max is
+//! [`MachineConfig::reclaim_bound`], U_inactive that of the sleepers of its own run queue, and `U_extra = U_max − ΣU/m`.
 //! **IRIS**: at a moment when a CPU would idle, the servers that wait with their budgets spent are all brought forward
 //! by what the first of them has to wait, so that it has its next budget now (Marzario et al. 2004).
+//!
+//! A task lives on the run queue where it last ran; the m earliest deadlines run, where they are if that CPU is free.
+//! A CPU that the hypervisor has taken away ([`Steal`]) keeps its task: it makes no progress, and the time is charged to
+//! it. Not modelled: the delays of moving tasks between CPUs, and the kernel's servers for best effort.
 
 use std::collections::VecDeque;
 
 use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 
+use crate::steal::{Frozen, Steal};
 use crate::{OverCommitted, Server, State, admit};
+
+/// What a task without a reservation weighs unless told otherwise, and what each hog weighs: nice 0.
+pub const WEIGHT: f64 = 1_024.0;
 
 /// What the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +32,19 @@ pub struct MachineConfig {
     pub hogs: usize,
     /// Share of each CPU that may be reserved.
     pub bound: Share,
+    /// U_max of reclaiming. Linux: 95 %, also where less may be reserved.
+    pub reclaim_bound: Share,
     /// Spent budgets are noticed at multiples of this; zero: at once.
     pub tick: Nanos,
+    /// What the hypervisor takes away.
+    pub steal: Steal,
 }
 
 impl Default for MachineConfig {
     /// One CPU, of which 95 % may be reserved as on Linux; budgets exactly enforced, no load.
     fn default() -> Self {
-        MachineConfig { cpus: 1, hogs: 0, bound: Share::from_ppm(950_000), tick: Nanos::ZERO }
+        let bound = Share::from_ppm(950_000);
+        MachineConfig { cpus: 1, hogs: 0, bound, reclaim_bound: bound, tick: Nanos::ZERO, steal: Steal::NONE }
     }
 }
 
@@ -50,7 +63,7 @@ pub struct Finished {
     pub finish: Instant,
     /// s_k: the server's deadline at its end; `None` without a reservation.
     pub virtual_finish: Option<Instant>,
-    /// What it took.
+    /// What it took, as a thread's clock shows it: with the time that was stolen from it while it ran.
     pub cost: Nanos,
 }
 
@@ -59,12 +72,19 @@ struct Job {
     release: Instant,
     cost: Nanos,
     left_ns: f64,
+    stolen_ns: f64,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Task {
     jobs: VecDeque<Job>,
     server: Option<Server>,
+    /// Of its run queue, where it last ran.
+    cpu: usize,
+    /// Has the CPU, by its reservation.
+    runs: bool,
+    /// Its part of the time that no reservation runs in.
+    weight: f64,
     /// Bandwidth of a reservation it gave up, and until when that counts.
     leaving: Option<(Share, Instant)>,
     /// Speed at which it runs until the next event, 0 to 1.
@@ -86,6 +106,7 @@ pub struct Machine {
     now: Instant,
     tasks: Vec<Task>,
     order: Vec<usize>,
+    frozen: Vec<Frozen>,
 }
 
 /// Closer to nothing than any work or budget that is meant.
@@ -94,13 +115,29 @@ const NOTHING_NS: f64 = 1e-3;
 impl Machine {
     /// An idle machine at moment zero.
     pub fn new(config: MachineConfig) -> Self {
-        Machine { config, now: Instant::ZERO, tasks: Vec::new(), order: Vec::new() }
+        let frozen = (0..config.cpus).map(|cpu| Frozen::new(config.steal, cpu)).collect();
+        Machine { config, now: Instant::ZERO, tasks: Vec::new(), order: Vec::new(), frozen }
     }
 
     /// A new task, without work or reservation.
     pub fn spawn(&mut self) -> TaskId {
-        self.tasks.push(Task::default());
+        let cpu = self.tasks.len() % self.config.cpus.max(1);
+        self.tasks.push(Task {
+            jobs: VecDeque::new(),
+            server: None,
+            cpu,
+            runs: false,
+            weight: WEIGHT,
+            leaving: None,
+            speed: 0.0,
+            spending: 0.0,
+        });
         TaskId(self.tasks.len() - 1)
+    }
+
+    /// Another weight for a task while it has no reservation.
+    pub fn set_weight(&mut self, task: TaskId, weight: f64) {
+        self.tasks[task.0].weight = weight;
     }
 
     /// The present.
@@ -125,9 +162,14 @@ impl Machine {
 
     /// Releases a job now. It waits behind earlier ones of its task.
     pub fn release(&mut self, task: TaskId, cost: Nanos) {
+        self.begin(task, self.now, cost);
+    }
+
+    /// As [`Machine::release`], for a job whose release was at `release` and that its task begins only now.
+    pub fn begin(&mut self, task: TaskId, release: Instant, cost: Nanos) {
         let now = self.now;
         let task = &mut self.tasks[task.0];
-        task.jobs.push_back(Job { release: now, cost, left_ns: cost.as_f64() });
+        task.jobs.push_back(Job { release, cost, left_ns: cost.as_f64(), stolen_ns: 0.0 });
         if let Some(server) = &mut task.server {
             server.wake(now);
         }
@@ -194,36 +236,88 @@ impl Machine {
         if let (true, Some(server)) = (task.jobs.is_empty(), &mut task.server) {
             server.sleep(now);
         }
-        Some(Finished { task: TaskId(index), release: job.release, finish: now, virtual_finish, cost: job.cost })
+        let cost = job.cost + Nanos::from_f64(job.stolen_ns);
+        Some(Finished { task: TaskId(index), release: job.release, finish: now, virtual_finish, cost })
     }
 
     /// Decides who runs, how fast, and what that costs.
     fn dispatch(&mut self) {
-        let (now, cpus) = (self.now, self.config.cpus);
+        let now = self.now;
         for task in &mut self.tasks {
             (task.speed, task.spending) = (0.0, 0.0);
             if let Some(server) = &mut task.server {
                 server.on_time(now);
             }
         }
-        let mut order = std::mem::take(&mut self.order);
-        self.find_ready(&mut order);
-        while order.len() < cpus && self.use_idle_time() {
-            self.find_ready(&mut order);
-        }
-        order.sort_by_key(|&i| self.tasks[i].server.map(|server| server.deadline()));
-        order.truncate(cpus);
-        for &i in &order {
+        self.frozen.iter_mut().for_each(|frozen| frozen.on_time(now));
+        let chosen = self.choose();
+        self.preempt_others(&chosen);
+        self.settle(&chosen);
+        for &i in &chosen {
             self.tasks[i].spending = self.spending_of(i);
-            self.tasks[i].speed = 1.0;
+            self.tasks[i].speed = if self.frozen[self.tasks[i].cpu].is_now() { 0.0 } else { 1.0 };
         }
-        self.share_the_rest(cpus - order.len());
-        self.order = order;
+        let free = (0..self.config.cpus).filter(|&cpu| !self.frozen[cpu].is_now() && !self.is_taken(cpu)).count();
+        self.share_the_rest(free);
+        self.order = chosen;
     }
 
-    fn find_ready(&self, order: &mut Vec<usize>) {
+    fn is_taken(&self, cpu: usize) -> bool {
+        self.tasks.iter().any(|task| task.runs && task.cpu == cpu)
+    }
+
+    /// The ready servers that get a CPU: those that a frozen CPU holds, then the earliest deadlines.
+    fn choose(&mut self) -> Vec<usize> {
+        let mut order = std::mem::take(&mut self.order);
+        let (mut kept, mut thawed) = self.find_ready(&mut order);
+        while order.len() - kept < thawed && self.use_idle_time() {
+            (kept, thawed) = self.find_ready(&mut order);
+        }
+        let deadline = |&i: &usize| (self.tasks[i].server.map(|server| server.deadline()), !self.tasks[i].runs);
+        order[kept..].sort_by_key(deadline);
+        order.truncate(kept + thawed);
+        order
+    }
+
+    /// Who loses the CPU is looked at: a spent budget is noticed then.
+    fn preempt_others(&mut self, chosen: &[usize]) {
+        let now = self.now;
+        for (i, task) in self.tasks.iter_mut().enumerate() {
+            if !task.runs || chosen.contains(&i) {
+                continue;
+            }
+            task.runs = false;
+            if let Some(server) = &mut task.server
+                && server.state() == State::Ready
+                && server.budget_ns() <= 0.0
+            {
+                server.exhaust(now);
+            }
+        }
+    }
+
+    /// Everybody stays where it is, if that CPU is free, and takes another one otherwise.
+    fn settle(&mut self, chosen: &[usize]) {
+        for &i in chosen {
+            if !self.tasks[i].runs {
+                let home = self.tasks[i].cpu;
+                let can_have = |&cpu: &usize| !self.is_taken(cpu) && !self.frozen[cpu].is_now();
+                let cpu = std::iter::once(home).chain(0..self.config.cpus).find(can_have);
+                self.tasks[i].cpu = cpu.unwrap_or(home);
+                self.tasks[i].runs = true;
+            }
+        }
+    }
+
+    /// Those that a frozen CPU holds, and how many; then the others that are ready. Also how many CPUs these may have.
+    fn find_ready(&self, order: &mut Vec<usize>) -> (usize, usize) {
+        let held = |task: &Task| task.runs && self.frozen[task.cpu].is_now();
+        let ready = |&i: &usize| self.tasks[i].server.is_some() && self.tasks[i].is_ready();
         order.clear();
-        order.extend((0..self.tasks.len()).filter(|&i| self.tasks[i].server.is_some() && self.tasks[i].is_ready()));
+        order.extend((0..self.tasks.len()).filter(ready).filter(|&i| held(&self.tasks[i])));
+        let kept = order.len();
+        order.extend((0..self.tasks.len()).filter(ready).filter(|&i| !held(&self.tasks[i])));
+        (kept, self.frozen.iter().filter(|frozen| !frozen.is_now()).count())
     }
 
     /// A CPU would idle: the first of the servers that wait for idle time is replenished now. Answers whether there
@@ -254,24 +348,34 @@ impl Machine {
         let Some(server) = self.tasks[task].server.filter(|server| server.mode() == Reclaiming::Grub) else {
             return 1.0;
         };
-        let (m, most) = (self.config.cpus as f64, self.config.bound.as_f64());
-        let servers = || self.tasks.iter().filter_map(|task| task.server);
-        let total: f64 = servers().map(|s| s.share().as_f64()).sum();
-        let inactive: f64 = servers().filter(|s| !s.is_active()).map(|s| s.share().as_f64()).sum();
+        let (m, most) = (self.config.cpus as f64, self.config.reclaim_bound.as_f64());
+        let share = |task: &Task| task.server.map_or(0.0, |server| server.share().as_f64());
+        let total: f64 = self.tasks.iter().map(share).sum();
+        let sleeps =
+            |other: &&Task| other.cpu == self.tasks[task].cpu && other.server.is_some_and(|server| !server.is_active());
+        let inactive: f64 = self.tasks.iter().filter(sleeps).map(share).sum();
         let extra = most - total / m;
-        server.share().as_f64().max(most - inactive / m - extra) / most
+        server.share().as_f64().max(most - inactive - extra) / most
     }
 
-    /// CPUs no reservation runs on go to the tasks without one, hogs included, in equal parts.
+    /// CPUs no reservation runs on go to the tasks without one, hogs included, by weight; one task has one CPU at most.
     fn share_the_rest(&mut self, cpus: usize) {
-        let fair = |task: &&mut Task| task.server.is_none() && task.is_ready();
-        let ready = self.tasks.iter_mut().filter(fair).count();
-        let speed = (cpus as f64 / (ready + self.config.hogs).max(1) as f64).min(1.0);
-        self.tasks.iter_mut().filter(fair).for_each(|task| task.speed = speed);
+        let (mut free, mut weights) = (cpus as f64, self.config.hogs as f64 * WEIGHT);
+        let fair = |task: &Task| task.server.is_none() && task.is_ready();
+        weights += self.tasks.iter().filter(|task| fair(task)).map(|task| task.weight).sum::<f64>();
+        loop {
+            let full = |task: &&mut Task| fair(task) && task.speed == 0.0 && task.weight * free >= weights;
+            let Some(task) = self.tasks.iter_mut().find(full).filter(|_| free >= 1.0) else { break };
+            task.speed = 1.0;
+            (free, weights) = (free - 1.0, weights - task.weight);
+        }
+        let rest = |task: &&mut Task| fair(task) && task.speed == 0.0;
+        self.tasks.iter_mut().filter(rest).for_each(|task| task.speed = (free * task.weight / weights).min(1.0));
     }
 
     fn next_event(&self) -> Instant {
-        self.tasks.iter().map(|task| self.event_of(task)).min().unwrap_or(Instant::NEVER)
+        let tasks = self.tasks.iter().map(|task| self.event_of(task)).min().unwrap_or(Instant::NEVER);
+        self.frozen.iter().map(Frozen::next).fold(tasks, Instant::min)
     }
 
     fn event_of(&self, task: &Task) -> Instant {
@@ -284,7 +388,10 @@ impl Machine {
         let server_event = match server.state() {
             State::Lagging(until) => until,
             State::Throttled => server.recharge_at().max(self.now + Nanos::new(1)),
-            State::Ready if task.spending > 0.0 => self.noticed(after(server.budget_ns().max(0.0) / task.spending)),
+            // A frozen CPU notices nothing.
+            State::Ready if task.spending > 0.0 && task.speed > 0.0 => {
+                self.noticed(after(server.budget_ns().max(0.0) / task.spending))
+            }
             _ => Instant::NEVER,
         };
         ends.min(server_event)
@@ -305,8 +412,10 @@ impl Machine {
         for at in 0..self.tasks.len() {
             let ticked = self.noticed(to) == to;
             let task = &mut self.tasks[at];
+            let stolen = task.runs && task.speed == 0.0;
             if let Some(job) = task.jobs.front_mut() {
                 job.left_ns -= passed_ns * task.speed;
+                job.stolen_ns += if stolen { passed_ns } else { 0.0 };
             }
             let ended = task.jobs.front().is_some_and(|job| job.left_ns <= NOTHING_NS);
             let Some(server) = &mut task.server else { continue };
@@ -314,7 +423,9 @@ impl Machine {
             match server.state() {
                 State::Throttled if server.recharge_at() <= to => Self::replenish(server, to, task.jobs.is_empty()),
                 // A job that ends with the last of the budget ends in this period.
-                State::Ready if server.budget_ns() <= NOTHING_NS && ticked && !(ended && task.jobs.len() == 1) => {
+                State::Ready
+                    if server.budget_ns() <= NOTHING_NS && ticked && !stolen && !(ended && task.jobs.len() == 1) =>
+                {
                     server.spend(server.budget_ns().max(0.0));
                     server.exhaust(to);
                 }

@@ -48,9 +48,13 @@ impl Server {
         Server { reservation, mode, budget_ns: 0.0, deadline: Instant::ZERO, state: State::Asleep }
     }
 
-    /// Another reservation, used from the next replenishment on. What is left of the old one stays.
+    /// Another reservation, used from the next replenishment on. What is left of the old one stays. A sleeper's
+    /// bandwidth counts as unused from now on, before its zero-lag time (Linux: `dl_rq_change_utilization`).
     pub fn change(&mut self, reservation: Reservation, mode: Reclaiming) {
         (self.reservation, self.mode) = (reservation, mode);
+        if matches!(self.state, State::Lagging(_)) {
+            self.state = State::Asleep;
+        }
     }
 
     /// (Q, P) as of the next replenishment.

@@ -10,6 +10,7 @@
 pub mod control_loop;
 pub mod dwcs;
 pub mod fabric;
+pub mod grid;
 pub mod streams;
 pub mod video;
 pub mod world;

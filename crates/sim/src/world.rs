@@ -1,18 +1,20 @@
 //! A made-up computer under a real [`Host`]: modelled CPUs and reservations, players, best-effort hogs, and a
 //! virtual clock that jumps from event to event. The only sensor is the end of jobs, as with a ring.
 //!
-//! Every player releases a job per period, whether the last one has ended or not; jobs wait for each other.
+//! Every player releases a job per period, whether the last one has ended or not; jobs wait for each other, or are
+//! skipped ([`Skip`]), which counts as a miss.
 //! A player under Q-Fabric joins with its first job and leaves after its last. Ends go into the player's ring. The daemon wakes when the host wants to, or when a player's job ends after
 //! the moment the host promised to look at its ring; it then reads all rings. Settings are refused as Linux
 //! refuses them. A daemon that dies leaves the reservations as they are, until its successor puts all back.
 
+use qfabric_control::{Predictor, predictor};
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_sched::{Finished, Machine, MachineConfig, Server, TaskId};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, Quality, QualityMeter, Reclaiming,
-    Reservation, Setting, Share, ThreadId, quantized_error,
+    Abilities, AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, PredictorSpec, Quality, QualityMeter,
+    Reclaiming, Reservation, Setting, Share, ThreadId, quantized_error,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -24,10 +26,25 @@ use crate::video::StreamJob;
 pub enum Policy {
     /// Like the hogs.
     BestEffort,
+    /// Like the hogs, with this weight in place of theirs, [`qfabric_sched::WEIGHT`].
+    Weighted(f64),
     /// One reservation for ever.
     Static(Reservation, Reclaiming),
     /// Q-Fabric, under this contract.
     Fabric(Contract),
+}
+
+/// What a player does with jobs that come too late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Skip {
+    /// It does them all, one after the other.
+    #[default]
+    None,
+    /// It leaves out those whose deadline has passed.
+    Late,
+    /// Also those that it expects to end after their deadline.
+    Predicted,
 }
 
 /// One periodic program.
@@ -43,6 +60,10 @@ pub struct Player {
     pub jobs: Vec<StreamJob>,
     /// How it is scheduled.
     pub policy: Policy,
+    /// What it does with jobs that come too late.
+    pub skip: Skip,
+    /// It knows each job's cost beforehand, and tells it.
+    pub oracle: bool,
 }
 
 /// Conditions of a run.
@@ -101,7 +122,12 @@ struct Running {
     task: TaskId,
     app: Option<AppId>,
     released: usize,
+    /// Jobs begun or skipped.
+    begun: usize,
+    /// Jobs ended or skipped.
     ended: u64,
+    /// Its own prediction, by which it skips.
+    expects: Box<dyn Predictor>,
     /// Records the daemon has not read.
     ring: Vec<JobRecord>,
     meter: QualityMeter,
@@ -127,7 +153,7 @@ const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 impl World {
     /// Everybody is there, nobody has begun.
     pub fn new(scenario: Scenario) -> Self {
-        let abilities = Abilities { all_reclaiming: true, ..Abilities::default() };
+        let abilities = Abilities { all_reclaiming: true, gives_back: true, ..Abilities::default() };
         let limits = scenario.limits;
         let config = HostConfig { limits, abilities, mechanism: "sim".into(), ..HostConfig::default() };
         let mut world = World {
@@ -180,7 +206,12 @@ impl World {
             let admitted = self.machine.reserve(task, Some((*reservation, *reclaiming)));
             self.outcomes.refused += u64::from(admitted.is_err());
         }
-        self.running.push(Running { player, task, app: None, released: 0, ended: 0, ring: Vec::new(), meter });
+        if let Policy::Weighted(weight) = player.policy {
+            self.machine.set_weight(task, weight);
+        }
+        let expects = predictor(PredictorSpec::Hint { n: 24 }, 0.0);
+        let (app, released, begun, ended, ring) = (None, 0, 0, 0, Vec::new());
+        self.running.push(Running { player, task, app, released, begun, ended, expects, ring, meter });
     }
 
     fn next_event(&self) -> Instant {
@@ -219,7 +250,39 @@ impl World {
             let join = join(task, contract);
             self.tell(join);
         }
-        self.machine.release(task, self.running[index].player.jobs[k].cost);
+        let running = &mut self.running[index];
+        if running.player.skip == Skip::None {
+            running.begun += 1;
+            return self.machine.release(task, running.player.jobs[k].cost);
+        }
+        self.begin(index);
+    }
+
+    /// A player that skips does one job after the other: its next one that is not skipped begins, if it is released
+    /// and no other runs.
+    fn begin(&mut self, index: usize) {
+        let now = self.machine.now();
+        let running = &mut self.running[index];
+        if self.machine.backlog(running.task) > 0 {
+            return;
+        }
+        running.skip(now);
+        if running.begun < running.released {
+            let release = running.release_of(running.begun);
+            let cost = running.player.jobs[running.begun].cost;
+            running.begun += 1;
+            self.machine.begin(running.task, release, cost);
+        }
+        self.leave_after_the_last(index);
+    }
+
+    fn leave_after_the_last(&mut self, index: usize) {
+        let running = &mut self.running[index];
+        if running.ended == running.player.jobs.len() as u64
+            && let Some(app) = running.app.take()
+        {
+            self.tell(Input::Leave { app });
+        }
     }
 
     /// The next daemon finds the journal and puts everybody back.
@@ -233,17 +296,23 @@ impl World {
 
     fn ended(&mut self, finished: Finished) {
         let share = self.machine.server(finished.task).map_or(0.0, |server| server.share().as_f64());
-        let running = &mut self.running[finished.task.0];
+        let index = finished.task.0;
+        let running = &mut self.running[index];
         let record = running.end(finished, share);
+        self.begin_next(index);
+        self.leave_after_the_last(index);
+        let running = &mut self.running[index];
         let Some(app) = running.app else { return };
-        if running.ended == running.player.jobs.len() as u64 {
-            running.app = None;
-            return self.tell(Input::Leave { app });
-        }
         running.ring.push(record);
         let look = self.host.as_ref().map(|host| host.look_at(app));
         if look.is_some_and(|look| finished.finish >= look) {
             self.wake();
+        }
+    }
+
+    fn begin_next(&mut self, index: usize) {
+        if self.running[index].player.skip != Skip::None {
+            self.begin(index);
         }
     }
 
@@ -328,17 +397,55 @@ impl Running {
         if self.released >= self.player.jobs.len() {
             return Instant::NEVER;
         }
-        self.player.start + self.player.period.saturating_mul(self.released as u64)
+        self.release_of(self.released)
+    }
+
+    fn release_of(&self, k: usize) -> Instant {
+        self.player.start + self.player.period.saturating_mul(k as u64)
+    }
+
+    /// Counts the released jobs that are not worth beginning at `now`.
+    fn skip(&mut self, now: Instant) {
+        while self.player.skip != Skip::None && self.begun < self.released && self.is_lost(self.begun, now) {
+            self.meter.count(self.player.period.as_f64(), 0.0, true, None);
+            self.expects.skip(1);
+            self.begun += 1;
+            self.ended += 1;
+        }
+    }
+
+    fn is_lost(&self, k: usize, now: Instant) -> bool {
+        let deadline = self.release_of(k) + self.player.period;
+        let expected = match (self.player.skip, self.player.oracle) {
+            (Skip::Predicted, true) => self.player.jobs[k].cost.as_f64(),
+            (Skip::Predicted, false) => {
+                let costs = self.expects.predict(Some(self.player.jobs[k].hint));
+                costs.map_or(0.0, |costs| (costs.low + costs.high) / 2.0)
+            }
+            _ => 0.0,
+        };
+        now + Nanos::from_f64(expected) >= deadline
+    }
+
+    /// What its record says of the job that comes next.
+    fn foresees(&self, k: usize) -> Foresight {
+        match self.player.jobs.get(k) {
+            Some(job) if self.player.oracle => Foresight::Interval { low: job.cost, high: job.cost },
+            Some(job) => Foresight::Hint(job.hint),
+            None => Foresight::Nothing,
+        }
     }
 
     /// Counts a job that ended and writes its record.
     fn end(&mut self, finished: Finished, share: f64) -> JobRecord {
-        let k = self.ended;
+        let k = finished.release.since(self.player.start).get() / self.player.period.get();
         self.ended += 1;
+        self.expects.observe(finished.cost.as_f64(), Some(self.player.jobs[k as usize].hint));
+        self.skip(finished.finish);
         let deadline = finished.release + self.player.period;
         let error = quantized_error(finished.finish, deadline, self.player.server_period);
         self.meter.count(error as f64, share, finished.finish > deadline, Some(finished.finish));
-        let next = self.player.jobs.get(k as usize + 1).map_or(Foresight::Nothing, |job| Foresight::Hint(job.hint));
+        let next = self.foresees(if self.player.skip == Skip::None { k as usize + 1 } else { self.begun });
         JobRecord { k, release: finished.release, finish: finished.finish, cost: finished.cost, next }
     }
 }

@@ -7,7 +7,7 @@ use common::*;
 use qfabric_host::Limits;
 use qfabric_sched::MachineConfig;
 use qfabric_sim::video::Video;
-use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, World};
+use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, Skip, World};
 use qfabric_types::{Choice, Class, Contract, Instant, Nanos, Reclaiming, Share};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -41,7 +41,8 @@ fn any_player(random: &mut ChaCha8Rng, seed: u64, i: u64) -> Player {
     let shift = start + Nanos::from_millis(random.random_range(100..3_000));
     let video = Video { period, mean, mean_after: random.random_range(0.02..0.3), shift, noise: 0.2 };
     let jobs = video.jobs(random.random_range(1..120), start, seed, i);
-    Player { period, server_period: contract.server_period, start, jobs, policy: Policy::Fabric(contract) }
+    let (server_period, policy) = (contract.server_period, Policy::Fabric(contract));
+    Player { period, server_period, start, jobs, policy, skip: Skip::None, oracle: false }
 }
 
 fn run(seed: u64) -> (Vec<usize>, Outcomes) {
@@ -50,7 +51,7 @@ fn run(seed: u64) -> (Vec<usize>, Outcomes) {
     let jobs = players.iter().map(|player| player.jobs.len()).collect();
     let scenario = Scenario {
         // Without hogs: who is refused a reservation still ends its jobs.
-        machine: MachineConfig { cpus: 2, hogs: 0, bound: Share::from_ppm(900_000), tick: Nanos::ZERO },
+        machine: MachineConfig { cpus: 2, hogs: 0, bound: Share::from_ppm(900_000), ..MachineConfig::default() },
         limits: Limits::of_capacity(CAPACITY),
         players,
         until: Instant::new(120_000_000_000),

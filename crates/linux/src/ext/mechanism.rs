@@ -214,7 +214,14 @@ impl Mechanism for ExtMechanism {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { terms: true, rescues: true, kernel_control: true, all_reclaiming: false, gives_back: false, cpus: self.cpus() }
+        Abilities {
+            terms: true,
+            rescues: true,
+            kernel_control: true,
+            all_reclaiming: false,
+            gives_back: false,
+            cpus: self.cpus(),
+        }
     }
 
     fn capacity(&self) -> Option<Share> {

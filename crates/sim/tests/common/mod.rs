@@ -4,7 +4,7 @@
 use qfabric_host::Limits;
 use qfabric_sched::MachineConfig;
 use qfabric_sim::video::Video;
-use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, World};
+use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, Skip, World};
 use qfabric_types::{Contract, Instant, JobSource, Nanos, Reclaiming, Reservation, Share};
 
 pub const T: Nanos = Nanos::from_millis(40);
@@ -40,10 +40,10 @@ pub fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: 
         let start = Instant::new(1_000_000 + i * 6_700_000);
         let video = Video { period: T, mean, mean_after, shift, noise: 0.12 };
         let jobs = video.jobs(seconds as usize * 25 - 2, start, seed, i);
-        Player { period: T, server_period: p, start, jobs, policy: policy(p) }
+        Player { period: T, server_period: p, start, jobs, policy: policy(p), skip: Skip::None, oracle: false }
     };
     Scenario {
-        machine: MachineConfig { cpus: 2, hogs: 12, bound: Share::from_ppm(900_000), tick },
+        machine: MachineConfig { cpus: 2, hogs: 12, bound: Share::from_ppm(900_000), tick, ..MachineConfig::default() },
         limits: Limits::of_capacity(CAPACITY),
         players: (0..6).map(player).collect(),
         until: Instant::new(seconds * 1_000_000_000),
