@@ -18,6 +18,9 @@ use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 /// would wait just as long behind servers that wake later.
 pub const AHEAD_MAX: Nanos = Nanos::new(u32::MAX as u64);
 
+/// An overrun by less is no overrun: the rounding of the machine's events.
+const NOTICED_NS: f64 = 10.0;
+
 /// Where a server is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
@@ -170,7 +173,12 @@ impl Server {
 
     /// There is no work left. Its bandwidth stays in use until its zero-lag time: when spending Q/P of the
     /// time would have spent what it has spent.
+    ///
+    /// An overrun that was not noticed is noticed now, and paid for at the deadline.
     pub fn sleep(&mut self, now: Instant) {
+        if self.state == State::Ready && self.budget_ns <= -NOTICED_NS {
+            self.exhaust(now);
+        }
         let left_ns = self.budget_ns.max(0.0) * self.reservation.period().as_f64();
         let zero_lag = self.deadline - Nanos::from_f64(left_ns / self.reservation.budget().as_f64());
         if self.state == State::Throttled {
@@ -293,6 +301,17 @@ mod tests {
         assert!(server.is_active());
         server.on_time(at(105));
         assert!(!server.is_active());
+    }
+
+    #[test]
+    fn an_overrun_that_ends_in_sleep_is_paid_at_the_deadline() {
+        let mut server = awake(Reclaiming::Grub);
+        server.spend(3e6);
+        server.sleep(at(103));
+        assert_eq!((server.state(), server.is_at_rest()), (State::Throttled, false));
+        server.replenish(at(110));
+        server.sleep(at(110));
+        assert!(server.is_at_rest() && server.budget_ns() == 1e6);
     }
 
     #[test]

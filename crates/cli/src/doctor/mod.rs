@@ -26,6 +26,10 @@ pub struct Args {
     /// Carry out what can be fixed here, noting what it was so that `qfabric restore` can put it back
     #[arg(long)]
     fix: bool,
+    /// With --fix: also enforce budgets by a timer (HRTICK_DL), for hard reservations and server periods of a few ticks;
+    /// players under GRUB miss more jobs with it
+    #[arg(long, requires = "fix")]
+    exact: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -35,7 +39,7 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     let mut fixed = Vec::new();
     if args.fix {
-        fixed = fix()?;
+        fixed = fix(args.exact)?;
     }
     let mut report = doctor::examine();
     let served = Served::ask();
@@ -56,7 +60,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Repairs under a journal of its own: the daemon's puts back at the daemon's next start what it holds.
-fn fix() -> Result<Vec<Finding>, Failure> {
+fn fix(exact: bool) -> Result<Vec<Finding>, Failure> {
     let directory = directory()?;
     std::fs::create_dir_all(&directory)
         .map_err(|error| Failure::fault(format!("cannot make {}: {error}; run as root", directory.display())))?;
@@ -64,7 +68,9 @@ fn fix() -> Result<Vec<Finding>, Failure> {
     journal::restore(&directory).map_err(Failure::fault)?;
     let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
     let debugfs = Path::new(DEBUGFS);
-    Ok(vec![doctor::fix_booked(debugfs), doctor::fix(debugfs, &mut journal)])
+    let mut fixed = vec![doctor::fix_booked(debugfs)];
+    fixed.extend(exact.then(|| doctor::fix(debugfs, &mut journal)));
+    Ok(fixed)
 }
 
 /// Where `--fix` keeps its journal.

@@ -172,12 +172,12 @@ pub(super) fn hrtick(state: hrtick::State, tick: Option<Nanos>) -> Finding {
     let meaning = format!("budgets are enforced only {coarse}: short ones overrun, averages are exact");
     let stay = "choose server periods of several ticks";
     match state {
-        hrtick::State::On => Finding::ok(name, "on: budgets are enforced by a timer of their own"),
-        hrtick::State::Off => Finding {
-            fixable: true,
-            ..Finding::new(name, State::Warn, format!("off: {meaning}"))
-                .fix("qfabric doctor --fix switches it on and puts it back later")
-        },
+        hrtick::State::On => Finding::ok(name, "on: budgets are enforced by a timer of their own").fix(
+            "leave it on for hard reservations and short server periods; players under GRUB miss fewer jobs without",
+        ),
+        hrtick::State::Off => Finding::ok(name, format!("off, best for GRUB: {meaning}")).fix(
+            "for hard reservations and server periods of a few ticks, qfabric doctor --fix --exact switches it on",
+        ),
         hrtick::State::Absent => {
             Finding::new(name, State::Missing, format!("this kernel has no HRTICK_DL: {meaning}")).fix(stay)
         }
@@ -263,9 +263,10 @@ mod tests {
     }
 
     #[test]
-    fn coarse_enforcement_names_the_tick_and_whether_it_can_be_fixed() {
+    fn coarse_enforcement_names_the_tick_and_is_fixed_only_on_demand() {
         let off = hrtick(hrtick::State::Off, Some(Nanos::from_millis(4)));
-        assert!(off.fixable && off.reason.contains("every 4 ms"), "{off:?}");
+        assert!(!off.fixable && off.reason.contains("every 4 ms"), "a plain --fix leaves it off: {off:?}");
+        assert!(off.fix.is_some_and(|fix| fix.contains("--exact") && fix.contains("hard")));
         let refused = hrtick(hrtick::State::Refused { why: "lockdown".into() }, None);
         assert!(!refused.fixable && refused.state == State::Unknown);
         assert_eq!(hrtick(hrtick::State::On, None).state, State::Ok);
