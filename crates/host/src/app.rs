@@ -10,7 +10,7 @@
 //! the oldest threads get theirs first, and only whole ones, since a part of a hard budget is worse than none.
 
 mod reserved;
-mod rest;
+pub(crate) mod rest;
 mod terms;
 
 use qfabric_control::TaskController;

@@ -166,3 +166,21 @@ fn a_job_that_begins_early_ends_the_rest() {
     bench.input(qfabric_host::Input::Job { app: first, event: JobEvent::Begin { k: 4, known } });
     assert_eq!(bench.budget_us(1), 4_500);
 }
+
+#[test]
+fn nobody_gives_back_where_that_would_cost_the_daemon_too_much() {
+    let mut bench = bench(90);
+    let apps: Vec<AppId> = (1..=21).map(|thread| bench.join_thread(&marked(), thread).unwrap()).collect();
+    for k in 0..3 {
+        apps.iter().for_each(|&app| job(&mut bench, app, k, 1, 10));
+    }
+    let before = bench.settings.len();
+    bench.wait_until(at(1_117));
+    assert_eq!(bench.settings.len(), before, "21 players of 25 jobs a second are more than 500");
+    bench.input(qfabric_host::Input::Leave { app: apps[20] });
+    job(&mut bench, apps[0], 3, 1, 10);
+    bench.wait_until(at(1_157));
+    assert_eq!(bench.budget_us(1), 135, "30 % of a twentieth of 0.9 CPUs");
+    bench.wait_until(at(1_159));
+    assert_eq!(bench.budget_us(1), 450);
+}

@@ -20,6 +20,9 @@ const KEPT_PERCENT: u64 = 30;
 const LEAST: Nanos = Nanos::from_millis(1);
 /// Jobs that come faster are not worth a wake-up of the daemon each.
 const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
+/// With more of such jobs per second on the host, nobody gives back: each costs the daemon a wake-up, two settings and two
+/// looks into `/proc`, some 100 µs together.
+const MOST_JOBS_PER_SECOND: u64 = 500;
 /// Pause after the first attempt that found the thread awake; doubled after each further one.
 const FIRST_RETRY: Nanos = Nanos::from_micros(500);
 
@@ -56,11 +59,22 @@ fn allows(contract: &Contract) -> bool {
         && contract.period >= SHORTEST_PERIOD
 }
 
+/// Whether the daemon has the time for all that may give back.
+pub(crate) fn is_affordable(apps: &[App]) -> bool {
+    let rate = |app: &App| 1_000_000_000 / app.contract.period.get().max(1);
+    apps.iter().filter(|app| app.may_give_back()).map(rate).sum::<u64>() <= MOST_JOBS_PER_SECOND
+}
+
 impl App {
     /// Whether its thread gives back between jobs.
     pub(crate) fn gives_back(&self) -> bool {
+        self.rest.able && self.may_give_back()
+    }
+
+    /// Whether it would, where the mechanism and the daemon's time allow.
+    pub(crate) fn may_give_back(&self) -> bool {
         let marked = matches!(self.threads.as_slice(), [only] if matches!(only.governor, Governor::Marked(_)));
-        self.rest.able && marked && allows(&self.contract)
+        !self.leaving && marked && allows(&self.contract)
     }
 
     /// Its share of the capacity, and what the mechanism can do, changed perhaps.

@@ -10,6 +10,7 @@ use qfabric_types::api::FoundRhythm;
 use qfabric_types::{AppId, Instant, Nanos, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
+use crate::app::rest::is_affordable;
 use crate::rhythm::News;
 use crate::thread::{Value, Wait, millionths};
 use crate::{HostEvent, Outcome, Output};
@@ -80,7 +81,7 @@ impl Host {
 
     /// What everybody's share is, where that may have changed: they ask for no less while they run.
     pub(super) fn share_anew(&mut self) {
-        let able = self.config.abilities.gives_back;
+        let able = self.config.abilities.gives_back && is_affordable(&self.apps);
         if !able && self.apps.iter().all(|app| !app.gives_back()) {
             return;
         }
