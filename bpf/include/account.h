@@ -15,7 +15,7 @@ QF_INLINE void qf_refill(struct qf_server *s)
 
 QF_INLINE void qf_next_period(struct qf_server *s)
 {
-	s->release_ns = s->deadline_ns;
+	s->release_ns = s->config.mode == QF_MODE_SOFT ? s->release_ns + s->config.period_ns : s->deadline_ns;
 	s->deadline_ns += s->config.period_ns;
 	qf_refill(s);
 }
@@ -33,6 +33,7 @@ QF_INLINE void qf_retune(struct qf_machine *m, __u32 slot)
 	config->service_ns = sink ? qf_server(sink)->config.service_ns : 1;
 	period = (config->service_ns * config->rest_den + config->rest_num - 1) / config->rest_num;
 	config->period_ns = period > config->service_ns ? period : config->service_ns;
+	qf_book(m, qf_server(slot), true);
 }
 
 /* Rule a, once for each period. */
@@ -81,8 +82,8 @@ QF_INLINE __u32 qf_due(struct qf_machine *m)
 {
 	__u32 slot = qf_tree_first(&m->waiting, m->height);
 
-	if (qf_server(slot)->release_ns <= m->now_ns) {
-		m->counts.releases++;
+	if (qf_server(slot)->due_ns <= m->now_ns) {
+		m->counts.releases += qf_is(qf_server(slot), QF_IS_READY);
 		return slot;
 	}
 	slot = qf_tree_first(&m->released, m->height);
@@ -92,7 +93,26 @@ QF_INLINE __u32 qf_due(struct qf_machine *m)
 	return slot;
 }
 
-/* Releases, then turnovers, up to `now`. Time never runs backwards: CPUs' clocks may differ by a little. */
+/* All who wait for idle time are brought forward by what the first of them has to wait. O(n), and only where such
+ * servers are. */
+QF_SUBPROGRAM int qf_use_idle_time(struct qf_machine *m)
+{
+	__u64 first = qf_first_wanting(m), time = first > m->now_ns ? first - m->now_ns : 0;
+	__u32 slot = qf_first_slot(m);
+
+	while (slot < 1U << (m->height & 15)) {
+		qf_may_goto_break;
+		if (qf_server(slot)->cpu == m->cpu && qf_is(qf_server(slot), QF_IS_WANTING)) {
+			qf_bring_forward(m, qf_server(slot), time);
+			qf_place(m, slot);
+		}
+		slot = qf_next_slot(slot);
+	}
+	return 0;
+}
+
+/* Releases, then turnovers, up to `now`; where nobody is released then, the CPU would idle. Time never runs backwards:
+ * CPUs' clocks may differ by a little. */
 QF_SUBPROGRAM int qf_bring_to(struct qf_machine *m, __u64 now)
 {
 	__u32 slot;
@@ -103,23 +123,48 @@ QF_SUBPROGRAM int qf_bring_to(struct qf_machine *m, __u64 now)
 		qf_may_goto_break;
 		qf_place(m, slot);
 	}
+	if (m->wanting && !qf_tree_first(&m->released, m->height))
+		qf_use_idle_time(m);
 	return 0;
+}
+
+/* The budget of a soft server is used: it has another one, and its deadline is later. */
+QF_INLINE void qf_postpone(struct qf_machine *m, __u32 slot)
+{
+	struct qf_server *s = qf_server(slot);
+
+	qf_count_served(s);
+	s->deadline_ns += s->config.period_ns;
+	qf_refill(s);
+	qf_place(m, slot);
+}
+
+/* A soft server that waits does so until its deadline is near enough; what follows adds T. */
+QF_INLINE void qf_far_ahead(const struct qf_machine *m, struct qf_server *s)
+{
+	if (s->config.mode == QF_MODE_SOFT)
+		s->release_ns = s->deadline_ns - s->config.period_ns - (qf_reclaims(m, s, QF_MODE_SOFT) ? QF_AHEAD_MAX : 0);
 }
 
 /* Charges regular service. What was taken beyond the budget is owed, up to C. */
 QF_SUBPROGRAM int qf_serve(struct qf_machine *m, __u32 slot, __u64 used)
 {
 	struct qf_server *s = qf_server(slot);
-	__u64 beyond;
+	__u64 spent = qf_spent(m, s, used), beyond;
 
 	s->used_ns += used;
-	if (used < s->left_ns) {
-		s->left_ns -= used;
+	if (spent < s->left_ns) {
+		s->left_ns -= spent;
 		return 0;
 	}
-	beyond = s->debt_ns + (used - s->left_ns);
+	beyond = s->debt_ns + (spent - s->left_ns);
 	s->debt_ns = beyond < s->config.service_ns ? beyond : s->config.service_ns;
 	s->exhausted++;
+	if (qf_postpones(m, s)) {
+		qf_postpone(m, slot);
+		return 0;
+	}
+	qf_far_ahead(m, s);
 	s->state |= QF_IS_EXHAUSTED;
 	return qf_served(m, slot);
 }

@@ -12,8 +12,10 @@
  * so that all of it runs under the caller's bpf_spin_lock (one for each CPU). What ran is accounted for first, before
  * any other call at the same moment.
  *
+ * What a server does at the end of its budget is in reclaim.h.
+ *
  * Bounds. Each loop ends by its own progress: a turnover or release moves its server beyond `now` (at most 1,023 of
- * each), a list has at most QF_EVENTS events, rule 4 looks at each server once. may_goto only spares the verifier from
+ * each), a list has at most QF_EVENTS events, rule 4 looks at each server once, idle time at each twice. may_goto only spares the verifier from
  * counting; should it fire, what is left is done at the next decision, and rule 4 refuses the boost.
  *
  * Source: 000 §2.4.1, §3.3.1; twin: crates/sched/src/dwcs/machine.rs (0010); this file: docs/design/0012.
@@ -47,12 +49,19 @@ struct qf_machine {
 	__u32 pending;
 	__u16 pool_used;
 	__u16 pool_free;
+	/* GRUB servers; servers that wait for idle time. */
+	__u32 grub;
+	__u32 wanting;
+	/* Sum of all servers' bandwidths; of the active ones. */
+	__u64 booked;
+	__u64 active;
 	/* Always 0, which the verifier does not know: a loop that counts from a number it knows is followed round by
 	 * round, one that counts from here is not. */
 	__u32 zero;
+	__u32 padding;
 	__u64 raised;
 	struct qf_cpu_counts counts;
-	/* Released, by Table 1; waiting, by release; waiting and work-conserving, by Table 1; sinks, by event. */
+	/* Released, by Table 1; waiting, or blocked and still active, by due_ns; waiting and work-conserving, by Table 1; sinks, by event. */
 	struct qf_tree released;
 	struct qf_tree waiting;
 	struct qf_tree surplus;
@@ -86,9 +95,9 @@ QF_INLINE bool qf_first_by_table(__u32 a, __u32 b)
 	return qf_before(qf_server(a), qf_server(b));
 }
 
-QF_INLINE bool qf_first_by_release(__u32 a, __u32 b)
+QF_INLINE bool qf_first_by_due(__u32 a, __u32 b)
 {
-	return qf_server(a)->release_ns <= qf_server(b)->release_ns;
+	return qf_server(a)->due_ns <= qf_server(b)->due_ns;
 }
 
 /* Earliest deadline, then first come. */
@@ -102,7 +111,7 @@ QF_INLINE bool qf_first_by_event(__u32 a, __u32 b)
 }
 
 QF_TREE_SET(qf_set_by_table, qf_first_by_table)
-QF_TREE_SET(qf_set_by_release, qf_first_by_release)
+QF_TREE_SET(qf_set_by_due, qf_first_by_due)
 QF_TREE_SET(qf_set_by_event, qf_first_by_event)
 
 /* Nobody comes after everybody, in each of the orders. */
@@ -111,7 +120,7 @@ QF_INLINE void qf_nobody(void)
 	struct qf_server *s = &qf_servers[0];
 
 	s->deadline_ns = s->rank = s->came_ns = QF_NEVER;
-	s->release_ns = QF_NEVER;
+	s->release_ns = s->due_ns = QF_NEVER;
 	s->event_deadline_ns = s->event_number = QF_NEVER;
 }
 
@@ -134,6 +143,8 @@ QF_INLINE void qf_place_event(struct qf_machine *m, __u32 slot)
 	qf_set_by_event(&m->sinks, m->height, slot, able && s->event_head);
 }
 
+#include "reclaim.h"
+
 /* Puts a server where it belongs now. Everything that changes one ends here. */
 QF_SUBPROGRAM int qf_place(struct qf_machine *m, __u32 slot)
 {
@@ -141,14 +152,18 @@ QF_SUBPROGRAM int qf_place(struct qf_machine *m, __u32 slot)
 	bool ready = qf_is(s, QF_IS_READY);
 	bool released = ready && s->release_ns <= m->now_ns;
 	bool waits = ready && !released;
+	bool lags = qf_lags(m, s);
 	bool again = waits && qf_asks(s, QF_ASK_WORK_CONSERVING) && s->release_ns > s->config.arrival_ns;
 
 	if (released)
-		s->state &= ~QF_IS_EXHAUSTED;
+		s->state &= ~(QF_IS_EXHAUSTED | QF_IS_DONE);
 	s->rank = qf_rank(s, m->network);
+	s->due_ns = waits ? s->release_ns : s->lag_ns;
+	qf_count_active(m, s, ready || lags);
+	qf_count_wanting(m, s, waits);
 	qf_set_by_table(&m->released, m->height, slot, released);
-	qf_set_by_release(&m->waiting, m->height, slot, waits);
-	qf_set_by_table(&m->surplus, m->height, slot, again);
+	qf_set_by_due(&m->waiting, m->height, slot, waits || lags);
+	qf_set_by_table(&m->surplus, m->height, slot, again && !qf_is(s, QF_IS_WANTING));
 	qf_place_event(m, slot);
 	return 0;
 }

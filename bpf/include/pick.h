@@ -43,28 +43,31 @@ QF_INLINE void qf_choose(struct qf_machine *m, __u32 best_effort_waits, struct q
 }
 
 /* Until a regular service's budget or period ends. */
-QF_INLINE __u64 qf_service_ends(__u32 slot, __u64 now)
+QF_INLINE __u64 qf_service_ends(const struct qf_machine *m, __u32 slot)
 {
 	const struct qf_server *s = qf_server(slot);
-	__u64 end = now + s->left_ns;
+	__u64 end = m->now_ns + qf_lasts(m, s);
 
 	return end < s->deadline_ns ? end : s->deadline_ns;
 }
 
-/* How long the decision holds when nothing happens from outside. An event buys one service time of its sink. */
+/* How long the decision holds when nothing happens from outside. An event buys one service time of its sink. Where best
+ * effort has just stopped waiting and left nobody released, who waits for idle time is brought forward next. */
 QF_INLINE __u64 qf_until(struct qf_machine *m, const struct qf_decision *d)
 {
 	__u32 next = qf_tree_first(&m->waiting, m->height);
-	__u64 now = m->now_ns, until = next ? qf_server(next)->release_ns : QF_NEVER, end = QF_NEVER;
+	__u64 now = m->now_ns, until = next ? qf_server(next)->due_ns : QF_NEVER, end = QF_NEVER;
 
 	if (d->slot && d->kind == QF_KIND_EXTRA && d->rule)
 		end = now + qf_server(d->slot)->config.service_ns;
 	else if (d->slot && d->kind != QF_KIND_EXTRA)
-		end = qf_service_ends(d->slot, now);
+		end = qf_service_ends(m, d->slot);
 	if (end < until)
 		until = end;
-	if (d->task_server && qf_service_ends(d->task_server, now) < until)
-		until = qf_service_ends(d->task_server, now);
+	if (!d->slot && m->wanting)
+		until = now;
+	if (d->task_server && qf_service_ends(m, d->task_server) < until)
+		until = qf_service_ends(m, d->task_server);
 	return until > now ? until : now + 1;
 }
 

@@ -30,15 +30,22 @@
 /* Events that wait on one CPU; the next one is refused and counted. Number 0 is none. */
 #define QF_EVENTS 256
 
-/* What a server may have beyond its budget. */
+/* What a server does at the end of its budget (reclaim.h). */
 enum qf_mode {
-	/* Nothing: it waits for its next period. */
+	/* It waits for its next period. */
 	QF_MODE_HARD = 0,
-	/* It goes on as best-effort work. */
+	/* It goes on with another budget and a deadline T later. */
 	QF_MODE_SOFT = 1,
-	/* Time that nobody has reserved or uses, before best effort gets it: DWCS's work-conserving. */
-	QF_MODE_RECLAIM = 2,
+	/* As hard; the budget drains at the bandwidth of the active servers. */
+	QF_MODE_GRUB = 2,
+	/* As hard; when the CPU would idle its next period begins early. */
+	QF_MODE_IRIS = 3,
 };
+
+/* Bandwidths C/T are counted in 2^-24 of a CPU, rounded up. */
+#define QF_WHOLE_CPU (1U << 24)
+/* How far a soft server's deadline may be ahead when its budget ends; beyond that it waits. */
+#define QF_AHEAD_MAX 0xffffffffULL
 
 /* Table 5: what the CPU's scheduler knows of the network device. */
 enum qf_network {
@@ -94,6 +101,10 @@ QF_ASSERT_SIZE(qf_config, 48);
 #define QF_IS_COUNTED 0x8
 /* Its budget ran out in the period that ends at its release. */
 #define QF_IS_EXHAUSTED 0x10
+/* It waits with its budget used for time that the CPU would idle. */
+#define QF_IS_WANTING 0x20
+/* Its job is over: it waits for its next period by its own wish. */
+#define QF_IS_DONE 0x40
 
 /* One server: where it stands, what it was promised, what it has got. The trees of its CPU compare the first part. */
 struct qf_server {
@@ -102,14 +113,21 @@ struct qf_server {
 	__u64 deadline_ns;
 	__u64 rank;
 	__u64 came_ns;
-	/* When its period begins, or began. */
-	__u64 release_ns;
+	/* When it is to be looked at: its release while it waits, its 0-lag time while it is blocked. */
+	__u64 due_ns;
 	/* The first event that waits for it: its deadline, and how many were raised before it. */
 	__u64 event_deadline_ns;
 	__u64 event_number;
-	/* Service left in the period that ends at d; taken beyond C, to be paid back. */
+	/* Service left in the period that ends at d; when that period begins, or began. */
 	__u64 left_ns;
+	__u64 release_ns;
+	/* Taken beyond C, to be paid back. */
 	__u64 debt_ns;
+	/* While it is blocked: until when its bandwidth counts as used (GRUB). */
+	__u64 lag_ns;
+	/* C/T; the part of it that its CPU counts as active now. */
+	__u32 bandwidth;
+	__u32 active;
 
 	/* x' and y'. */
 	__u16 x_now;
@@ -141,7 +159,7 @@ struct qf_server {
 	__u64 job_used_ns;
 	__u64 last_job_ns;
 	/* Free for the scheduler around the machine. */
-	__u64 own[8];
+	__u64 own[5];
 };
 QF_ASSERT_SIZE(qf_server, 320);
 

@@ -58,7 +58,7 @@ QF_INLINE void qf_get_ready(struct qf_machine *m, struct qf_server *s)
 			qf_refill(s);
 		}
 	}
-	s->state = (s->state & ~(QF_IS_OWED | QF_IS_EXHAUSTED)) | QF_IS_READY;
+	s->state = (s->state & ~(QF_IS_OWED | QF_IS_EXHAUSTED | QF_IS_DONE)) | QF_IS_READY;
 }
 
 /* It wants nothing from now on. */
@@ -67,6 +67,7 @@ QF_INLINE void qf_get_unready(struct qf_machine *m, struct qf_server *s)
 	if (s->release_ns <= m->now_ns)
 		s->state |= QF_IS_OWED;
 	s->state &= ~QF_IS_READY;
+	qf_begin_lag(s);
 }
 
 #endif

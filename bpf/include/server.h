@@ -6,7 +6,7 @@
 /* Whether that can be asked for. What comes from outside is checked here, whoever has checked it before. */
 QF_INLINE int qf_config_check(const struct qf_config *c)
 {
-	if (c->ask & ~QF_ASK_ALL || c->mode > QF_MODE_RECLAIM || c->reserved || c->reserved2)
+	if (c->ask & ~QF_ASK_ALL || c->mode > QF_MODE_IRIS || c->reserved || c->reserved2)
 		return -EINVAL;
 	if (c->period_ns == 0 || c->period_ns > QF_PERIOD_MAX || c->arrival_ns > QF_ARRIVAL_MAX)
 		return -ERANGE;
@@ -20,12 +20,10 @@ QF_INLINE int qf_config_check(const struct qf_config *c)
 	return c->x < c->y && c->y <= QF_WINDOW_MAX ? 0 : -EDOM;
 }
 
-/* Mode and flag say the same; the task server comes last among equals. */
+/* The task server comes last among equals. */
 QF_INLINE void qf_config_take(struct qf_server *s, const struct qf_config *c)
 {
 	s->config = *c;
-	if (c->mode == QF_MODE_RECLAIM)
-		s->config.ask |= QF_ASK_WORK_CONSERVING;
 	s->came_ns = c->ask & QF_ASK_TASK_SERVER ? QF_NEVER : c->arrival_ns;
 }
 
@@ -39,6 +37,28 @@ QF_INLINE void qf_server_init(struct qf_server *s, const struct qf_config *c)
 	s->deadline_ns = c->arrival_ns + c->period_ns;
 	s->left_ns = c->service_ns;
 	s->state = QF_IS_ACTIVE | (c->ask & QF_ASK_READY ? QF_IS_READY : 0);
+}
+
+/* Places all servers of this CPU anew: what they are compared by has changed. O(n). */
+QF_SUBPROGRAM int qf_place_all(struct qf_machine *m)
+{
+	__u32 slot = qf_first_slot(m);
+
+	while (slot < 1U << (m->height & 15)) {
+		qf_may_goto_break;
+		if (qf_is(qf_server(slot), QF_IS_ACTIVE) && qf_server(slot)->cpu == m->cpu)
+			qf_place(m, slot);
+		slot = qf_next_slot(slot);
+	}
+	return 0;
+}
+
+/* A GRUB server more (or less) on this CPU. With the first one it matters which of the blocked servers are active. */
+QF_INLINE void qf_count_grub(struct qf_machine *m, bool is, bool was)
+{
+	m->grub += is - was;
+	if (is && !was && m->grub == 1)
+		qf_place_all(m);
 }
 
 /* Gives a server to this CPU. */
@@ -57,6 +77,8 @@ QF_SUBPROGRAM int qf_enter(struct qf_machine *m, __u32 slot)
 	}
 	qf_nobody();
 	s->cpu = m->cpu;
+	qf_book(m, s, true);
+	qf_count_grub(m, s->config.mode == QF_MODE_GRUB, false);
 	if (qf_asks(s, QF_ASK_TASK_SERVER)) {
 		m->task_server = QF_SLOT(slot);
 		qf_retune(m, m->task_server);
@@ -92,7 +114,11 @@ QF_SUBPROGRAM int qf_leave(struct qf_machine *m, __u32 slot)
 	if (m->best_effort == QF_SLOT(slot))
 		m->best_effort = 0;
 	s->state &= ~QF_IS_READY;
-	return qf_place(m, slot);
+	s->lag_ns = 0;
+	qf_count_grub(m, false, s->config.mode == QF_MODE_GRUB);
+	qf_place(m, slot);
+	qf_book(m, s, false);
+	return 0;
 }
 
 /* A new server on this CPU. -EBUSY: the slot is in use, or the CPU has such a server; -ENOENT: no such slot; else as
@@ -157,7 +183,8 @@ QF_INLINE void qf_budget(struct qf_machine *m, __u32 slot, __u64 service)
 	__u64 old = s->config.service_ns;
 
 	s->config.service_ns = service;
-	if (qf_throttled(m, s)) {
+	qf_book(m, s, true);
+	if (qf_throttled(m, s) && s->config.mode != QF_MODE_SOFT) {
 		if (service <= old)
 			return;
 		s->deadline_ns = s->release_ns;
@@ -206,8 +233,11 @@ QF_SUBPROGRAM int qf_job_end(struct qf_machine *m, __u32 slot, __u64 now)
 		return 0;
 	s->state &= ~QF_IS_EXHAUSTED;
 	qf_next_job(m, slot);
+	s->state |= QF_IS_DONE;
 	if (s->release_ns <= m->now_ns)
 		qf_served(m, slot);
+	else
+		qf_place(m, slot);
 	qf_job_begins(slot, s->release_ns);
 	return 0;
 }
@@ -218,6 +248,7 @@ QF_SUBPROGRAM int qf_change(struct qf_machine *m, __u32 slot, const struct qf_co
 {
 	const __u32 kept = QF_ASK_READY | QF_ASK_BEST_EFFORT | QF_ASK_TASK_SERVER;
 	struct qf_server *s = qf_server(slot);
+	bool was = s->config.mode == QF_MODE_GRUB;
 	int error = qf_config_check(c);
 
 	if (error)
@@ -234,7 +265,9 @@ QF_SUBPROGRAM int qf_change(struct qf_machine *m, __u32 slot, const struct qf_co
 		qf_window_restart(s);
 	}
 	qf_config_take(s, c);
-	if (s->release_ns > m->now_ns)
+	qf_book(m, s, true);
+	qf_count_grub(m, c->mode == QF_MODE_GRUB, was);
+	if (s->release_ns > m->now_ns && !qf_reclaims(m, s, QF_MODE_SOFT))
 		s->deadline_ns = s->release_ns + c->period_ns;
 	if (s->left_ns == 0 && s->release_ns <= m->now_ns) {
 		s->state &= ~QF_IS_OWED;
@@ -247,20 +280,12 @@ QF_SUBPROGRAM int qf_change(struct qf_machine *m, __u32 slot, const struct qf_co
 /* What Table 5 is to know of the network device. O(n), where it changed. */
 QF_SUBPROGRAM int qf_set_network(struct qf_machine *m, __u32 network)
 {
-	__u32 slot = qf_first_slot(m);
-
 	if (network > QF_NETWORK_BUSY)
 		return -EINVAL;
 	if (network == m->network)
 		return 0;
 	m->network = network;
-	while (slot < 1U << (m->height & 15)) {
-		qf_may_goto_break;
-		if (qf_has(m, slot))
-			qf_place(m, slot);
-		slot = qf_next_slot(slot);
-	}
-	return 0;
+	return qf_place_all(m);
 }
 
 #endif

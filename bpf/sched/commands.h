@@ -158,9 +158,9 @@ QF_INLINE bool qf_requeue(struct task_struct *p, u64 from, u64 to)
 	return moved;
 }
 
-QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t, u32 left, u64 now)
+QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t, u32 left)
 {
-	u64 to = qf_queue_of(p, qf_counted_slot(t), now);
+	u64 to = qf_queue_of(p, qf_counted_slot(t));
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 from[3] = { QF_DSQ_SHARED, QF_DSQ_CPU(cpu), left };
 	u32 home = (u32)to;
@@ -200,7 +200,7 @@ QF_INLINE int qf_join_thread(struct task_struct *p, const struct qf_join *ask)
 	if (p->flags & PF_EXITING)
 		return qf_quit(t);
 	qf_recount(p, t, now);
-	qf_relocate(p, t, qf_valid(old) && old != word ? qf_slot_of(old) : 0, now);
+	qf_relocate(p, t, qf_valid(old) && old != word ? qf_slot_of(old) : 0);
 	return 0;
 }
 

@@ -32,8 +32,6 @@ QF_INLINE bool qf_dispatch_server(struct qf_cpu *c, s32 cpu, struct task_struct 
 	}
 	if (scx_bpf_dsq_move_to_local(slot))
 		return true;
-	if (qf_server(slot)->config.mode == QF_MODE_SOFT && qf_fetch(slot, cpu))
-		return true;
 	if (prev)
 		qf_keep(prev, c, cpu, now);
 	return prev;
@@ -50,15 +48,14 @@ QF_INLINE void qf_decision_lost(struct qf_cpu *c, u32 slot)
 	bpf_spin_unlock(&c->lock);
 }
 
-/* Whether a thread has its place among best effort of this CPU: without a server, with a soft one whose budget is used,
- * or because it cannot leave. */
-QF_INLINE bool qf_is_fair_here(struct task_struct *p, u32 slot, s32 cpu, u64 now)
+/* Whether a thread has its place among best effort of this CPU: without a server, or because it cannot leave. */
+QF_INLINE bool qf_is_fair_here(struct task_struct *p, u32 slot, s32 cpu)
 {
-	return !slot || qf_queue_of(p, slot, now) == QF_DSQ_CPU(cpu);
+	return !slot || qf_queue_of(p, slot) == QF_DSQ_CPU(cpu);
 }
 
-/* What the decision before did to its server: throttled, or best effort from now on. */
-QF_INLINE void qf_budget_over(const struct qf_decision *was, s32 cpu, u32 mine, u64 now)
+/* What the decision before did to its server: throttled. */
+QF_INLINE void qf_budget_over(const struct qf_decision *was, u32 mine)
 {
 	u32 slot = QF_SLOT(was->slot);
 
@@ -66,8 +63,6 @@ QF_INLINE void qf_budget_over(const struct qf_decision *was, s32 cpu, u32 mine, 
 		return;
 	if (slot == mine || scx_bpf_dsq_nr_queued(slot) > 0)
 		qf_slot(slot)->throttles++;
-	if (qf_is_softened(slot, now) && scx_bpf_dsq_nr_queued(slot) > 0)
-		qf_hand_over(slot, QF_DSQ_CPU(cpu));
 }
 
 /* The server that the decision in force names; 0: best effort or nobody. */
@@ -92,14 +87,14 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 		qf_resume(cpu);
 	if (c->since_ns)
 		qf_pause(cpu, now);
-	fair = prev && qf_is_fair_here(prev, mine, cpu, now);
+	fair = prev && qf_is_fair_here(prev, mine, cpu);
 	if (prev)
 		qf_fair_stopping(prev, cpu, now);
 	if (raised.dirty[qf_cpu_index(cpu)])
 		qf_drain(cpu);
 	line = qf_fair_line(cpu);
 	qf_decide_now(cpu, now, fair || line.shared.any || line.own.any);
-	qf_budget_over(&was, cpu, mine, now);
+	qf_budget_over(&was, mine);
 	slot = qf_chosen(c);
 	if (!slot || !qf_dispatch_server(c, cpu, slot == mine ? prev : NULL, slot, now)) {
 		if (slot)
@@ -110,11 +105,11 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 }
 
 /* Whether a thread runs as the decision in force says. */
-QF_INLINE bool qf_as_decided(const struct qf_cpu *c, struct task_struct *p, u32 slot, s32 cpu, u64 now)
+QF_INLINE bool qf_as_decided(const struct qf_cpu *c, struct task_struct *p, u32 slot, s32 cpu)
 {
 	if (c->decision.kind == QF_KIND_REGULAR || c->decision.kind == QF_KIND_EXTRA)
 		return c->decision.slot == slot;
-	return qf_is_fair_here(p, slot, cpu, now);
+	return qf_is_fair_here(p, slot, cpu);
 }
 
 QF_INLINE void qf_delay(struct qf_thread *t, u32 slot, u64 now)
@@ -146,7 +141,7 @@ QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 		qf_fair_running(p, cpu, now);
 		return;
 	}
-	if (!qf_as_decided(c, p, slot, cpu, now)) {
+	if (!qf_as_decided(c, p, slot, cpu)) {
 		qf_fair_running(p, cpu, now);
 		qf_kick(cpu);
 		return;

@@ -148,14 +148,8 @@ QF_INLINE void qf_recount(struct task_struct *p, struct qf_thread *t, u64 now)
 		qf_depart(t, 0, now);
 }
 
-/* A soft server whose budget is used. */
-QF_INLINE bool qf_is_softened(u32 slot, u64 now)
-{
-	return qf_server(slot)->config.mode == QF_MODE_SOFT && qf_server(slot)->release_ns > now;
-}
-
 /* Where a thread waits now. */
-QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot, u64 now)
+QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 
@@ -163,13 +157,13 @@ QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot, u64 now)
 		return qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu);
 	if (!qf_fits(p, slot) || (qf_is_pinned(p) && (u32)cpu != qf_slot(slot)->cpu))
 		return QF_DSQ_CPU(cpu);
-	return qf_is_softened(slot, now) ? QF_DSQ_CPU(qf_slot(slot)->cpu) : slot;
+	return slot;
 }
 
 /* Waits in its server's queue. Answers the CPU that may decide otherwise now, or -1. */
 QF_INLINE s32 qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
 {
-	u64 now = bpf_ktime_get_ns(), queue = qf_queue_of(p, slot, now);
+	u64 queue = qf_queue_of(p, slot);
 
 	if (queue >= QF_SLOTS) {
 		qf_fair_insert(p, queue, enq_flags);
@@ -202,21 +196,6 @@ QF_SUBPROGRAM int qf_push_off(u64 queue, s32 cpu)
 	bpf_for_each(scx_dsq, p, queue, 0)
 		scx_bpf_dsq_move(QF_ITER, p, SCX_DSQ_LOCAL_ON | (u32)cpu, 0);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	return 0;
-}
-
-/* A soft server has a budget again, and its threads wait among best effort: the first of them runs. */
-QF_SUBPROGRAM int qf_fetch(u32 slot, s32 cpu)
-{
-	struct task_struct *p;
-
-	bpf_for_each(scx_dsq, p, QF_DSQ_CPU(cpu), 0) {
-		struct qf_thread *t = qf_thread(p);
-
-		if (t && qf_counted_slot(t) == slot &&
-		    scx_bpf_dsq_move(QF_ITER, p, SCX_DSQ_LOCAL_ON | (u32)cpu, 0))
-			return 1;
-	}
 	return 0;
 }
 

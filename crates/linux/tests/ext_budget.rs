@@ -6,9 +6,9 @@ mod ext_shared;
 use ext_shared::{Servers, about, hogs, loaded, ms, rest, server};
 use qfabric_linux::clock;
 use qfabric_linux::cpus::CpuList;
-use qfabric_linux::ext::{Change, ExtError, Mode, ServerId, ServerSpec};
+use qfabric_linux::ext::{Change, ExtError, ServerId, ServerSpec};
 use qfabric_linux::testing::{Worker, burn};
-use qfabric_types::{Nanos, ThreadId};
+use qfabric_types::{Nanos, Reclaiming, ThreadId};
 
 #[test]
 fn a_hard_server_gets_its_budget_in_every_period_and_not_more() {
@@ -26,32 +26,17 @@ fn a_hard_server_gets_its_budget_in_every_period_and_not_more() {
 }
 
 #[test]
-fn a_soft_server_goes_on_as_best_effort() {
+fn a_work_conserving_server_gets_what_nobody_reserved_but_best_effort_keeps_its_part() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
-    let (id, hog) = servers.hog(&ServerSpec { mode: Mode::Soft, ..server(10, 2) });
-    rest(30);
-    let alone = hog.share_over(std::time::Duration::from_millis(300));
-    let _hogs = hogs(6);
-    let among = hog.share_over(std::time::Duration::from_millis(600));
-    eprintln!("soft 2/10 ms: {alone:.3} of the CPU alone, {among:.3} with 6 hogs; {:?}", servers.did(id));
-    assert!(alone > 0.95, "{alone}");
-    assert!((0.28..0.6).contains(&among), "{among}: its 0.2, and a fair part of the rest");
-    assert_eq!(servers.did(id).missed, 0);
-}
-
-#[test]
-fn a_reclaiming_server_gets_what_nobody_reserved_but_best_effort_keeps_its_part() {
-    let Some(mut ext) = loaded() else { return };
-    let mut servers = Servers::of(&mut ext);
-    let (id, _hog) = servers.hog(&ServerSpec { mode: Mode::Reclaim, ..server(10, 2) });
+    let (id, _hog) = servers.hog(&ServerSpec { work_conserving: true, ..server(10, 2) });
     let (other, _second) = servers.hog(&server(20, 6));
     let _hogs = hogs(4);
     let before = servers.ext.cpu_statistics(0).unwrap();
     let (used, extra) = servers.share_over(id, 500);
     let rest = servers.ext.cpu_statistics(0).unwrap().best_effort - before.best_effort;
     let (rest, did) = (rest.as_f64() / 5e8, servers.did(id));
-    eprintln!("reclaim 2/10 ms: {used:.3} within, {extra:.3} beyond; best effort {rest:.3}; {did:?}");
+    eprintln!("work-conserving 2/10 ms: {used:.3} within, {extra:.3} beyond; best effort {rest:.3}; {did:?}");
     about(used, 0.2, 0.02);
     assert!(extra > 0.4, "{extra}");
     assert!(rest > 0.045, "best effort is guaranteed 0.05");
@@ -194,7 +179,7 @@ fn storms_of_threads_inside_and_outside_a_group_break_no_promise() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
     let (promised, _hog) = servers.hog(&server(10, 4));
-    let group = servers.create(&ServerSpec { mode: Mode::Soft, ..server(20, 6) });
+    let group = servers.create(&ServerSpec { reclaiming: Reclaiming::Grub, ..server(20, 6) });
     let storm = || {
         std::thread::spawn(|| burn(Nanos::from_micros(50))).join().unwrap();
     };

@@ -15,7 +15,7 @@ use qfabric_types::{
     Abilities, AppId, Instant, Reclaiming, Reservation, ServerCounts, Setting, Share, Terms, ThreadId, Window,
 };
 
-use super::{Change, Ext, ExtConfig, ExtError, Mode, ServerId, ServerSpec};
+use super::{Change, Ext, ExtConfig, ExtError, ServerId, ServerSpec};
 use crate::clock;
 use crate::cpus::CpuList;
 use crate::mechanism::{ApplyError, Mechanism, RaiseTarget};
@@ -58,10 +58,6 @@ impl Asked {
         fixed(self) != fixed(other)
     }
 
-    fn mode(&self) -> Mode {
-        if self.reclaiming == Reclaiming::Hard { Mode::Hard } else { Mode::Soft }
-    }
-
     fn window(&self) -> Window {
         self.terms.window.unwrap_or(Window::NONE)
     }
@@ -76,7 +72,7 @@ impl Asked {
         ServerSpec {
             cpu: self.terms.cpu,
             window: self.window(),
-            mode: self.mode(),
+            reclaiming: self.reclaiming,
             work_conserving: self.terms.work_conserving,
             phase: self.phase(),
             wake_events: self.terms.events,
@@ -94,7 +90,7 @@ impl Asked {
             service: changed(self.reservation.budget(), old.reservation.budget()),
             period: changed(self.reservation.period(), old.reservation.period()),
             window: changed(self.window(), old.window()),
-            mode: changed(self.mode(), old.mode()),
+            reclaiming: changed(self.reclaiming, old.reclaiming),
             work_conserving: changed(self.terms.work_conserving, old.terms.work_conserving),
             wake_events: changed(self.terms.events, old.terms.events),
             network_probability: None,
@@ -218,7 +214,7 @@ impl Mechanism for ExtMechanism {
             terms: true,
             rescues: true,
             kernel_control: true,
-            all_reclaiming: false,
+            all_reclaiming: true,
             gives_back: false,
             cpus: self.cpus(),
         }

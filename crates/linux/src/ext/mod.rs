@@ -28,4 +28,4 @@ mod support;
 pub use error::ExtError;
 pub use mechanism::ExtMechanism;
 pub use scheduler::{Ext, ExtConfig};
-pub use server::{Change, CpuStatistics, Mode, ServerId, ServerSpec, ServerStatistics};
+pub use server::{Change, CpuStatistics, ServerId, ServerSpec, ServerStatistics};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_types::{Instant, Nanos, Share, ThreadId, Window};
+use qfabric_types::{Instant, Nanos, Reclaiming, Share, ThreadId, Window};
 
 use super::control;
 use super::kernel::Kernel;
-use super::{Change, CpuStatistics, ExtError, Mode, ServerId, ServerSpec, ServerStatistics, refusal, support};
+use super::{Change, CpuStatistics, ExtError, ServerId, ServerSpec, ServerStatistics, refusal, support};
 use crate::abi::*;
 use crate::cpus::CpuList;
 use crate::sched_attr::SchedAttr;
@@ -291,11 +291,12 @@ fn flags(wake_events: bool) -> u32 {
     if wake_events { QF_SLOT_WAKE_EVENTS } else { 0 }
 }
 
-fn mode(mode: Mode) -> u8 {
-    (match mode {
-        Mode::Hard => QF_MODE_HARD,
-        Mode::Soft => QF_MODE_SOFT,
-        Mode::Reclaim => QF_MODE_RECLAIM,
+fn mode(reclaiming: Reclaiming) -> u8 {
+    (match reclaiming {
+        Reclaiming::Hard => QF_MODE_HARD,
+        Reclaiming::Soft => QF_MODE_SOFT,
+        Reclaiming::Grub => QF_MODE_GRUB,
+        Reclaiming::Iris => QF_MODE_IRIS,
     }) as u8
 }
 
@@ -308,7 +309,7 @@ fn config(spec: &ServerSpec) -> qf_config {
         arrival_ns: spec.phase.map_or(0, Instant::get),
         x: spec.window.x().into(),
         y: spec.window.y().into(),
-        mode: mode(spec.mode),
+        mode: mode(spec.reclaiming),
         network: spec.network_probability,
         ask: conserving | aligned,
         ..Default::default()
@@ -323,7 +324,7 @@ fn changed(old: &qf_create, change: &Change) -> qf_create {
     if let Some(window) = change.window {
         (config.x, config.y) = (window.x().into(), window.y().into());
     }
-    config.mode = change.mode.map_or(config.mode, mode);
+    config.mode = change.reclaiming.map_or(config.mode, mode);
     config.network = change.network_probability.unwrap_or(config.network);
     match change.work_conserving {
         Some(true) => config.ask |= QF_ASK_WORK_CONSERVING,

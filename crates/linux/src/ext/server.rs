@@ -1,22 +1,10 @@
 //! What is asked of a server, and what it did.
 
-use qfabric_types::{Instant, KernelControl, Nanos, Share, Window};
+use qfabric_types::{Instant, KernelControl, Nanos, Reclaiming, Share, Window};
 
 /// A server's number: its slot in the kernel. Free for another one once it is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
-
-/// What happens to a server's threads once its budget is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// They wait for the next period.
-    #[default]
-    Hard,
-    /// They go on as best effort.
-    Soft,
-    /// They may use what other servers leave over, before best effort does.
-    Reclaim,
-}
 
 /// A server: so much service in every period on one CPU, for any number of threads.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +17,8 @@ pub struct ServerSpec {
     pub service: Nanos,
     /// x/y.
     pub window: Window,
-    /// After the budget is used.
-    pub mode: Mode,
+    /// What happens at the end of the budget.
+    pub reclaiming: Reclaiming,
     /// Whether it may be served again in a period in which it was served, while CPU time is left.
     pub work_conserving: bool,
     /// When its first period begins; periods then stay aligned to it, also after idleness. `None`: at the first
@@ -52,7 +40,7 @@ impl ServerSpec {
             period,
             service,
             window: Window::NONE,
-            mode: Mode::Hard,
+            reclaiming: Reclaiming::Hard,
             work_conserving: false,
             phase: None,
             wake_events: false,
@@ -71,8 +59,8 @@ pub struct Change {
     pub period: Option<Nanos>,
     /// x/y: the current window starts anew.
     pub window: Option<Window>,
-    /// What happens after the budget is used.
-    pub mode: Option<Mode>,
+    /// What happens at the end of the budget.
+    pub reclaiming: Option<Reclaiming>,
     /// May be served more than once in a period.
     pub work_conserving: Option<bool>,
     /// Wake-ups raise events.
@@ -105,7 +93,7 @@ pub struct ServerStatistics {
     pub expired: u64,
     /// CPU time within the budget.
     pub used: Nanos,
-    /// CPU time beyond it, before best effort (a soft server's threads run as best effort beyond it: not in here).
+    /// CPU time beside its periods, before best effort: extra service of work-conserving servers, and for events.
     pub extra: Nanos,
     /// Jobs ended: by sched_yield, or by the last runnable thread's going to sleep.
     pub jobs: u64,

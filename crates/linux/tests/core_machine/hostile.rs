@@ -28,7 +28,7 @@ fn configurations_that_cannot_be_are_refused_by_what_is_wrong() {
         (qf_config { service_ns: 0, ..fit }, libc::ERANGE),
         (qf_config { service_ns: 11, ..fit }, libc::ERANGE),
         (qf_config { arrival_ns: u64::MAX, ..fit }, libc::ERANGE),
-        (qf_config { mode: 3, ..fit }, libc::EINVAL),
+        (qf_config { mode: 4, ..fit }, libc::EINVAL),
         (qf_config { ask: 1 << 31, ..fit }, libc::EINVAL),
         (qf_config { reserved: 1, ..fit }, libc::EINVAL),
         (qf_config { reserved2: 1, ..fit }, libc::EINVAL),

@@ -6,6 +6,7 @@ mod draw;
 mod figure_15;
 mod hostile;
 mod kernel;
+mod reclaim;
 
 use draw::{Drawn, Kind};
 use kernel::{Kernel, config};
