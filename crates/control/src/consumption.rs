@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_thread_that_reclaims_and_is_held_back_grows() {
         let mut controller = ConsumptionController::new(&contract().reclaimed_as(Reclaiming::Grub));
-        (0..100).for_each(|_| drop(controller.on_window(Nanos::ZERO, WINDOW, None, false)));
+        windows(&mut controller, 100, 0.0);
         assert!(controller.is_at_rest());
         let grown = (0..50).take_while(|_| window(&mut controller, 0.5) < 0.5).count();
         assert!(grown <= 18, "{grown} windows from a thousandth to a half");

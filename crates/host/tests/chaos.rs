@@ -315,7 +315,8 @@ fn asleep(setting: Setting) -> (u64, Instant, u64) {
 
 fn contract(source: u8, most: u32, period: u8) -> Contract {
     let mut contract = marked();
-    contract.jobs = [JobSource::Marked, JobSource::Activations, JobSource::Consumption][source as usize % 3];
+    let sources = [JobSource::Marked, JobSource::Activations, JobSource::Consumption, JobSource::Auto];
+    contract.jobs = sources[source as usize % 4];
     contract.max_bandwidth = share(most);
     contract.server_period = [P, Nanos::from_millis(5), T][period as usize % 3];
     contract

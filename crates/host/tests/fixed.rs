@@ -14,7 +14,7 @@ fn fixed(percent: u32) -> Contract {
 }
 
 fn joint() -> Abilities {
-    Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1] }
+    Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1], all_reclaiming: true }
 }
 
 fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> AppId {
