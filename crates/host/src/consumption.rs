@@ -174,8 +174,18 @@ mod tests {
         let mut consumption = Consumption::new(&contract(), false);
         assert_eq!(consumption.budget(FLOOR), FLOOR);
         let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).unwrap();
-        consumption.ran(at(39), at(39), Nanos::from_micros(200), false);
+        consumption.ran(at(20), at(20), Nanos::from_micros(200), false);
         assert!(consumption.on_time(at(40), Some(granted)).unwrap().throttled);
         assert!(consumption.budget(FLOOR) > FLOOR);
+    }
+
+    #[test]
+    fn a_thread_stopped_for_a_moment_was_held_back_under_a_hard_reservation_only() {
+        for (reclaiming, held_back) in [(Reclaiming::Hard, true), (Reclaiming::Grub, false)] {
+            let mut consumption = Consumption::new(&contract().reclaimed_as(reclaiming), false);
+            let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).ok();
+            consumption.ran(at(0), at(39), Nanos::from_millis(12), false);
+            assert_eq!(consumption.on_time(at(40), granted).unwrap().throttled, held_back, "{reclaiming}");
+        }
     }
 }
