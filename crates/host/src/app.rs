@@ -18,8 +18,8 @@ use qfabric_control::guarantee::{self, Guarantee, NoGuarantee};
 use qfabric_types::api::{Application, Covers, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
-    AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reclaiming, Reservation, Share,
-    ThreadId, Usage,
+    AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reclaiming, Reservation,
+    Share, ThreadId, Usage,
 };
 
 use self::reserved::OverTime;

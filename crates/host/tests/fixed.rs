@@ -14,7 +14,14 @@ fn fixed(percent: u32) -> Contract {
 }
 
 fn joint() -> Abilities {
-    Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1], all_reclaiming: true }
+    Abilities {
+        terms: true,
+        rescues: true,
+        kernel_control: true,
+        all_reclaiming: true,
+        cpus: vec![0, 1],
+        ..Abilities::default()
+    }
 }
 
 fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> AppId {

@@ -11,7 +11,7 @@
 
 use qfabric_types::{Contract, ControlPlace, Instant, JobSource, Nanos, Reclaiming, Share};
 
-use super::{App, FLOOR, lead};
+use super::{App, FLOOR_RECLAIMING, lead};
 use crate::thread::Governor;
 
 /// Part of its share that a sleeping thread keeps, in percent. Between 5 and 30 made no difference; 60 lost half.
@@ -56,6 +56,7 @@ fn allows(contract: &Contract) -> bool {
         && contract.jobs == JobSource::Marked
         && contract.controller == ControlPlace::User
         && contract.service.is_none()
+        && contract.fixed.is_none()
         && contract.period >= SHORTEST_PERIOD
 }
 
@@ -105,7 +106,7 @@ impl App {
         match (self.gives_back(), self.is_resting()) {
             (false, _) => wanted,
             (true, false) => wanted.max(self.rest.share),
-            (true, true) => percent(self.rest.share, KEPT_PERCENT).max(FLOOR),
+            (true, true) => percent(self.rest.share, KEPT_PERCENT).max(FLOOR_RECLAIMING),
         }
     }
 
