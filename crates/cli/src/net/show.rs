@@ -217,7 +217,7 @@ mod tests {
             instead: Some("this kernel has no queueing disciplines in BPF (Linux 6.16)".into()),
             ..info()
         };
-        let text = text(&[htb.clone()]);
+        let text = text(std::slice::from_ref(&htb));
         for part in
             ["rates only: no deadlines, windows or phases (this kernel", "sure of 5 % of the link", "302.8kbit/s"]
         {

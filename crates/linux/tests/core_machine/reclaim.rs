@@ -104,7 +104,8 @@ impl<'a> Driven<'a> {
     }
 
     fn release(&mut self, now: u64) {
-        while let Some((_, index, cost)) = self.releases.pop_front_if(|first| first.0 <= now) {
+        while self.releases.front().is_some_and(|first| first.0 <= now) {
+            let (_, index, cost) = self.releases.pop_front().expect("one was just seen");
             self.jobs[index].push_back(cost);
             self.kernel.command(QF_TEST_WAKE, 0, index as u32 + 1, now, 0).unwrap();
         }

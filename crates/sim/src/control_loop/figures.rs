@@ -243,12 +243,13 @@ mod tests {
     #[test]
     fn a_picture_names_its_curves_and_axes_and_shows_the_target() {
         let curve = Curve { name: "a<b".into(), points: vec![(-0.5, 0.25), (0.0, 0.75)] };
-        let text = errors_svg(&[curve.clone()], &Options::default());
+        let text = errors_svg(std::slice::from_ref(&curve), &Options::default());
         for part in ["a&lt;b", "ε / T", "class=\"band\"", "fraction of jobs", "prefers-color-scheme:dark"] {
             assert!(text.contains(part), "{text} lacks {part}");
         }
         assert_eq!(text.matches("<polyline").count(), 1);
-        let both = traces_svg(&[curve.clone()], &[Curve { points: vec![], ..curve }]);
+        let empty = Curve { points: vec![], ..curve.clone() };
+        let both = traces_svg(&[curve], &[empty]);
         assert!(both.contains("lag in jobs") && !both.contains("NaN") && !both.contains("inf"), "{both}");
     }
 }
