@@ -291,7 +291,7 @@ mod tests {
             ("--auto --fps 25", "cannot be used with"),
             ("--auto --fixed 0.3", "cannot be used with"),
             ("--fixed 0.96", "fixed 0.96 CPU is above 0.95 CPU"),
-            ("--fixed 0", "budget 0 ns"),
+            ("--fixed 0", "budget 0 ms"),
             ("--period 40ms --service 10ms --server-period 10ms", "cannot be used with"),
             ("--controller kernel", "no known period"),
             ("--period 40ms --controller kernel --predictor hint:24", "not hint:24"),
