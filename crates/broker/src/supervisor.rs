@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Σ booked never exceeds the capacity. A decrease is granted at once but frees its room only when it is
-//! settled, or one server period later: the old budget may still be consumed until the next replenishment.
+//! settled, or one server period later: the old budget may still be consumed until the next replenishment. For
+//! applications whose room is free at once ([`Supervisor::free_at_once`]) `booked` is always `granted`.
 //! An increase above the free room is granted in part and stays pending; it is served as room appears.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2. A request is O(1) while everybody has what is wanted, O(n)
 //! otherwise; nothing is allocated after admission.
@@ -43,6 +44,8 @@ struct Entry {
     booked: u64,
     /// When `booked` falls to `granted`; NEVER while they are equal.
     due: Instant,
+    /// Its decreases free their room at once.
+    at_once: bool,
     /// Has left; stays in the books until its last decrease is due.
     left: bool,
     /// In `changed` already.
@@ -117,6 +120,7 @@ impl Supervisor {
             granted: 0,
             booked: 0,
             due: Instant::NEVER,
+            at_once: false,
             left: false,
             told: false,
         });
@@ -187,6 +191,14 @@ impl Supervisor {
         self.entries.iter().zip(&claims).map(|(entry, claim)| (entry.app, share(claim.given))).collect()
     }
 
+    /// Whether decreases of `app` free their room when they are granted, as suits who reclaims and may run for a server
+    /// period more on what it had; else they do when they are settled. What it holds when it leaves never does.
+    pub fn free_at_once(&mut self, app: AppId, at_once: bool) {
+        if let Some(at) = self.find_present(app) {
+            self.entries[at].at_once = at_once;
+        }
+    }
+
     /// The last decrease of `app` has taken effect: its room is free. Without this call that is assumed
     /// one server period after the decrease was granted.
     pub fn settle(&mut self, app: AppId, now: Instant) {
@@ -201,7 +213,7 @@ impl Supervisor {
         let Some(at) = self.find_present(app) else { return };
         let entry = &mut self.entries[at];
         self.wanted -= std::mem::take(&mut entry.wanted);
-        (entry.guaranteed, entry.target, entry.left) = (0, 0, true);
+        (entry.guaranteed, entry.target, entry.left, entry.at_once) = (0, 0, true, false);
         self.set(at, 0, now);
         self.sweep(now);
     }
@@ -391,7 +403,7 @@ impl Supervisor {
         if entry.granted == granted {
             return;
         }
-        if granted < entry.granted {
+        if granted < entry.granted && !entry.at_once {
             entry.due = now + entry.period;
             self.earliest_due = self.earliest_due.min(entry.due);
         }
@@ -402,6 +414,9 @@ impl Supervisor {
         entry.granted = granted;
         if !std::mem::replace(&mut entry.told, true) {
             self.changed.push(entry.app);
+        }
+        if self.entries[at].at_once {
+            self.unbook(at);
         }
     }
 

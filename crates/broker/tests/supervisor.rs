@@ -39,6 +39,23 @@ fn held(supervisor: &Supervisor, apps: u64) -> Vec<u32> {
 }
 
 #[test]
+fn a_decrease_frees_its_room_at_once_where_that_was_said_and_never_when_its_application_leaves() {
+    let mut books = with_apps(90, 2);
+    books.free_at_once(AppId(1), true);
+    books.want(AppId(1), share(90), at(0));
+    books.want(AppId(2), share(60), at(1));
+    assert_eq!((held(&books, 2), books.booked()), (vec![45, 45], share(90)), "the first loses, the second gains");
+    books.want(AppId(2), share(20), at(2));
+    assert_eq!((held(&books, 2), books.booked()), (vec![45, 20], share(90)), "what the second loses stays booked");
+    books.on_time(at(12));
+    assert_eq!(held(&books, 2), [70, 20]);
+    books.release(AppId(1), at(13));
+    assert_eq!(books.booked(), share(90));
+    books.settle(AppId(1), at(14));
+    assert_eq!(books.booked(), share(20));
+}
+
+#[test]
 fn a_guarantee_that_does_not_fit_is_refused_with_asked_free_and_holders() {
     let mut books = Supervisor::new(Limits::of_capacity(share(90)));
     books.admit(AppId(1), ME, &class_a("mpv"), share(50)).unwrap();

@@ -205,7 +205,7 @@ impl Host {
     }
 
     /// Σ of what threads may be consuming under reservations: applied, told, or lowered less than a server
-    /// period ago while they ran. Never above the capacity, except while a lowered capacity takes effect.
+    /// period ago, the last not of those that give back. Never above the capacity, except while a lowered capacity takes effect.
     pub fn held(&self) -> Share {
         self.ledger.held()
     }

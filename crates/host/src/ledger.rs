@@ -3,8 +3,8 @@
 //!
 //! The supervisor's books are about applications and about what should be; this is about settings on their
 //! way. A thread counts with the largest of what is applied, what was told and not answered, and what was
-//! lowered less than one server period ago: a running thread may still consume that, a sleeping one may not. Only what
-//! fits beside all that is told (AQuoSA §3.2).
+//! lowered less than one server period ago: a running thread may still consume that (AQuoSA §3.2). A thread that gives
+//! back under GRUB counts with what is applied only: docs/design/0021. Only what fits beside all that is told.
 //!
 //! Where servers are bound to CPUs, each CPU has books of its own beside the sum: `room` is what its promises
 //! leave (Σ C/T of them, windows not taken into account, so that the rest keeps its deadlines by EDF alone),
@@ -146,27 +146,33 @@ impl Ledger {
         new <= thread.booked || self.held - thread.booked + new <= u64::from(capacity.ppm())
     }
 
+    /// The most that `thread` may be told.
+    pub(crate) fn most_for(&self, thread: &Thread, capacity: Share) -> Share {
+        let free = u64::from(capacity.ppm()).saturating_sub(self.held);
+        Share::from_ppm((free + thread.booked).min(u32::MAX.into()) as u32)
+    }
+
     /// `value` is told to the mechanism.
     pub(crate) fn told(&mut self, thread: &mut Thread, value: Option<Value>) {
         thread.wait = Wait::Answer(value);
         self.book(thread, millionths(value).max(thread.booked));
     }
 
-    /// The mechanism obeyed. A decrease stays booked for another server period.
-    pub(crate) fn obeyed(&mut self, thread: &mut Thread, value: Option<Value>, now: Instant) {
+    /// The mechanism obeyed. A decrease stays booked for another server period, unless it is free `at_once` and no
+    /// earlier one is still booked. Answers whether it was freed.
+    pub(crate) fn obeyed(&mut self, thread: &mut Thread, value: Option<Value>, at_once: bool, now: Instant) -> bool {
+        let free = at_once && thread.free_at == Instant::NEVER && millionths(value) < thread.booked;
         let before = thread.applied.map_or(Nanos::ZERO, |old| old.reservation.period());
         thread.applied = value;
         (thread.wait, thread.busy) = (Wait::No, 0);
         let settled = millionths(value) >= thread.booked;
         // An earlier decrease, such as from a reservation it has given up, may take longer still.
         let earlier = if thread.free_at == Instant::NEVER { now } else { thread.free_at };
-        thread.free_at = if settled { Instant::NEVER } else { earlier.max(now + before) };
-    }
-
-    /// The mechanism lowered the thread while it slept: nothing of the old value can be consumed any more.
-    pub(crate) fn given_back(&mut self, thread: &mut Thread) {
-        thread.free_at = Instant::NEVER;
-        self.book(thread, millionths(thread.applied));
+        thread.free_at = if settled || free { Instant::NEVER } else { earlier.max(now + before) };
+        if free {
+            self.book(thread, millionths(value));
+        }
+        free
     }
 
     /// The mechanism did not obey: the old value is in force.

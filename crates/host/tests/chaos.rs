@@ -269,7 +269,9 @@ impl Outside {
     fn obey(&mut self, setting: Setting) {
         let new = setting.reservation.map_or(0, |r| u64::from(r.share().ppm()));
         let entry = self.kernel.entry(setting.thread).or_default();
-        if new < entry.0 {
+        // What is lowered under GRUB counts no longer in the kernel's own sum, and that is all that is promised there.
+        let at_once = setting.reclaiming == Reclaiming::Grub && setting.reservation.is_some();
+        if new < entry.0 && !at_once {
             // The old budget may be consumed until the end of its server period, at most 10 ms.
             let still = if entry.1 > self.now { entry.2.max(entry.0) } else { entry.0 };
             (entry.1, entry.2) = (self.now + Nanos::from_millis(5), still);

@@ -48,7 +48,7 @@ fn a_sleeper_keeps_a_part_of_its_share_and_has_all_back_before_the_release() {
 }
 
 #[test]
-fn what_a_sleeper_gives_back_is_free_at_once_and_what_a_runner_loses_a_period_later() {
+fn what_is_given_back_or_lost_to_others_is_free_at_once() {
     let (mut bench, first, second) = two_players();
     job(&mut bench, first, 3, 8, 15);
     // 30 ms in 40 want 0.75 CPUs, and 0.765 are left beside 30 % of the other's share.
@@ -58,8 +58,35 @@ fn what_a_sleeper_gives_back_is_free_at_once_and_what_a_runner_loses_a_period_la
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 7_500), "at once, not a period later");
     assert_eq!(bench.host.held(), bench.in_force());
     bench.wait_until(at(1_198));
-    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_500, 4_500), "the second may still consume its old budget");
-    bench.wait_until(at(1_208));
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500), "both have their share when the job begins");
+    assert_eq!(bench.host.held(), bench.in_force());
+}
+
+#[test]
+fn what_a_hard_reservation_loses_is_free_a_period_later() {
+    let mut bench = bench(90);
+    let first = bench.join_thread(&marked().reclaimed_as(Reclaiming::Hard), 1).unwrap();
+    for k in 0..4 {
+        job(&mut bench, first, k, 28, 35);
+    }
+    assert_eq!(bench.budget_us(1), 7_000);
+    bench.join_thread(&marked().reclaimed_as(Reclaiming::Hard), 2).unwrap();
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 2_000), "what was free before");
+    bench.wait_until(bench.now + common::P);
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500));
+}
+
+#[test]
+fn who_takes_back_gets_what_there_is_while_another_has_not_let_go() {
+    let (mut bench, first, second) = two_players();
+    job(&mut bench, first, 3, 8, 15);
+    let known = Foresight::Interval { low: Nanos::from_millis(30), high: Nanos::from_millis(30) };
+    bench.input(qfabric_host::Input::Job { app: second, event: JobEvent::Begin { k: 3, known } });
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 7_500));
+    bench.outcomes = [Outcome::Busy, Outcome::Done].into();
+    bench.wait_until(at(1_158));
+    assert_eq!(bench.budget_us(1), 1_500, "not what it kept: 0.15 CPUs are beside the other's 0.75");
+    bench.wait_until(at(1_170));
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500));
 }
 

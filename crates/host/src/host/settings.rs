@@ -7,7 +7,7 @@
 //! [`Ledger`]: crate::ledger::Ledger
 
 use qfabric_types::api::FoundRhythm;
-use qfabric_types::{AppId, Instant, Nanos, Share, ThreadId};
+use qfabric_types::{AppId, Instant, Nanos, Reclaiming, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
 use crate::app::rest::is_affordable;
@@ -88,6 +88,7 @@ impl Host {
         for (app, share) in self.books.shares() {
             if let Some(at) = self.find(app) {
                 self.apps[at].set_share(able, share);
+                self.books.free_at_once(app, self.apps[at].gives_back());
                 self.refresh(at);
                 self.touch(at);
             }
@@ -116,15 +117,30 @@ impl Host {
         let resting = self.apps[at].is_resting();
         let thread = &mut self.apps[at].threads[index];
         if !self.ledger.fits(thread, value, self.books.capacity()) {
-            thread.wait = Wait::Room;
-            self.starved = true;
-            return None;
+            match self.part_that_fits(at, index, value) {
+                Some(part) => value = Some(part),
+                None => {
+                    self.apps[at].threads[index].wait = Wait::Room;
+                    self.starved = true;
+                    return None;
+                }
+            }
         }
+        let thread = &mut self.apps[at].threads[index];
         self.ledger.told(thread, value);
         self.in_flight.push_back((app, thread.id));
         thread.giving_back = resting && value.is_some() && millionths(value) < millionths(thread.applied);
         let setting = thread.setting(value);
         Some(if thread.giving_back { Output::GiveBack(setting) } else { Output::Set(setting) })
+    }
+
+    /// Of `value`, for which there is no room, as much as there is: whoever takes back what it gave does not wait with less
+    /// than it could have.
+    fn part_that_fits(&self, at: usize, index: usize, value: Option<Value>) -> Option<Value> {
+        let (app, thread) = (&self.apps[at], &self.apps[at].threads[index]);
+        let part = value?.clipped(self.ledger.most_for(thread, self.books.capacity()))?;
+        let least = millionths(thread.applied) + u64::from(HYSTERESIS.ppm());
+        (app.gives_back() && millionths(Some(part)) >= least).then_some(part)
     }
 
     pub(super) fn applied(&mut self, thread: ThreadId, outcome: Outcome) {
@@ -146,11 +162,11 @@ impl Host {
     }
 
     fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) {
+        let reclaims = value.is_some_and(|value| value.reclaiming == Reclaiming::Grub);
+        let at_once = reclaims && self.apps[at].gives_back();
         let thread = &mut self.apps[at].threads[index];
-        self.ledger.obeyed(thread, value, self.now);
-        thread.ceiling = None;
-        if std::mem::take(&mut thread.giving_back) {
-            self.ledger.given_back(thread);
+        (thread.ceiling, thread.giving_back) = (None, false);
+        if self.ledger.obeyed(thread, value, at_once, self.now) {
             self.books.settle(self.apps[at].id, self.now);
             self.follow_grants();
             self.serve_starved();
