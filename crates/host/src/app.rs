@@ -400,9 +400,22 @@ impl App {
             let counts = !self.shares_server() || self.carrier() == Some(thread.id);
             return if counts { promised } else { Share::ZERO };
         }
+        self.asks(self.needed_by(thread))
+    }
+
+    /// What its controllers find that its jobs need, whatever its share is; nothing while it leaves.
+    pub(crate) fn needs(&self) -> Share {
+        if self.leaving || self.suspended {
+            return Share::ZERO;
+        }
+        let sum: Share = self.threads.iter().filter(|thread| !thread.denied).map(|thread| self.needed_by(thread)).sum();
+        sum.min(self.contract.max_bandwidth)
+    }
+
+    fn needed_by(&self, thread: &Thread) -> Share {
         let all = thread.rescued || self.control_of(thread.id).is_some();
         let budget = if all { self.contract.max_budget() } else { thread.governor.budget(self.floor()) };
-        self.asks(Share::of_budget(budget, self.contract.server_period))
+        Share::of_budget(budget, self.contract.server_period)
     }
 
     /// What a thread at rest keeps, and all threads together no more than a quarter of the maximum bandwidth.

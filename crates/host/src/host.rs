@@ -51,6 +51,8 @@ pub struct Host {
     in_flight: VecDeque<(AppId, ThreadId)>,
     /// Some thread waits for room in the ledger.
     starved: bool,
+    /// What all jobs need is a large part of the capacity.
+    contended: bool,
     /// What is kept for applications that are still to come.
     kept: Vec<AppId>,
     /// No timer of any application is due before.
@@ -78,6 +80,7 @@ impl Host {
             grows: VecDeque::with_capacity(64),
             in_flight: VecDeque::with_capacity(64),
             starved: false,
+            contended: false,
             kept: Vec::new(),
             due: Instant::NEVER,
             ignored: 0,

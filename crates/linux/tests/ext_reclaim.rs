@@ -125,7 +125,12 @@ type Ends = Vec<Vec<Option<Nanos>>>;
 
 /// As the model says, with best effort's own server always busy.
 fn modelled(reclaiming: Reclaiming) -> Ends {
-    let mut machine = Machine::new(MachineConfig { bound: Share::ONE, hogs: 1, ..MachineConfig::default() });
+    let mut machine = Machine::new(MachineConfig {
+        bound: Share::ONE,
+        reclaim_bound: Share::ONE,
+        hogs: 1,
+        ..MachineConfig::default()
+    });
     let players: Vec<TaskId> = (0..PLAYERS).map(|_| machine.spawn()).collect();
     for &player in &players {
         machine.reserve(player, Some((reservation(reclaiming), reclaiming))).unwrap();

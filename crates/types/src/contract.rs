@@ -73,7 +73,6 @@ pub struct Contract {
     /// Between its marked jobs the thread keeps only a part of its share, and while it runs it asks for no less than
     /// its share. Needs GRUB, a period of 10 ms or more, and a mechanism that can tell whether a thread sleeps;
     /// elsewhere it changes nothing.
-    #[serde(skip_serializing_if = "is_true")] // older daemons do not know it
     pub give_back: bool,
     /// C: this much CPU time in every period T, for all threads together, instead of what feedback finds out.
     /// The server's period is T then.
@@ -365,10 +364,6 @@ impl Contract {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
-fn is_true(value: &bool) -> bool {
-    *value
-}
-
 fn in_range(
     what: &'static str,
     value: f64,

@@ -22,9 +22,15 @@ const LONGEST_RETRY: Nanos = Nanos::from_millis(1_000);
 /// The first pause before what was given back is tried to be taken back again: the release is near.
 const TAKE_BACK_RETRY: Nanos = Nanos::from_millis(1);
 
+/// Applications ask for their shares, and give back between jobs, once what all jobs need passes this part of the capacity.
+const CONTENDED_PERCENT: u64 = 50;
+/// And no longer, once it falls below this part.
+const CALM_PERCENT: u64 = 40;
+
 impl Host {
     /// Tells the supervisor what the application wants now, and follows what comes of it.
     pub(super) fn refresh(&mut self, at: usize) {
+        self.judge_load();
         let app = &mut self.apps[at];
         let wants = app.wants();
         let moved = wants.max(app.wanted) - wants.min(app.wanted);
@@ -79,9 +85,24 @@ impl Host {
         });
     }
 
+    /// With room to spare feedback alone misses no more jobs than a static share, and reserves less: the floor and giving
+    /// back are for hosts where jobs compete (docs/design/0021).
+    fn judge_load(&mut self) {
+        if !self.config.abilities.gives_back {
+            return;
+        }
+        let needs: Share = self.apps.iter().map(|app| app.needs()).sum();
+        let bound = if self.contended { CALM_PERCENT } else { CONTENDED_PERCENT };
+        let contended = u64::from(needs.ppm()) * 100 > u64::from(self.books.capacity().ppm()) * bound;
+        if contended != self.contended {
+            self.contended = contended;
+            self.share_anew();
+        }
+    }
+
     /// What everybody's share is, where that may have changed: they ask for no less while they run.
     pub(super) fn share_anew(&mut self) {
-        let able = self.config.abilities.gives_back && is_affordable(&self.apps);
+        let able = self.config.abilities.gives_back && self.contended && is_affordable(&self.apps);
         if !able && self.apps.iter().all(|app| !app.gives_back()) {
             return;
         }

@@ -58,7 +58,12 @@ fn draw(rng: &mut ChaCha8Rng, kinds: &[Reclaiming]) -> Vec<Drawn> {
 type Ends = Vec<(u64, usize)>;
 
 fn of_model(drawn: &[Drawn]) -> Ends {
-    let mut machine = Machine::new(MachineConfig { bound: Share::ONE, hogs: 1, ..MachineConfig::default() });
+    let mut machine = Machine::new(MachineConfig {
+        bound: Share::ONE,
+        reclaim_bound: Share::ONE,
+        hogs: 1,
+        ..MachineConfig::default()
+    });
     let mut releases = Vec::new();
     for server in drawn {
         let task = machine.spawn();
