@@ -347,10 +347,12 @@ impl App {
         let (Governor::Marked(controller) | Governor::Activations(controller, _)) = &mut thread.governor else {
             return;
         };
+        let foreseen = controller.budget().saturating_mul(self.contract.periods_per_job());
         controller.on_usage(&Usage { job, granted, served: thread.served.take() });
         thread.rescued = false;
         let missed = job.finish > controller.deadline(job.release);
         self.meter.count(controller.error_ns() as f64, bandwidth(granted), missed, Some(job.finish));
+        self.compare(foreseen, job.cost);
         self.cost += job.cost;
         self.time += self.contract.period;
     }

@@ -23,14 +23,14 @@ fn job(bench: &mut Bench, app: AppId, k: u64, cost_ms: u64, after_ms: u64) {
     bench.input(qfabric_host::Input::Job { app, event: JobEvent::End(job) });
 }
 
-/// Two players with equal shares of 0.9 CPUs; the first has ended jobs of 8 ms.
+/// Two players with equal shares of 0.9 CPUs; both have ended jobs of 14 ms.
 fn two_players() -> (Bench, AppId, AppId) {
     let mut bench = bench(90);
     let first = bench.join_thread(&marked(), 1).unwrap();
     let second = bench.join_thread(&marked(), 2).unwrap();
     for k in 0..3 {
-        job(&mut bench, first, k, 8, 10);
-        job(&mut bench, second, k, 8, 11);
+        job(&mut bench, first, k, 14, 15);
+        job(&mut bench, second, k, 14, 16);
     }
     bench.wait_until(at(1_130));
     (bench, first, second)
@@ -39,22 +39,22 @@ fn two_players() -> (Bench, AppId, AppId) {
 #[test]
 fn a_sleeper_keeps_a_part_of_its_share_and_has_all_back_before_the_release() {
     let (mut bench, first, _) = two_players();
-    job(&mut bench, first, 3, 8, 15);
+    job(&mut bench, first, 3, 14, 15);
     assert_eq!(bench.budget_us(1), 1_350, "30 % of half of 0.9 CPUs");
     bench.wait_until(at(1_157));
     assert_eq!(bench.budget_us(1), 1_350);
     bench.wait_until(at(1_158));
-    assert_eq!(bench.budget_us(1), 4_500, "2 ms before the release: its share, though 8 ms in 40 want less");
+    assert_eq!(bench.budget_us(1), 4_500, "2 ms before the release: its share, though 14 ms in 40 want less");
 }
 
 #[test]
 fn what_is_given_back_or_lost_to_others_is_free_at_once() {
     let (mut bench, first, second) = two_players();
-    job(&mut bench, first, 3, 8, 15);
+    job(&mut bench, first, 3, 14, 15);
     // 30 ms in 40 want 0.75 CPUs, and 0.765 are left beside 30 % of the other's share.
     job(&mut bench, second, 3, 30, 39);
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500), "both run now");
-    job(&mut bench, first, 4, 8, 15);
+    job(&mut bench, first, 4, 14, 15);
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 7_500), "at once, not a period later");
     assert_eq!(bench.host.held(), bench.in_force());
     bench.wait_until(at(1_198));
@@ -79,7 +79,7 @@ fn what_a_hard_reservation_loses_is_free_a_period_later() {
 #[test]
 fn who_takes_back_gets_what_there_is_while_another_has_not_let_go() {
     let (mut bench, first, second) = two_players();
-    job(&mut bench, first, 3, 8, 15);
+    job(&mut bench, first, 3, 14, 15);
     let known = Foresight::Interval { low: Nanos::from_millis(30), high: Nanos::from_millis(30) };
     bench.input(qfabric_host::Input::Job { app: second, event: JobEvent::Begin { k: 3, known } });
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 7_500));
@@ -91,10 +91,28 @@ fn who_takes_back_gets_what_there_is_while_another_has_not_let_go() {
 }
 
 #[test]
+fn who_needs_little_leaves_the_rest_of_its_share_until_a_job_costs_far_more_than_foreseen() {
+    let (mut bench, first, _) = two_players();
+    job(&mut bench, first, 3, 8, 15);
+    bench.wait_until(at(1_158));
+    assert_eq!(bench.budget_us(1), 2_600, "8 ms in 40, and 30 % more");
+    job(&mut bench, first, 4, 11, 20);
+    job(&mut bench, first, 5, 8, 15);
+    bench.wait_until(at(1_238));
+    assert_eq!(bench.budget_us(1), 4_500, "11 ms where 8 were foreseen: its share");
+    (6..20).for_each(|k| job(&mut bench, first, k, 8, 15));
+    bench.wait_until(at(1_798));
+    assert_eq!(bench.budget_us(1), 4_500, "before the last of 16 jobs");
+    job(&mut bench, first, 20, 8, 15);
+    bench.wait_until(at(1_838));
+    assert_eq!(bench.budget_us(1), 2_600);
+}
+
+#[test]
 fn a_late_job_gives_nothing_back() {
     let (mut bench, first, _) = two_players();
     let settings = bench.settings.len();
-    job(&mut bench, first, 3, 8, 39);
+    job(&mut bench, first, 3, 14, 39);
     assert!(bench.settings.len() <= settings + 1 && bench.budget_us(1) >= 4_500);
 }
 
@@ -103,7 +121,7 @@ fn a_thread_that_is_awake_is_tried_again_until_it_sleeps() {
     let (mut bench, first, _) = two_players();
     let before = bench.settings.len();
     bench.outcomes = [Outcome::Awake, Outcome::Awake].into();
-    job(&mut bench, first, 3, 8, 15);
+    job(&mut bench, first, 3, 14, 15);
     assert_eq!((bench.budget_us(1), bench.settings.len() - before), (4_500, 1));
     bench.wait_until(at(1_137));
     assert_eq!((bench.budget_us(1), bench.settings.len() - before), (1_350, 3), "after 0.5 and 1 ms more");
@@ -114,7 +132,7 @@ fn a_thread_that_never_sleeps_keeps_what_it_has_and_is_not_tried_for_ever() {
     let (mut bench, first, _) = two_players();
     let before = bench.settings.len();
     bench.outcomes = vec![Outcome::Awake; 100].into();
-    job(&mut bench, first, 3, 8, 15);
+    job(&mut bench, first, 3, 14, 15);
     bench.wait_until(at(1_157));
     assert!(bench.settings.len() - before <= 6, "{} attempts", bench.settings.len() - before);
     bench.outcomes.clear();
@@ -125,7 +143,7 @@ fn a_thread_that_never_sleeps_keeps_what_it_has_and_is_not_tried_for_ever() {
 #[test]
 fn taking_back_is_tried_again_soon_where_the_mechanism_has_no_room() {
     let (mut bench, first, _) = two_players();
-    job(&mut bench, first, 3, 8, 15);
+    job(&mut bench, first, 3, 14, 15);
     bench.outcomes = [Outcome::Busy].into();
     bench.wait_until(at(1_158));
     assert_eq!(bench.budget_us(1), 1_350);
@@ -142,18 +160,18 @@ fn shares_follow_weights_guarantees_and_who_is_there() {
     let heavy = bench.join_thread(&Contract { weight: 2, ..marked() }, 1).unwrap();
     let light = bench.join_thread(&marked(), 2).unwrap();
     for k in 0..4 {
-        job(&mut bench, heavy, k, 1, 3);
-        job(&mut bench, light, k, 1, 4);
+        job(&mut bench, heavy, k, 30, 3);
+        job(&mut bench, light, k, 30, 4);
     }
     bench.wait_until(at(1_159));
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (6_000, 3_000), "two thirds and one of 0.9 CPUs");
     bench.input(qfabric_host::Input::Leave { app: heavy });
-    job(&mut bench, light, 4, 1, 3);
+    job(&mut bench, light, 4, 30, 3);
     bench.wait_until(at(1_199));
     assert_eq!(bench.budget_us(2), 9_000, "alone it has the whole capacity");
     let guaranteed = Contract { class: Class::A, guaranteed: Some(share(60)), ..marked() };
     bench.join_thread(&guaranteed, 3).unwrap();
-    job(&mut bench, light, 5, 1, 3);
+    job(&mut bench, light, 5, 30, 3);
     bench.wait_until(at(1_249));
     assert_eq!(bench.budget_us(2), 1_500, "half of what the guarantee leaves");
 }
@@ -187,9 +205,9 @@ fn others_keep_the_law_without_giving_back() {
 #[test]
 fn a_job_that_begins_early_ends_the_rest() {
     let (mut bench, first, _) = two_players();
-    job(&mut bench, first, 3, 8, 15);
+    job(&mut bench, first, 3, 14, 15);
     bench.wait_until(at(1_140));
-    let known = Foresight::Interval { low: Nanos::from_millis(8), high: Nanos::from_millis(8) };
+    let known = Foresight::Interval { low: Nanos::from_millis(14), high: Nanos::from_millis(14) };
     bench.input(qfabric_host::Input::Job { app: first, event: JobEvent::Begin { k: 4, known } });
     assert_eq!(bench.budget_us(1), 4_500);
 }
@@ -199,13 +217,13 @@ fn nobody_gives_back_where_that_would_cost_the_daemon_too_much() {
     let mut bench = bench(90);
     let apps: Vec<AppId> = (1..=21).map(|thread| bench.join_thread(&marked(), thread).unwrap()).collect();
     for k in 0..3 {
-        apps.iter().for_each(|&app| job(&mut bench, app, k, 1, 10));
+        apps.iter().for_each(|&app| job(&mut bench, app, k, 2, 10));
     }
     let before = bench.settings.len();
     bench.wait_until(at(1_117));
     assert_eq!(bench.settings.len(), before, "21 players of 25 jobs a second are more than 500");
     bench.input(qfabric_host::Input::Leave { app: apps[20] });
-    job(&mut bench, apps[0], 3, 1, 10);
+    job(&mut bench, apps[0], 3, 2, 10);
     bench.wait_until(at(1_157));
     assert_eq!(bench.budget_us(1), 135, "30 % of a twentieth of 0.9 CPUs");
     bench.wait_until(at(1_159));

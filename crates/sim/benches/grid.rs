@@ -1,5 +1,6 @@
 //! The whole grid: `cargo bench -p qfabric-sim --bench grid` prints the verdicts and the tables. Words of its own:
-//! `few` (a dozen cells), a number (runs of each row in each cell), `ours` (only the rows that claims are about).
+//! `few` (a dozen cells), a number (runs of each row in each cell), a second one (the first seed), `ours` (only the rows
+//! that claims are about).
 
 use qfabric_sim::grid::{Extent, Policy, RIVAL, Report, Row, all, few};
 use qfabric_sim::world::Skip;
@@ -7,12 +8,15 @@ use qfabric_sim::world::Skip;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let has = |word: &str| words.iter().any(|said| said == word);
-    let runs = words.iter().find_map(|word| word.parse().ok()).unwrap_or(Extent::default().seeds);
+    let mut numbers = words.iter().filter_map(|word| word.parse().ok());
+    let Extent { seeds, first_seed, jobs } = Extent::default();
+    let extent =
+        Extent { seeds: numbers.next().unwrap_or(seeds), first_seed: numbers.next().unwrap_or(first_seed), jobs };
     let cells = if has("few") { few() } else { all() };
     let ours = |row: &Row| {
         let late = Row { skip: Skip::Late, ..RIVAL };
         [RIVAL, late].contains(row) || matches!(row.policy, Policy::GiveBack | Policy::Feedback)
     };
     let rows: Vec<Row> = Row::all().filter(|row| !has("ours") || ours(row)).collect();
-    print!("{}", Report::of(&cells, &rows, Extent { seeds: runs, ..Extent::default() }).text());
+    print!("{}", Report::of(&cells, &rows, extent).text());
 }

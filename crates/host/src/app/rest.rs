@@ -4,10 +4,11 @@
 //! ```text
 //!            job ended, its next ask more than LEAST away
 //!   running ----------------------------------------------> resting
-//!   asks max(c, s)                                          asks KEPT·s
+//!   asks max(c, min(s, AHEAD·c))                            asks KEPT·s
 //!      ^---- lead before the release, or a job begins ---------'
 //! ```
-//! c is what the controller asks, s the application's share of the capacity by weight. Why: docs/design/0021.
+//! c is what the controller asks, s the application's share of the capacity by weight. After a job that cost more than
+//! AHEAD times what was foreseen, the next WARY jobs ask max(c, s). Why: docs/design/0021.
 
 use qfabric_types::{Contract, ControlPlace, Instant, JobSource, Nanos, Reclaiming, Share};
 
@@ -16,6 +17,11 @@ use crate::thread::Governor;
 
 /// Part of its share that a sleeping thread keeps, in percent. Between 5 and 30 made no difference; 60 lost half.
 const KEPT_PERCENT: u64 = 30;
+/// While predictions hold, a running thread asks for no more than this part of what its controller wants, in percent:
+/// the rest of its share helps others more.
+const AHEAD_PERCENT: u64 = 130;
+/// For how many jobs predictions are doubted after one that fell so short.
+const WARY: u32 = 16;
 /// Shorter rests are not worth two settings.
 const LEAST: Nanos = Nanos::from_millis(1);
 /// Jobs that come faster are not worth a wake-up of the daemon each.
@@ -37,11 +43,13 @@ pub(crate) struct Rest {
     until: Instant,
     /// Attempts of this rest that found the thread awake.
     attempts: u32,
+    /// Jobs for which predictions are doubted still.
+    wary: u32,
 }
 
 impl Rest {
     pub(super) const fn never() -> Self {
-        Rest { able: false, share: Share::ZERO, until: Instant::NEVER, attempts: 0 }
+        Rest { able: false, share: Share::ZERO, until: Instant::NEVER, attempts: 0, wary: 0 }
     }
 
     pub(super) fn due(self) -> Instant {
@@ -97,6 +105,12 @@ impl App {
         (self.rest.until, self.rest.attempts) = (if worth { ask } else { Instant::NEVER }, 0);
     }
 
+    /// A job cost `cost` where its controller had foreseen no more than `foreseen`.
+    pub(super) fn compare(&mut self, foreseen: Nanos, cost: Nanos) {
+        let short = u128::from(cost.get()) * 100 > u128::from(foreseen.get()) * u128::from(AHEAD_PERCENT);
+        self.rest.wary = if short { WARY } else { self.rest.wary.saturating_sub(1) };
+    }
+
     pub(super) fn end_rest(&mut self) {
         self.rest.until = Instant::NEVER;
     }
@@ -105,7 +119,8 @@ impl App {
     pub(super) fn asks(&self, wanted: Share) -> Share {
         match (self.gives_back(), self.is_resting()) {
             (false, _) => wanted,
-            (true, false) => wanted.max(self.rest.share),
+            (true, false) if self.rest.wary > 0 => wanted.max(self.rest.share),
+            (true, false) => wanted.max(self.rest.share.min(percent(wanted, AHEAD_PERCENT))),
             (true, true) => percent(self.rest.share, KEPT_PERCENT).max(FLOOR_RECLAIMING),
         }
     }
