@@ -454,7 +454,7 @@ mod tests {
         let both = Contract { service: Some(Nanos::from_millis(4)), ..fixed(30) }.settled();
         let kernel = Contract { controller: ControlPlace::Kernel, ..fixed(30) };
         for (contract, named) in [
-            (fixed(0), "budget 0 ns"),
+            (fixed(0), "budget 0 ms"),
             (fixed(96), "fixed 0.96 CPU is above 0.95 CPU"),
             (wide, "fixed 1.5 CPU is above 1 CPU"),
             (both, "leave one of them out"),
