@@ -200,7 +200,7 @@ fn a_call_is_answered_by_the_services_owner_or_given_up() {
             let Some(Notice::Call { call, data, .. }) = server.next_notice(PATIENCE).unwrap() else { panic!() };
             server.reply(call, &[&data[..1], b"!"].concat()).unwrap();
         });
-        assert_eq!(ecalls.call("test.sample", &sample(65), Duration::from_secs(5)).unwrap(), b"A!");
+        assert_eq!(ecalls.call("test.sample", &sample(65), Duration::from_secs(4)).unwrap(), b"A!");
         answering.join().unwrap();
         let ClientError::Refused(problem) =
             ecalls.call("test.sample", &sample(65), Duration::from_millis(20)).unwrap_err()

@@ -405,7 +405,8 @@ impl App {
         self.asks(self.needed_by(thread))
     }
 
-    /// What its controllers find that its jobs need, whatever its share is; nothing while it leaves.
+    /// What its controllers find that its jobs need, whatever its share is: all it may have where they predict nothing yet;
+    /// nothing while it leaves.
     pub(crate) fn needs(&self) -> Share {
         if self.leaving || self.suspended {
             return Share::ZERO;

@@ -117,11 +117,14 @@ impl App {
 
     /// What its thread asks for where its controller asks for `wanted`.
     pub(super) fn asks(&self, wanted: Share) -> Share {
-        match (self.gives_back(), self.is_resting()) {
-            (false, _) => wanted,
-            (true, false) if self.rest.wary > 0 => wanted.max(self.rest.share),
-            (true, false) => wanted.max(self.rest.share.min(percent(wanted, AHEAD_PERCENT))),
-            (true, true) => percent(self.rest.share, KEPT_PERCENT).max(FLOOR_RECLAIMING),
+        if !self.gives_back() {
+            return wanted;
+        }
+        let ahead = if self.rest.wary > 0 { self.rest.share } else { percent(wanted, AHEAD_PERCENT) };
+        let running = wanted.max(self.rest.share.min(ahead));
+        match self.is_resting() {
+            true => percent(self.rest.share, KEPT_PERCENT).max(FLOOR_RECLAIMING).min(running),
+            false => running,
         }
     }
 

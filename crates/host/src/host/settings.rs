@@ -85,15 +85,21 @@ impl Host {
         });
     }
 
-    /// With room to spare feedback alone misses no more jobs than a static share, and reserves less: the floor and giving
-    /// back are for hosts where jobs compete (docs/design/0021).
+    /// With room to spare feedback alone misses no more jobs than a static share, and reserves less; a lone application has
+    /// nobody to give back to. The floor and giving back are for hosts where jobs compete (docs/design/0021).
     fn judge_load(&mut self) {
         if !self.config.abilities.gives_back {
             return;
         }
-        let needs: Share = self.apps.iter().map(|app| app.needs()).sum();
+        let (needs, those) = self
+            .apps
+            .iter()
+            .map(|app| app.needs())
+            .filter(|needs| *needs > Share::ZERO)
+            .fold((Share::ZERO, 0), |(sum, count), needs| (sum + needs, count + 1));
         let bound = if self.contended { CALM_PERCENT } else { CONTENDED_PERCENT };
-        let contended = u64::from(needs.ppm()) * 100 > u64::from(self.books.capacity().ppm()) * bound;
+        let much = u64::from(needs.ppm()) * 100 > u64::from(self.books.capacity().ppm()) * bound;
+        let contended = those > 1 && much;
         if contended != self.contended {
             self.contended = contended;
             self.share_anew();
