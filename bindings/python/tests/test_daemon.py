@@ -96,7 +96,7 @@ def test_a_fixed_share_stays_whatever_the_jobs_use(socket):
             assert session.grant.bandwidth == pytest.approx(0.3)
         (seen,) = qfabric.status(socket=socket)["applications"]
         assert (seen["guaranteed"], seen["contract"]["fixed"]) == (0.3, 0.3)
-    with pytest.raises(qfabric.Refused, match="fixed 0.7 CPU is above 0.5 CPU"):
+    with pytest.raises(ValueError, match="fixed 0.7 CPU is above 0.5 CPU"):
         qfabric.Session(period_ms=20, fixed=0.7, max_bandwidth=0.5, socket=socket)
 
 
