@@ -40,7 +40,7 @@ macro_rules! live {
 fn a_burning_thread_gets_its_share_and_no_more() {
     live!();
     let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
-    soon(&mut mechanism, setting(worker.thread, 20_000, 100_000));
+    assert!(soon(&mut mechanism, setting(worker.thread, 20_000, 100_000)));
     let share = worker.share_over(Duration::from_secs(2));
     assert!((0.17..=0.23).contains(&share), "got {share}");
 }
@@ -250,7 +250,7 @@ fn a_program_that_dies_before_its_reservation_changes_leaves_nothing_booked() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let thread = ThreadId(child.id() as i32);
         let mut mechanism = Deadline::new();
-        soon(&mut mechanism, setting(thread, 1_000, 10_000));
+        assert!(soon(&mut mechanism, setting(thread, 1_000, 10_000)));
         std::thread::sleep(Duration::from_millis(3 + turn));
         child.kill().unwrap();
         while qfabric_linux::threads::start_time(thread).is_some() {
@@ -296,7 +296,7 @@ fn a_child_gets_the_nice_value_its_parent_had_before_it_was_reserved() {
     let (parent, mut mechanism) = (Worker::sleeping(), Deadline::new());
     let own = attr(parent.thread).nice;
     SchedAttr::fair(5).give(parent.thread).unwrap();
-    soon(&mut mechanism, setting(parent.thread, 1_000, 10_000));
+    assert!(soon(&mut mechanism, setting(parent.thread, 1_000, 10_000)));
     let (child, stranger) = (Worker::sleeping(), Worker::sleeping());
     mechanism.born(child.thread, parent.thread);
     mechanism.born(stranger.thread, child.thread);
@@ -320,15 +320,17 @@ fn a_reservation_given_before_the_exec_is_the_programs() {
     child.wait().unwrap();
 }
 
-/// Gives it as soon as it is not refused for the moment.
-fn soon(mechanism: &mut Deadline, setting: Setting) {
+/// Gives it as soon as it is not refused for the moment. `false`: the thread rests for longer than 3 s, as one does whose
+/// state at its departure was not certain (docs/design/0007).
+#[must_use]
+fn soon(mechanism: &mut Deadline, setting: Setting) -> bool {
     for _ in 0..300 {
         match mechanism.apply(&setting) {
             Err(ApplyError::Busy { .. }) => std::thread::sleep(Duration::from_millis(10)),
-            other => return other.unwrap(),
+            other => return other.map(|()| true).unwrap(),
         }
     }
-    panic!("busy for 3 s");
+    false
 }
 
 /// Whether it runs at all within 3 s.
@@ -343,17 +345,20 @@ fn runs(worker: &Worker) -> bool {
 #[test]
 fn a_throttled_thread_that_leaves_and_comes_back_runs() {
     live!();
-    let mut mechanism = Deadline::new();
+    let (mut mechanism, mut came_back) = (Deadline::new(), 0);
     for turn in 0..8 {
         let worker = Worker::burning();
         mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
         std::thread::sleep(Duration::from_millis(50 + turn));
         put_back(&mut mechanism, worker.thread);
         std::thread::sleep(Duration::from_millis(2 * turn));
-        soon(&mut mechanism, setting(worker.thread, 5_000, 10_000));
-        assert!(runs(&worker), "turn {turn}");
-        mechanism.apply(&none(worker.thread)).unwrap();
+        if soon(&mut mechanism, setting(worker.thread, 5_000, 10_000)) {
+            assert!(runs(&worker), "turn {turn}");
+            mechanism.apply(&none(worker.thread)).unwrap();
+            came_back += 1;
+        }
     }
+    assert!(came_back > 0, "each of 8 threads rests");
 }
 
 /// Takes it out as some other tools do, in the way that leaves it marked as throttled.
@@ -384,9 +389,10 @@ fn a_thread_that_enters_with_an_old_mark_is_washed() {
 #[test]
 fn a_thread_that_is_asked_for_while_it_leaves_stays() {
     live!();
-    let (worker, mut mechanism) = (Worker::periodic(Nanos::from_millis(20), Nanos::from_millis(5)), Deadline::new());
-    let asked = setting(worker.thread, 2_000, 20_000);
-    soon(&mut mechanism, asked);
+    let fresh = || Worker::periodic(Nanos::from_millis(20), Nanos::from_millis(5));
+    let (mut worker, mut mechanism) = (fresh(), Deadline::new());
+    let mut asked = setting(worker.thread, 2_000, 20_000);
+    mechanism.apply(&asked).unwrap();
     for _ in 0..40 {
         std::thread::sleep(Duration::from_millis(7));
         mechanism.apply(&none(worker.thread)).unwrap();
@@ -398,7 +404,11 @@ fn a_thread_that_is_asked_for_while_it_leaves_stays() {
             return put_back(&mut mechanism, worker.thread);
         }
         mechanism.settle();
-        soon(&mut mechanism, asked);
+        if !soon(&mut mechanism, asked) {
+            worker = fresh();
+            asked = setting(worker.thread, 2_000, 20_000);
+            mechanism.apply(&asked).unwrap();
+        }
     }
 }
 
