@@ -305,7 +305,7 @@ impl Mechanism for Deadline {
 }
 
 impl Drop for Deadline {
-    /// Returns when the threads that go on may be reserved again, at most [`LONGEST_END`] later.
+    /// Returns when the threads that go on may be reserved again, at most `LONGEST_END` later.
     fn drop(&mut self) {
         for error in self.restore_all() {
             tracing::error!(%error, "a thread was not put back; `qfabric restore` tries again");

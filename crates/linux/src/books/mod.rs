@@ -2,7 +2,7 @@
 //! domain is rebuilt. All sums in the kernel's units of 2⁻²⁰ CPU, exact to one unit.
 //!
 //! `total` is read from debugfs, or worked out from what admission control still grants ([`Probes::grantable`]);
-//! from it the reservations of all living threads and the kernel's own servers ([`servers`]) are subtracted. Threads
+//! from it the reservations of all living threads and the kernel's own servers (`servers.rs`) are subtracted. Threads
 //! that left a moment ago stay booked until their 0-lag time, so only what stays is lost: see [`lost`].
 
 mod rebuild;
