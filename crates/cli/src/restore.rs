@@ -112,12 +112,12 @@ impl Report {
 
 fn text(report: &Report) -> String {
     let Restored { threads, skipped, settings, failed } = &report.sum;
-    let mut text = format!("{threads} threads and {settings} host settings put back, {skipped} threads were over\n");
+    let mut text = format!("{threads} threads and {settings} host settings put back, {skipped} threads had ended\n");
     for Journal { path, restored } in &report.journals {
         let Restored { threads, skipped, settings, .. } = restored;
         let path = path.display();
         text +=
-            &format!("journal {path}: {threads} threads and {settings} host settings put back, {skipped} were over\n");
+            &format!("journal {path}: {threads} threads and {settings} host settings put back, {skipped} had ended\n");
     }
     for path in &report.held {
         text += &format!("journal {}: a running service looks after its threads\n", path.display());
