@@ -111,7 +111,7 @@ pub struct ContractArgs {
     /// The same as --reclaiming hard: never run beyond the budget of a period
     #[arg(long, visible_alias = "no-reclaim", conflicts_with = "reclaiming")]
     pub hard: bool,
-    /// Keep only a part of the reservation between jobs, and no less than the share while a job runs (programs that
+    /// Where jobs compete, keep only a part of the reservation between jobs (programs that
     /// mark their jobs, with GRUB; mechanism deadline): yes or no
     #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = BoolishValueParser::new(), action = ArgAction::Set)]
     pub give_back: bool,

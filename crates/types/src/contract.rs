@@ -70,9 +70,9 @@ pub struct Contract {
     /// What happens at the end of the budget. The former field `reclaim` (`true`: GRUB, `false`: hard) is read as well.
     #[serde(alias = "reclaim")]
     pub reclaiming: Reclaiming,
-    /// Between its marked jobs the thread keeps only a part of its share, and while it runs it asks for no less than
-    /// its share. Needs GRUB, a period of 10 ms or more, and a mechanism that can tell whether a thread sleeps;
-    /// elsewhere it changes nothing.
+    /// Where jobs compete for the capacity, the thread keeps only a part of its share between its marked jobs, and asks for
+    /// more than predicted while it runs, up to its share (docs/design/0021). Needs GRUB, a period of 10 ms or more, and a
+    /// mechanism that can tell whether a thread sleeps; elsewhere it changes nothing.
     pub give_back: bool,
     /// C: this much CPU time in every period T, for all threads together, instead of what feedback finds out.
     /// The server's period is T then.

@@ -114,7 +114,7 @@ pub struct ContractOptions {
     /// The same as --reclaiming hard.
     #[arg(long, conflicts_with = "reclaiming")]
     pub hard: bool,
-    /// Keep only a part of the reservation between frames, and no less than the share while one is decoded: yes or no.
+    /// Where jobs compete, keep only a part of the reservation between frames: yes or no.
     #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = clap::builder::BoolishValueParser::new(),
         action = clap::ArgAction::Set)]
     pub give_back: bool,

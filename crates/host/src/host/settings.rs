@@ -106,7 +106,7 @@ impl Host {
         }
     }
 
-    /// What everybody's share is, where that may have changed: they ask for no less while they run.
+    /// Recomputes each application's share of the capacity: what it asks for while it runs depends on it.
     pub(super) fn share_anew(&mut self) {
         let able = self.config.abilities.gives_back && self.contended && is_affordable(&self.apps);
         if !able && self.apps.iter().all(|app| !app.gives_back()) {
