@@ -157,6 +157,7 @@ pub mod tests {
             threads: Vec::new(),
             quality: Quality { jobs: 100, misses: 1, in_target: 0.9, ..Quality::default() },
             used: Share::from_f64(cpus / 2.0),
+            reserved: Default::default(),
             rhythm: None,
             server: None,
             cpus: Vec::new(),

@@ -236,6 +236,7 @@ mod tests {
             threads: Vec::new(),
             quality: qfabric_types::Quality { jobs: 7, misses: 2, ..Default::default() },
             used: Share::ZERO,
+            reserved: Default::default(),
             rhythm: None,
             server: None,
             cpus: Vec::new(),

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use qfabric_types::{Nanos, Share};
 
 use crate::clips::Clip;
-use crate::live::{Run, Stage, WARM_UP};
+use crate::live::{Run, Stage, warm_up};
 use crate::plan::Scenario;
 use crate::record::RunRecord;
 use crate::trial::Trace;
@@ -56,7 +56,7 @@ impl Scenario {
 
 /// Mean and largest cost in ns of the counted jobs of all players of a round.
 pub fn costs(stage: &Stage, run: &Run, players: usize) -> (f64, f64) {
-    let jobs = WARM_UP.min(run.jobs / 2)..run.jobs;
+    let jobs = warm_up(run.jobs)..run.jobs;
     let costs: Vec<f64> = (0..players)
         .flat_map(|i| jobs.clone().map(move |k| (i, k)))
         .map(|(i, k)| stage.calibrated_ns(run, i, k))

@@ -13,6 +13,7 @@ pub mod children;
 pub mod clips;
 pub mod disturbance;
 pub mod grid;
+mod holding;
 pub mod live;
 pub mod plan;
 pub mod policy;

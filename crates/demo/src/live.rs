@@ -16,6 +16,7 @@ use qfabric_types::{Instant, Nanos, ThreadId};
 use crate::children::{self, Hogs, Killed, Stop};
 use crate::clips::Clip;
 use crate::disturbance::{Counters, Surroundings, run_delay_ns};
+use crate::holding::Holding;
 use crate::policy::{Ground, Policy};
 use crate::progress::Progress;
 use crate::record::{PlayerRecord, RunRecord, parse_log};
@@ -84,25 +85,28 @@ impl Stage<'_> {
         if run.hogs {
             self.hogs.resume();
         }
-        let played = self.play(&mut players, start, stopped, progress);
+        let counted = start + ground.period.saturating_mul(warm_up(run.jobs) as u64);
+        let mut holding = self.holding(run, &players, counted, stopped - GRACE)?;
+        let played = self.play(&mut players, start, stopped, &mut holding, progress);
         self.hogs.pause();
         let delay_ns = played?;
+        let reserved = holding.map_or(bandwidths.clone(), |holding| holding.means());
         let lines = (0..players.len()).map(|i| self.log(i)).collect::<Result<Vec<_>>>()?;
         drop(players);
         let around = before.until(&Counters::read(&self.hogs.ids())?);
-        let record = |(lines, static_bandwidth)| PlayerRecord { lines, static_bandwidth };
+        let record = |((lines, static_bandwidth), reserved)| PlayerRecord { lines, static_bandwidth, reserved };
         let mut record = RunRecord {
             scenario: run.scenario.clone(),
             policy: run.policy.label(),
             cycle: run.cycle,
             around,
             reserves: run.policy.reserves(),
-            players: lines.into_iter().zip(bandwidths).map(record).collect(),
+            players: lines.into_iter().zip(bandwidths).zip(reserved).map(record).collect(),
             period: ground.period,
             server_period: ground.server_period,
             start,
             jobs: run.jobs,
-            warm_up: WARM_UP.min(run.jobs / 2),
+            warm_up: warm_up(run.jobs),
             stopped,
             early: ground.early,
             late: 0.0,
@@ -180,12 +184,19 @@ impl Stage<'_> {
         children::spawn(command)
     }
 
+    /// What Q-Fabric's players hold from the first counted job to the last deadline.
+    fn holding(&self, run: &Run, players: &[Killed], from: Instant, until: Instant) -> Result<Option<Holding>> {
+        let ours = run.policy.is_ours();
+        ours.then(|| Holding::new(self.socket, players.iter().map(Killed::id), from, until)).transpose()
+    }
+
     /// Answers how long the players have waited in run queues, all together, in ns.
     fn play(
         &self,
         players: &mut [Killed],
         start: Instant,
         stopped: Instant,
+        holding: &mut Option<Holding>,
         progress: &mut dyn Progress,
     ) -> Result<u64> {
         let mut delays = vec![0; players.len()];
@@ -199,6 +210,7 @@ impl Stage<'_> {
             for (player, delay) in players.iter().zip(&mut delays) {
                 *delay = run_delay_ns(player.id()).max(*delay); // zero once it has ended
             }
+            holding.as_mut().map_or(Ok(()), |holding| holding.look(now))?;
             let running = players.iter_mut().map(|p| p.ended("qfabric-player")).collect::<Result<Vec<_>>>()?;
             if running.iter().all(|&ended| ended) {
                 return Ok(delays.iter().sum());
@@ -226,8 +238,13 @@ impl Stage<'_> {
 
 /// The job at which the load shifts: the middle of those that count.
 fn shift_at(jobs: usize) -> u64 {
-    let warm_up = WARM_UP.min(jobs / 2);
+    let warm_up = warm_up(jobs);
     (warm_up + (jobs - warm_up) / 2) as u64
+}
+
+/// First jobs of a round that do not count.
+pub fn warm_up(jobs: usize) -> usize {
+    WARM_UP.min(jobs / 2)
 }
 
 /// Puts the players under a static policy; answers each one's Q/P, or none.

@@ -46,6 +46,9 @@ pub struct PlayerRecord {
     pub lines: Vec<JobLine>,
     /// Q/P of its static reservation, where it had one.
     pub static_bandwidth: Option<f64>,
+    /// Mean of Q/P over the time of the counted jobs; none without a reservation.
+    #[serde(default)]
+    pub reserved: Option<f64>,
 }
 
 /// One round of one policy in one scenario.

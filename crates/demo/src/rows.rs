@@ -28,9 +28,9 @@ pub struct Row {
     pub mean_error: f64,
     /// Population standard deviation of ε/T.
     pub sd_error: f64,
-    /// Mean of Q/P per player; none without a reservation.
+    /// Mean of Q/P per player over the time of the counted jobs; none without a reservation.
     pub mean_bandwidth: Option<f64>,
-    /// Population standard deviation of Q/P.
+    /// Population standard deviation of Q/P in force when frames begin.
     pub sd_bandwidth: Option<f64>,
     /// 99th percentile of |interval between frames − T|.
     pub jitter_p99_ns: u64,
@@ -50,9 +50,9 @@ pub struct Row {
     pub peak_demand: f64,
     /// Autocorrelation of the costs at a distance of 12 jobs, mean of the players.
     pub autocorrelation_12: f64,
-    /// What was reserved over what was needed.
+    /// `mean_bandwidth` over `mean_demand`: what was reserved over what was needed.
     pub bandwidth_per_demand: Option<f64>,
-    /// Q/P of all players together, mean.
+    /// Q/P of all players together, mean over time.
     pub total_bandwidth: Option<f64>,
     /// T in ns.
     pub period_ns: u64,
@@ -76,6 +76,8 @@ pub struct Row {
     pub disturbed: bool,
     /// Mean steal of the rounds behind this row, as a fraction of all CPU time.
     pub steal: f64,
+    /// Mean of Q/P per player in force when a frame begins: more than is held over time where players give back.
+    pub bandwidth_at_begin: Option<f64>,
 }
 
 /// One counted job.
@@ -134,8 +136,15 @@ pub fn count(run: &RunRecord) -> Count {
 /// Q/P over demand of one round; none without reservations or decoded frames.
 pub fn bandwidth_per_demand(run: &RunRecord) -> Option<f64> {
     let points: Vec<Point> = run.players.iter().flat_map(|player| points(run, player)).collect();
-    let (bandwidths, costs) = (bandwidths_of(run, &points), costs_of(&points));
-    (!bandwidths.is_empty() && !costs.is_empty()).then(|| mean(&bandwidths) / mean(&costs).max(1e-9))
+    let costs = costs_of(&points);
+    reserved(&[run]).filter(|_| !costs.is_empty()).map(|reserved| reserved / mean(&costs).max(1e-9))
+}
+
+/// Mean of Q/P per player over the time of the counted jobs; none without reservations.
+fn reserved(rounds: &[&RunRecord]) -> Option<f64> {
+    let reserving = rounds.iter().filter(|run| run.reserves);
+    let held: Vec<f64> = reserving.flat_map(|run| &run.players).filter_map(|player| player.reserved).collect();
+    (!held.is_empty()).then(|| mean(&held))
 }
 
 /// The row of the rounds of one policy; panics without any.
@@ -147,7 +156,8 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
     let errors: Vec<f64> = all.iter().filter(|p| !p.skipped).map(|p| p.error).collect();
     let costs = costs_of(&all);
     let bandwidths = bandwidths_of(run, &all);
-    let reserved = (!bandwidths.is_empty()).then(|| mean(&bandwidths));
+    let at_begin = (!bandwidths.is_empty()).then(|| mean(&bandwidths));
+    let reserved = reserved(&counted);
     let counts: Vec<Count> = counted.iter().map(|run| count(run)).collect();
     let Count { misses, jobs } = Count::sum(&counts);
     let interval = stats::proportion(&counts);
@@ -160,7 +170,7 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
         mean_error: mean(&errors),
         sd_error: sd(&errors),
         mean_bandwidth: reserved,
-        sd_bandwidth: reserved.map(|_| sd(&bandwidths)),
+        sd_bandwidth: at_begin.map(|_| sd(&bandwidths)),
         jitter_p99_ns: jitter_p99_ns(&players, run.period),
         scenario: run.scenario.clone(),
         players: run.players.len() as u64,
@@ -183,6 +193,7 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
         disturbed_rounds: rounds.iter().filter(|round| round.around.disturbance().is_some()).count() as u64,
         disturbed: counted.iter().all(|round| round.around.disturbance().is_some()),
         steal: mean(&counted.iter().map(|run| run.around.mean_steal()).collect::<Vec<_>>()),
+        bandwidth_at_begin: at_begin,
     }
 }
 
@@ -268,6 +279,7 @@ pub(crate) mod tests {
                 skipped: false,
             }
         };
+        let held = Some(budget_ms / 10.0).filter(|&held| held > 0.0);
         let lines = response_ms.iter().enumerate().map(line).collect();
         RunRecord {
             scenario: "hogs".into(),
@@ -275,7 +287,7 @@ pub(crate) mod tests {
             cycle: 0,
             around: Default::default(),
             reserves: budget_ms > 0.0,
-            players: vec![PlayerRecord { lines, static_bandwidth: None }],
+            players: vec![PlayerRecord { lines, static_bandwidth: None, reserved: held }],
             period: Nanos::from_millis(T_MS),
             server_period: Nanos::from_millis(10),
             start: Instant::ZERO,
@@ -316,6 +328,15 @@ pub(crate) mod tests {
     fn without_a_reservation_there_is_no_bandwidth() {
         let row = row(&[&run(&[10, 10], 2, 0.0)]);
         assert_eq!((row.mean_bandwidth, row.bandwidth_per_demand, row.total_bandwidth), (None, None, None));
+    }
+
+    #[test]
+    fn what_a_player_holds_between_frames_counts_too() {
+        let mut run = run(&[40, 40], 2, 2.5);
+        run.players[0].reserved = Some(0.15);
+        let row = row(&[&run]);
+        assert_eq!((row.mean_bandwidth, row.bandwidth_at_begin), (Some(0.15), Some(0.25)));
+        assert!((bandwidth_per_demand(&run).unwrap() - 0.15 / 0.25).abs() < 1e-9);
     }
 
     #[test]

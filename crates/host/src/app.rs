@@ -521,6 +521,7 @@ impl App {
             threads: self.threads.iter().map(status).collect(),
             quality: self.quality(now),
             used: self.used(now),
+            reserved: self.reserved.so_far(now),
             server: None,
             cpus: self.cpus(),
         }

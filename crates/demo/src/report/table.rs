@@ -28,8 +28,8 @@ pub const COLUMNS: [&str; 13] = [
 
 /// Explains the columns.
 pub const LEGEND: &str = "ε: finishing time less deadline, in % of the frame period, rounded up to the server period P \
-    for all policies alike; Q/P: bandwidth reserved per player when a frame begins, demand: bandwidth used, both in % \
-    of one CPU; jitter: distance of the interval between frames from the period. Skipped frames count as missed. With \
+    for all policies alike; Q/P: bandwidth reserved per player, mean over time (what is given back between frames \
+    counts), σ of what is in force when frames begin; demand: bandwidth used, all in % of one CPU; jitter: distance of the interval between frames from the period. Skipped frames count as missed. With \
     GRUB a job that finds time left over ends early, outside the target: there misses and Q/P count. CPU times contain \
     what the hypervisor took away meanwhile, unless the kernel accounts for steal.";
 

@@ -3,7 +3,8 @@
 //! A mean per job of the lead thread says nothing of a program with several threads, nor of one that gives its
 //! reservation back between jobs. Shares as fractions of one CPU, times in nanoseconds.
 
-use qfabric_types::Instant;
+use qfabric_types::api::Reserved;
+use qfabric_types::{Instant, Nanos};
 
 /// Mean and standard deviation of a value that changes in steps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +33,12 @@ impl OverTime {
         (mean, (all.squares / all.length - mean * mean).max(0.0).sqrt())
     }
 
+    /// The integral of the value up to `now`, and the time it was taken over.
+    pub fn so_far(&self, now: Instant) -> Reserved {
+        let all = self.until(now);
+        Reserved { cpu_time: Nanos::from_f64(all.sum), over: Nanos::from_f64(all.length) }
+    }
+
     /// With the time up to `now` counted at the present value.
     fn until(&self, now: Instant) -> OverTime {
         let step = self.since.map_or(0.0, |since| now.since(since).as_f64());
@@ -56,6 +63,14 @@ mod tests {
         held.set(1.0, Instant::new(400));
         let (mean, sd) = held.mean_and_sd(Instant::new(500));
         assert!((mean - 0.4).abs() < 1e-12 && (sd - 0.12_f64.sqrt()).abs() < 1e-12, "{mean} {sd}");
+        let reading = |at| held.so_far(Instant::new(at));
+        let (first, second) = (reading(500), reading(900));
+        assert_eq!((first.cpu_time, first.over), (Nanos::new(160), Nanos::new(400)));
+        assert_eq!(
+            (second.mean_since(first), first.mean_since(first)),
+            (Some(1.0), None),
+            "what came before is left out"
+        );
         assert_eq!(OverTime { since: Some(Instant::new(7)), value: 0.5, ..held }.until(Instant::new(7)).sum, held.sum);
     }
 }

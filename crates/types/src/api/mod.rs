@@ -87,12 +87,37 @@ pub struct Application {
     pub quality: Quality,
     /// CPU time its jobs used over the time they had, as a share of one CPU.
     pub used: Share,
+    /// What was reserved for it so far.
+    #[serde(default)]
+    pub reserved: Reserved,
     /// What its servers counted, where the mechanism has servers that count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
     /// The CPUs that its servers are admitted on; empty where the mechanism moves threads freely.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
+}
+
+/// What was reserved for all threads of an application together: two sums that only grow. The difference of two readings
+/// is what was reserved between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Reserved {
+    /// Sum of Q/P over time: the CPU time that could have been used.
+    #[serde(rename = "cpu_time_ns")]
+    pub cpu_time: Nanos,
+    /// Time since its first reservation.
+    #[serde(rename = "over_ns")]
+    pub over: Nanos,
+}
+
+impl Reserved {
+    /// Mean of Q/P between an `earlier` reading and this one, as a fraction of one CPU; none where no time lies between.
+    pub fn mean_since(self, earlier: Reserved) -> Option<f64> {
+        let over = self.over.get().checked_sub(earlier.over.get()).filter(|&over| over > 0)?;
+        let cpu_time = self.cpu_time.get().checked_sub(earlier.cpu_time.get())?;
+        Some(cpu_time as f64 / over as f64)
+    }
 }
 
 /// A period that was found in the activations of a program.

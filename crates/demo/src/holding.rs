@@ -1,0 +1,119 @@
+//! What Q-Fabric's players hold over time, as the daemon counts it.
+//!
+//! Players give most of their reservation back between jobs, so Q/P at the begin of a frame is more than they hold.
+//! Approach: the daemon's sums ([`Reserved`]) are read at the release of the first counted job and shortly before the last
+//! deadline, while every player is still there; their difference is the mean between. A static reservation holds the same
+//! all the time and needs no reading.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use qfabric_client::Client;
+use qfabric_types::api::Reserved;
+use qfabric_types::{Instant, Nanos};
+
+/// The last reading is taken in this time before the end: a few looks, of which at least one is in time.
+const LAST: Nanos = Nanos::from_millis(200);
+
+/// What the players of one round hold.
+pub(crate) struct Holding {
+    client: Client,
+    readings: Readings,
+}
+
+impl Holding {
+    /// Of these processes, from the release of the first counted job to the last deadline.
+    pub fn new(socket: &Path, players: impl Iterator<Item = u32>, from: Instant, until: Instant) -> Result<Holding> {
+        let client = Client::connect_to(socket).context("what is reserved cannot be asked")?;
+        Ok(Holding { client, readings: Readings::new(players, from, until) })
+    }
+
+    /// To be called every 50 ms or so: reads where it is time to.
+    pub fn look(&mut self, now: Instant) -> Result<()> {
+        if !self.readings.are_due(now) {
+            return Ok(());
+        }
+        let applications = self.client.applications().context("what is reserved was not told")?;
+        self.readings.note(|pid| applications.iter().find(|app| app.pid == pid as i32).map(|app| app.reserved));
+        Ok(())
+    }
+
+    /// Mean of Q/P of each player.
+    pub fn means(&self) -> Vec<Option<f64>> {
+        self.readings.means()
+    }
+}
+
+struct Readings {
+    from: Instant,
+    until: Instant,
+    /// First and last reading of each player, by process.
+    players: Vec<(u32, Option<Reserved>, Option<Reserved>)>,
+}
+
+impl Readings {
+    fn new(players: impl Iterator<Item = u32>, from: Instant, until: Instant) -> Readings {
+        Readings { from, until, players: players.map(|pid| (pid, None, None)).collect() }
+    }
+
+    fn are_due(&self, now: Instant) -> bool {
+        let begins = now >= self.from && self.players.iter().any(|player| player.1.is_none());
+        (begins || now + LAST >= self.until) && now <= self.until
+    }
+
+    /// A player that has ended keeps its last reading.
+    fn note(&mut self, reading: impl Fn(u32) -> Option<Reserved>) {
+        for (pid, first, last) in &mut self.players {
+            match (*first, reading(*pid)) {
+                (None, now) => *first = now,
+                (Some(_), now) => *last = now.or(*last),
+            }
+        }
+    }
+
+    fn means(&self) -> Vec<Option<f64>> {
+        self.players.iter().map(|&(_, first, last)| last?.mean_since(first?)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::new(ms * 1_000_000)
+    }
+
+    fn reading(cpu_ms: u64, over_ms: u64) -> Option<Reserved> {
+        Some(Reserved { cpu_time: Nanos::from_millis(cpu_ms), over: Nanos::from_millis(over_ms) })
+    }
+
+    fn readings() -> Readings {
+        Readings::new([7, 8].into_iter(), at(1_000), at(5_000))
+    }
+
+    #[test]
+    fn it_reads_at_the_first_counted_job_and_before_the_last_deadline() {
+        let mut readings = readings();
+        assert!(!readings.are_due(at(999)) && readings.are_due(at(1_000)));
+        readings.note(|_| reading(1, 10));
+        assert!(!readings.are_due(at(1_050)) && !readings.are_due(at(4_700)) && readings.are_due(at(4_800)));
+        assert!(!readings.are_due(at(5_001)), "players that have ended hold nothing");
+    }
+
+    #[test]
+    fn what_was_held_before_the_first_counted_job_does_not_count() {
+        let mut readings = readings();
+        readings.note(|_| reading(900, 1_000));
+        readings.note(|_| reading(1_300, 3_000));
+        readings.note(|pid| reading(1_400, 4_000).filter(|_| pid == 7));
+        assert_eq!(readings.means(), [Some(500.0 / 3_000.0), Some(0.2)], "one has ended before the last look");
+    }
+
+    #[test]
+    fn one_reading_says_nothing() {
+        let mut readings = readings();
+        readings.note(|_| reading(900, 1_000));
+        assert_eq!(readings.means(), [None, None]);
+    }
+}
