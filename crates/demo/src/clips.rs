@@ -26,10 +26,33 @@ pub struct Recipe {
     pub title: &'static str,
     /// Its scenes and their frames.
     pub scenes: &'static [(Scene, u32)],
-    /// Encoder and its options.
-    pub encoder: &'static [&'static str],
+    /// How its pictures are grouped.
+    pub groups: Groups,
     /// Mean share of one CPU its decoding should take at 25 frames a second.
     pub target: f64,
+}
+
+/// How the encoder groups pictures.
+#[derive(Clone, Copy, Debug)]
+pub struct Groups {
+    /// Pictures from one I frame to the next, at most.
+    pub longest: u32,
+    /// B frames in a row, at most.
+    pub b_frames: u32,
+    /// Groups end at scene cuts and B frames come where they pay; otherwise all groups are alike.
+    pub adaptive: bool,
+}
+
+impl Groups {
+    /// ffmpeg's name of the encoder, and its options.
+    fn encoder(self) -> String {
+        let Groups { longest, b_frames, adaptive } = self;
+        let choice = match adaptive {
+            true => "-b_strategy 2 -brd_scale 3 -sc_threshold 0",
+            false => "-b_strategy 0 -sc_threshold 1000000000",
+        };
+        format!("mpeg2video -g {longest} -bf {b_frames} {choice} -q:v 3")
+    }
 }
 
 /// Closed pattern IBBPBBPBBPBB; the dear one.
@@ -37,7 +60,7 @@ pub const CLOSED: Recipe = Recipe {
     name: "closed",
     title: "MPEG-2, IBBPBBPBBPBB",
     scenes: &[(Scene::Pan, 36), (Scene::Over, 36), (Scene::Zoom, 36), (Scene::Life, 36)],
-    encoder: &["mpeg2video", "-g", "12", "-bf", "2", "-b_strategy", "0", "-sc_threshold", "1000000000", "-q:v", "3"],
+    groups: Groups { longest: 12, b_frames: 2, adaptive: false },
     target: 0.29,
 };
 
@@ -53,21 +76,7 @@ pub const MIXED: Recipe = Recipe {
         (Scene::Life, 11),
         (Scene::Over, 33),
     ],
-    encoder: &[
-        "mpeg2video",
-        "-g",
-        "40",
-        "-bf",
-        "3",
-        "-b_strategy",
-        "2",
-        "-brd_scale",
-        "3",
-        "-sc_threshold",
-        "0",
-        "-q:v",
-        "3",
-    ],
+    groups: Groups { longest: 40, b_frames: 3, adaptive: true },
     target: 0.145,
 };
 
@@ -86,21 +95,7 @@ pub const UNPATTERNED: Recipe = Recipe {
         (Scene::Pan, 7),
         (Scene::Life, 37),
     ],
-    encoder: &[
-        "mpeg2video",
-        "-g",
-        "97",
-        "-bf",
-        "2",
-        "-b_strategy",
-        "2",
-        "-brd_scale",
-        "3",
-        "-sc_threshold",
-        "0",
-        "-q:v",
-        "3",
-    ],
+    groups: Groups { longest: 97, b_frames: 2, adaptive: true },
     target: 0.145,
 };
 
@@ -237,7 +232,7 @@ impl Making {
         let frames = scenes.iter().map(|s| s.1).sum();
         let mut arguments = vec!["-filter_complex".into(), scenes::graph(&scenes, size)];
         let tail = ["-map", "[v]", "-r", "25", "-threads", "1", "-c:v"];
-        arguments.extend(tail.into_iter().chain(recipe.encoder.iter().copied()).map(String::from));
+        arguments.extend(tail.into_iter().chain(recipe.groups.encoder().split(' ')).map(String::from));
         arguments.extend(["-fflags", "+bitexact", "-flags:v", "+bitexact", "-f", "matroska"].map(String::from));
         let key = hash(&arguments.join("\n"));
         let path = cache.join(format!("{}-{size}-{frames}-{key:016x}.mkv", recipe.name));

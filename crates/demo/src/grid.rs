@@ -14,22 +14,32 @@ use crate::policy::{self, Policy, Skip};
 use crate::record::RunRecord;
 use crate::rows;
 use crate::stats::{self, Count};
-use crate::verdict::{self, Measured, Verdict};
+use crate::verdict::{self, Claim, ENOUGH_JOBS, Measured, State, Verdict};
 
 /// Players of a cell.
 pub const PLAYERS: [usize; 6] = [1, 2, 4, 6, 8, 12];
 /// Demand of a cell over the room.
 pub const LOADS: [f64; 7] = [0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1];
-/// Jobs of one player in one round, the warm-up included.
-pub const JOBS: usize = 50 + crate::live::WARM_UP;
+/// Jobs of one player in one round at least, the warm-up excepted.
+const LEAST_JOBS: usize = 50;
 /// Jobs of one player in the pilot round of a cell.
 pub const PILOT_JOBS: usize = 24;
 /// From here on, up to 100 %, a cell counts as loaded.
 const LOADED: std::ops::RangeInclusive<f64> = 0.7..=1.0;
 /// Static GRUB misses more than this in a loaded cell; below, there is nothing to improve.
 const LEAST_MISSES: f64 = 0.005;
-/// Seconds of one round beside playing, as in the plan.
-const ROUND_SECONDS: f64 = 4.1;
+
+const ALL_CELLS: Claim =
+    Claim::ratio("misses no more than static GRUB in the same room, in the geometric mean of all cells", 1.0);
+const IN_LOADED: Claim =
+    Claim::ratio("misses at most 0.4x as many jobs in the geometric mean of the loaded cells (70 to 100 %)", 0.4);
+const SKIPPING: Claim = Claim::ratio(
+    "with skipping players misses at most 0.5x as many jobs, skipped ones included, in the loaded cells",
+    0.5,
+);
+const BOTH_SKIP: Claim =
+    Claim::ratio("misses at most 0.6x as many jobs as a static GRUB whose players skip too, in the loaded cells", 0.6);
+const ONE_CELL: Claim = Claim::ratio("misses no more jobs than static GRUB in the same room", 1.0);
 
 /// How the costs of a clip repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +81,17 @@ impl Cell {
         format!("grid: {} players, {:.0} %, {pattern}{shift}{hogs}", self.players, self.load * 100.0)
     }
 
+    /// Jobs of one player in one round, the warm-up included: enough for a verdict about the cell alone.
+    pub fn jobs(&self) -> usize {
+        LEAST_JOBS.max((ENOUGH_JOBS as usize).div_ceil(self.players)) + crate::live::WARM_UP
+    }
+
+    /// Seconds that so many rounds and the pilot take, about.
+    fn seconds(&self, rounds: usize) -> f64 {
+        let playing = |jobs: usize| jobs as f64 * crate::trial::PERIOD_NS * 1e-9 + crate::plan::OVERHEAD_SECONDS;
+        rounds as f64 * playing(self.jobs()) + playing(PILOT_JOBS) + crate::plan::TRIAL_SECONDS
+    }
+
     fn is_loaded(&self) -> bool {
         LOADED.contains(&self.load)
     }
@@ -88,9 +109,14 @@ pub fn cells(seconds: f64, all: bool, seed: u64) -> Vec<Cell> {
         let (pattern, shifts, hogs) = kinds[i % kinds.len()];
         Cell { players, load, pattern, shifts, hogs }
     };
-    let rounds = policies(all, 0).len() + 1; // with the pilot
-    let fit = (seconds / (rounds as f64 * ROUND_SECONDS)).max(1.0) as usize;
-    places.into_iter().enumerate().map(cell).take(fit).collect()
+    let rounds = policies(all, 0).len();
+    let mut left = seconds;
+    let cells = places.into_iter().enumerate().map(cell);
+    let fits = |(i, cell): &(usize, Cell)| {
+        left -= cell.seconds(rounds);
+        *i == 0 || left >= 0.0
+    };
+    cells.enumerate().take_while(fits).map(|(_, cell)| cell).collect()
 }
 
 /// Pattern, shift, hogs. A shift goes between clips of two kinds, so it stands for closed and mixed together.
@@ -117,16 +143,12 @@ pub struct Outcome {
     pub rival: f64,
     /// Q-Fabric's misses over those of static GRUB; 0.5 is added to both counts, so that the ratio always exists.
     pub ratio: f64,
-    /// Its 95 % interval; none above where static GRUB has no misses.
-    pub low: f64,
-    /// See `low`.
-    pub high: Option<f64>,
+    /// What the cell alone says, with the 95 % interval of the ratio.
+    pub verdict: Verdict,
     /// Q-Fabric with players that skip over static GRUB whose players do not.
     pub skipping: Option<f64>,
     /// Q-Fabric over static GRUB, the players of both skip.
     pub both_skip: Option<f64>,
-    /// Jobs of the side with fewer.
-    pub jobs: u64,
     /// Why the cell counts in no verdict.
     pub disturbance: Option<String>,
 }
@@ -145,17 +167,14 @@ fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
     let skipping = |policy: Policy| find(&policy::skipping(policy, Skip::Predicted));
     let (ours, rival) = (find(&policy::headline())?, find(&policy::equal_shares(true))?);
     let count = |round: &RunRecord| rows::count(round);
-    let interval = stats::ratio_of_misses(&[(count(ours), count(rival))]);
     let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| Some(smoothed_ratio(count(a?), count(b?)));
     Some(Outcome {
         cell: *cell,
         rival: count(rival).misses as f64 / count(rival).jobs.max(1) as f64,
         ratio: smoothed_ratio(count(ours), count(rival)),
-        low: interval.low,
-        high: Some(interval.high).filter(|high| high.is_finite()),
+        verdict: ONE_CELL.judge(&name, verdict::misses_of_rival(&[(ours, rival)])),
         skipping: over(skipping(policy::headline()), Some(rival)),
         both_skip: over(skipping(policy::headline()), skipping(policy::equal_shares(true))),
-        jobs: count(ours).jobs.min(count(rival).jobs),
         disturbance: ours.around.disturbance().or_else(|| rival.around.disturbance()),
     })
 }
@@ -165,26 +184,23 @@ fn smoothed_ratio(ours: Count, rival: Count) -> f64 {
     rate(ours) / rate(rival)
 }
 
-/// The goals, each over the geometric mean of the cells it is about.
+/// The goals, each over the geometric mean of the cells it is about; then every cell by itself.
 pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
     let calm: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.disturbance.is_none()).collect();
     let disturbed = outcomes.iter().filter(|_| calm.is_empty()).find_map(|outcome| outcome.disturbance.clone());
     let counted = if calm.is_empty() { outcomes.iter().collect() } else { calm };
     let loaded: Vec<&Outcome> =
         counted.iter().copied().filter(|o| o.cell.is_loaded() && o.rival > LEAST_MISSES).collect();
-    let judge = |claim: &str, bound, cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>| {
-        verdict::judge(&format!("grid, {} cells", cells.len()), claim, bound, false, mean(cells, ratio, &disturbed))
+    let judge = |claim: Claim, cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>| {
+        claim.judge(&format!("grid, {} cells", cells.len()), mean(cells, ratio, &disturbed))
     };
-    let all_cells = "misses no more than static GRUB in the same room, in the geometric mean of all cells";
-    let in_loaded = "misses at most 0.4x as many jobs in the geometric mean of the loaded cells (70 to 100 %)";
-    let skipping = "with skipping players misses at most 0.5x as many jobs, skipped ones included, in the loaded cells";
-    let both = "misses at most 0.6x as many jobs as a static GRUB whose players skip too, in the loaded cells";
-    vec![
-        judge(all_cells, 1.0, &counted, |outcome| Some(outcome.ratio)),
-        judge(in_loaded, 0.4, &loaded, |outcome| Some(outcome.ratio)),
-        judge(skipping, 0.5, &loaded, |outcome| outcome.skipping),
-        judge(both, 0.6, &loaded, |outcome| outcome.both_skip),
-    ]
+    let goals = [
+        judge(ALL_CELLS, &counted, |outcome| Some(outcome.ratio)),
+        judge(IN_LOADED, &loaded, |outcome| Some(outcome.ratio)),
+        judge(SKIPPING, &loaded, |outcome| outcome.skipping),
+        judge(BOTH_SKIP, &loaded, |outcome| outcome.both_skip),
+    ];
+    goals.into_iter().chain(outcomes.iter().map(|outcome| outcome.verdict.clone())).collect()
 }
 
 fn mean(cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>, disturbed: &Option<String>) -> Option<Measured> {
@@ -193,15 +209,19 @@ fn mean(cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>, disturbed: &Opti
     (!logs.is_empty()).then(|| Measured {
         value: rows::mean(&logs).exp(),
         interval,
-        samples: cells.iter().map(|cell| cell.jobs).sum(),
+        samples: cells.iter().map(|cell| cell.verdict.samples).sum(),
         disturbed: disturbed.clone(),
     })
 }
 
-/// Cells in which the interval shows more misses than static GRUB has.
-pub fn worse(outcomes: &[Outcome]) -> Vec<String> {
-    let line = |o: &Outcome| format!("{}: {:.2}x the misses of static GRUB [{:.2}, …]", o.cell.name(), o.ratio, o.low);
-    outcomes.iter().filter(|o| o.low > 1.0).map(line).collect()
+/// How many cells are held, missed, and without a verdict.
+pub fn tally(outcomes: &[Outcome]) -> String {
+    let count = |state| outcomes.iter().filter(|outcome| outcome.verdict.state == state).count();
+    let (held, missed, none) = (count(State::Held), count(State::Missed), count(State::Disturbed));
+    format!(
+        "{} cells alone, against static GRUB: {held} held, {missed} missed, {none} without a verdict",
+        outcomes.len()
+    )
 }
 
 #[cfg(test)]
@@ -230,21 +250,40 @@ mod tests {
     fn outcome(load: f64, ratio: f64, disturbance: Option<String>) -> Outcome {
         let cell = Cell { players: 6, load, pattern: Pattern::Closed, shifts: false, hogs: true };
         let (skipping, both_skip) = (Some(ratio / 2.0), Some(ratio));
-        Outcome { cell, rival: 0.2, ratio, low: ratio / 2.0, high: None, skipping, both_skip, jobs: 300, disturbance }
+        let interval = Some(stats::Interval { low: ratio / 2.0, high: ratio * 2.0 });
+        let measured = Measured { value: ratio, interval, samples: 600, disturbed: disturbance.clone() };
+        let verdict = ONE_CELL.judge(&cell.name(), Some(measured));
+        Outcome { cell, rival: 0.2, ratio, verdict, skipping, both_skip, disturbance }
     }
 
     #[test]
     fn the_geometric_mean_of_the_loaded_cells_is_judged() {
         let outcomes = [outcome(0.8, 0.2, None), outcome(0.9, 0.3, None), outcome(0.4, 0.9, None)];
         let verdicts = verdicts(&outcomes);
-        assert!(verdicts.iter().all(|verdict| verdict.state == verdict::State::Held), "{verdicts:?}");
-        assert!((verdicts[1].value.unwrap() - 0.06_f64.sqrt()).abs() < 1e-9 && verdicts[1].samples == 600);
+        assert!(verdicts[..4].iter().all(|verdict| verdict.state == State::Held), "{verdicts:?}");
+        assert!((verdicts[1].value.unwrap() - 0.06_f64.sqrt()).abs() < 1e-9 && verdicts[1].samples == 1200);
     }
 
     #[test]
-    fn a_grid_of_disturbed_cells_has_no_verdict_and_a_worse_cell_is_named() {
+    fn a_grid_of_disturbed_cells_has_no_verdict() {
         let outcomes = [outcome(0.8, 3.0, Some("steal".into())), outcome(0.9, 0.3, Some("steal".into()))];
-        assert!(verdicts(&outcomes).iter().all(|verdict| verdict.state == verdict::State::Disturbed));
-        assert_eq!(worse(&outcomes).len(), 1);
+        assert!(verdicts(&outcomes).iter().all(|verdict| verdict.state == State::Disturbed));
+        assert!(tally(&outcomes).ends_with("0 held, 0 missed, 2 without a verdict"));
+    }
+
+    #[test]
+    fn each_cell_is_judged_by_its_own_interval() {
+        let outcomes = [outcome(0.8, 3.0, None), outcome(0.9, 0.3, None), outcome(0.4, 0.9, None)];
+        let states: Vec<State> = verdicts(&outcomes)[4..].iter().map(|verdict| verdict.state).collect();
+        assert_eq!(states, [State::Missed, State::Held, State::Disturbed], "0.9 [0.45, 1.8] contains 1");
+        assert!(tally(&outcomes).ends_with("1 held, 1 missed, 1 without a verdict"));
+    }
+
+    #[test]
+    fn a_cell_plays_as_many_jobs_as_its_verdict_needs() {
+        for cell in cells(1e6, false, 3) {
+            let jobs = cell.players * (cell.jobs() - crate::live::WARM_UP);
+            assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", cell.name());
+        }
     }
 }

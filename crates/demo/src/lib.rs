@@ -63,7 +63,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            seconds: 165.0,
+            seconds: 180.0,
             hogs: None,
             only: Vec::new(),
             out: None,

@@ -37,6 +37,8 @@ const REPEATS: usize = 2;
 /// … and all rounds together at most this part of their number.
 const REPEATED_PART: usize = 3;
 
+/// Passes over each clip in a trial execution; the middle cost of each frame counts.
+const PASSES: usize = 3;
 /// Longer frame periods get a smaller clip.
 const LONGEST_PERIOD_NS: f64 = 100e6;
 
@@ -167,7 +169,7 @@ impl<'a> Bench<'a> {
         let run = |policy| Run {
             scenario: cell.name(),
             policy,
-            jobs: grid::JOBS,
+            jobs: cell.jobs(),
             shifts: cell.shifts,
             hogs: cell.hogs,
             cycle: i,
@@ -225,9 +227,12 @@ impl<'a> Bench<'a> {
         }
         let paths: Vec<_> = clips.iter().map(|clip| clip.path.clone()).collect();
         let outputs: Vec<_> = (0..paths.len()).map(|i| self.folder.0.join(format!("trial{i}.txt"))).collect();
-        let traces = trial::run(self.player, &paths, &outputs, &self.options.stop);
+        let passes: Result<Vec<_>> =
+            (0..PASSES).map(|_| trial::run(self.player, &paths, &outputs, &self.options.stop)).collect();
         self.hogs.pause();
-        traces
+        let passes = passes?;
+        let of_clip = |i: usize| passes.iter().map(|pass| pass[i].clone()).collect::<Vec<_>>();
+        Ok((0..clips.len()).map(|i| Trace::middle(&of_clip(i))).collect())
     }
 
     /// Decodes the clips beside the hogs; other sizes where they cost much more or less than they were made for.

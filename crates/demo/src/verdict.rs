@@ -15,14 +15,60 @@ use crate::stats::{self, Count, Interval};
 
 /// Jobs behind a claim on misses, at least, of each side.
 pub const ENOUGH_JOBS: u64 = 600;
-/// Misses promised at most, one player under hogs.
-const MISSES: f64 = 0.01;
-/// Bandwidth over demand promised at most, one player under hogs.
-const OVERHEAD: f64 = 1.15;
-/// Misses over those of static GRUB promised at most, near capacity.
-const MISSES_OF_RIVAL: f64 = 0.5;
-/// Bandwidth over that of static GRUB promised at most, near capacity.
-const BANDWIDTH_OF_RIVAL: f64 = 0.85;
+/// One player under hogs.
+const MISSES: Claim = Claim::percent("misses at most 1 % of its jobs", 0.01);
+const OVERHEAD: Claim = Claim::ratio("reserves at most 1.15x its mean demand", 1.15);
+/// Near capacity.
+const MISSES_OF_RIVAL: Claim = Claim::ratio("misses at most 0.5x as many jobs as static GRUB in the same room", 0.5);
+const BANDWIDTH_OF_RIVAL: Claim = Claim::ratio("reserves at most 0.85x as much as static GRUB", 0.85);
+
+/// Something that Q-Fabric promises to keep at or below a bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// What Q-Fabric does, the bound included.
+    text: &'static str,
+    bound: f64,
+    /// Whether value and bound are fractions to be read in percent; otherwise they are ratios.
+    percent: bool,
+}
+
+impl Claim {
+    /// Of a ratio.
+    pub const fn ratio(text: &'static str, bound: f64) -> Claim {
+        Claim { text, bound, percent: false }
+    }
+
+    /// Of a fraction.
+    const fn percent(text: &'static str, bound: f64) -> Claim {
+        Claim { text, bound, percent: true }
+    }
+
+    /// Applies the rule to what was measured at a place; nothing was where no round of both sides was played.
+    pub fn judge(&self, place: &str, measured: Option<Measured>) -> Verdict {
+        let nothing = Verdict {
+            claim: format!("{place}: Q-Fabric {}", self.text),
+            state: State::Disturbed,
+            samples: 0,
+            value: None,
+            low: None,
+            high: None,
+            bound: self.bound,
+            percent: self.percent,
+            reason: Some("no round of both sides was played in one cycle".into()),
+        };
+        let Some(measured) = measured else { return nothing };
+        let (state, reason) = rule(&measured, self.bound);
+        Verdict {
+            state,
+            reason,
+            samples: measured.samples,
+            value: Some(measured.value).filter(|v| v.is_finite()),
+            low: measured.interval.map(|i| i.low),
+            high: measured.interval.map(|i| i.high).filter(|high| high.is_finite()),
+            ..nothing
+        }
+    }
+}
 
 /// What became of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,49 +149,20 @@ pub fn verdicts(rounds: &[RunRecord]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if let Some(first) = hogs.first() {
         let place = format!("one player under {} hogs", first.hogs);
-        verdicts.push(judge(&place, "misses at most 1 % of its jobs", MISSES, true, misses(&hogs)));
-        let claim = "reserves at most 1.15x its mean demand";
-        verdicts.push(judge(&place, claim, OVERHEAD, false, over_rounds(&hogs, rows::bandwidth_per_demand)));
+        verdicts.push(MISSES.judge(&place, misses(&hogs)));
+        verdicts.push(OVERHEAD.judge(&place, over_rounds(&hogs, rows::bandwidth_per_demand)));
     }
     if let (Some(first), false) = (shift.first(), rival.is_empty()) {
         let place = format!("{} players near capacity", first.players.len());
         let pairs = pairs(&shift, &rival);
-        let claim = "misses at most 0.5x as many jobs as static GRUB in the same room";
-        verdicts.push(judge(&place, claim, MISSES_OF_RIVAL, false, misses_of_rival(&pairs)));
-        let claim = "reserves at most 0.85x as much as static GRUB";
-        verdicts.push(judge(&place, claim, BANDWIDTH_OF_RIVAL, false, bandwidth_of_rival(&pairs)));
+        verdicts.push(MISSES_OF_RIVAL.judge(&place, misses_of_rival(&pairs)));
+        verdicts.push(BANDWIDTH_OF_RIVAL.judge(&place, bandwidth_of_rival(&pairs)));
     }
     verdicts
 }
 
 fn of<'a>(rounds: &'a [RunRecord], scenario: Scenario, policy: &str) -> Vec<&'a RunRecord> {
     rounds.iter().filter(|round| round.scenario == scenario.name() && round.policy == policy).collect()
-}
-
-/// Applies the rule to a claim of Q-Fabric.
-pub fn judge(place: &str, claim: &str, bound: f64, percent: bool, measured: Option<Measured>) -> Verdict {
-    let nothing = Verdict {
-        claim: format!("{place}: Q-Fabric {claim}"),
-        state: State::Disturbed,
-        samples: 0,
-        value: None,
-        low: None,
-        high: None,
-        bound,
-        percent,
-        reason: Some("no round of both sides was played in one cycle".into()),
-    };
-    let Some(measured) = measured else { return nothing };
-    let (state, reason) = rule(&measured, bound);
-    Verdict {
-        state,
-        reason,
-        samples: measured.samples,
-        value: Some(measured.value).filter(|v| v.is_finite()),
-        low: measured.interval.map(|i| i.low),
-        high: measured.interval.map(|i| i.high).filter(|high| high.is_finite()),
-        ..nothing
-    }
 }
 
 fn rule(measured: &Measured, bound: f64) -> (State, Option<String>) {
@@ -188,7 +205,8 @@ fn over_rounds(rounds: &[&RunRecord], value: impl Fn(&RunRecord) -> Option<f64>)
     })
 }
 
-type Pair<'a> = (&'a RunRecord, &'a RunRecord);
+/// Our round and the rival's in the same cycle.
+pub type Pair<'a> = (&'a RunRecord, &'a RunRecord);
 
 /// Rounds of one cycle, ours and the rival's; those in which neither was disturbed where there are any.
 fn pairs<'a>(ours: &[&'a RunRecord], rival: &[&'a RunRecord]) -> Vec<Pair<'a>> {
@@ -198,7 +216,8 @@ fn pairs<'a>(ours: &[&'a RunRecord], rival: &[&'a RunRecord]) -> Vec<Pair<'a>> {
     if calm.is_empty() { all } else { calm }
 }
 
-fn misses_of_rival(pairs: &[Pair]) -> Option<Measured> {
+/// Our misses over the rival's, from rounds of the same frames.
+pub fn misses_of_rival(pairs: &[Pair]) -> Option<Measured> {
     let counts: Vec<(Count, Count)> = pairs.iter().map(|(a, b)| (rows::count(a), rows::count(b))).collect();
     let (ours, rival) = (Count::sum(counts.iter().map(|c| &c.0)), Count::sum(counts.iter().map(|c| &c.1)));
     let rate = |count: Count| count.misses as f64 / count.jobs.max(1) as f64;

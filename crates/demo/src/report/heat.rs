@@ -5,8 +5,9 @@
 use std::fmt::Write;
 
 use crate::grid::{Cell, LOADS, Outcome, PLAYERS, Pattern};
+use crate::verdict::Verdict;
 
-const CELL: (usize, usize) = (86, 44);
+const CELL: (usize, usize) = (92, 58);
 const LEFT: usize = 74;
 const TOP: usize = 46;
 /// Ratios from this part and to this multiple have the full colour.
@@ -56,7 +57,14 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
         ),
     );
     text(svg, (x + w / 2, y + 19), 14, "middle", &format!("{ratio:.2}x"));
-    text(svg, (x + w / 2, y + 34), 10, "middle", &kind(&outcome.cell));
+    text(svg, (x + w / 2, y + 34), 10, "middle", &verdict(&outcome.verdict));
+    text(svg, (x + w / 2, y + 48), 10, "middle", &kind(&outcome.cell));
+}
+
+/// The cell's mark and interval.
+fn verdict(verdict: &Verdict) -> String {
+    let number = |x: Option<f64>| x.map_or("∞".into(), |x| format!("{x:.2}"));
+    format!("{} [{}, {}]", verdict.mark(), number(verdict.low.or(Some(0.0))), number(verdict.high))
 }
 
 fn kind(cell: &Cell) -> String {

@@ -242,7 +242,7 @@ impl Report {
         let (verdicts, comparisons) = match (complete, agenda.cells.is_empty()) {
             (false, _) => (Vec::new(), Vec::new()),
             (true, true) => (verdict::verdicts(&records), verdict::comparisons(&rows)),
-            (true, false) => (grid::verdicts(&grid), grid::worse(&grid)),
+            (true, false) => (grid::verdicts(&grid), vec![grid::tally(&grid)]),
         };
         Report {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -530,7 +530,7 @@ mod tests {
         let measured = Measured { records, missing, machine, clips: Vec::new(), loads: Vec::new() };
         let agenda = Agenda { rounds: 2, ..Agenda::of_cells(vec![cell], false, 7) };
         let report = Report::new(measured, &agenda);
-        assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 4));
+        assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 5));
         assert!(report.grid[0].ratio < 0.01 && report.html().unwrap().contains("0.00x"));
         assert!(report.text().contains("players"), "{}", report.text());
     }
