@@ -33,6 +33,7 @@ fn main() {
         .with_src(folder.join("src/contract.rs"))
         .with_src(folder.join("src/session.rs"))
         .with_src(folder.join("src/offer.rs"))
+        .with_src(folder.join("src/limits.rs"))
         .with_src(folder.join("src/own.rs"))
         .with_src(folder.join("src/cpu.rs"))
         .with_src(folder.join("src/ecalls.rs"))

@@ -10,7 +10,7 @@ mod errors;
 mod session;
 
 use pyo3::prelude::*;
-use qfabric_client::{Claim, Client};
+use qfabric_client::{Claim, Client, HostLimits};
 
 use crate::ecalls::value_error;
 use crate::errors::python;
@@ -30,6 +30,23 @@ fn connect(socket: Option<String>) -> PyResult<Client> {
 fn status_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
     let status = py.detach(|| connect(socket)?.status().map_err(python))?;
     Ok(serde_json::to_string(&status).expect("a status is plain values"))
+}
+
+/// What the administrator allows, as JSON.
+#[pyfunction]
+#[pyo3(signature = (socket=None))]
+fn limits_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
+    let limits = py.detach(|| connect(socket)?.limits().map_err(python))?;
+    Ok(serde_json::to_string(&limits).expect("limits are plain values"))
+}
+
+/// Allows something else, given as JSON; says what is in force.
+#[pyfunction]
+#[pyo3(signature = (limits, socket=None))]
+fn set_limits_json(py: Python<'_>, limits: &str, socket: Option<String>) -> PyResult<String> {
+    let limits: HostLimits = serde_json::from_str(limits).map_err(value_error)?;
+    let limits = py.detach(|| connect(socket)?.set_limits(&limits).map_err(python))?;
+    Ok(serde_json::to_string(&limits).expect("limits are plain values"))
 }
 
 /// What another host keeps for a task that was refused here is not wanted.
@@ -58,5 +75,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ecalls::NativeSubscription>()?;
     module.add_class::<ecalls::NativeService>()?;
     module.add_function(wrap_pyfunction!(give_back, module)?)?;
+    module.add_function(wrap_pyfunction!(limits_json, module)?)?;
+    module.add_function(wrap_pyfunction!(set_limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(status_json, module)?)
 }

@@ -139,3 +139,15 @@ def test_what_was_not_offered_cannot_be_given_back(socket):
     with pytest.raises(qfabric.Refused) as refused:
         qfabric.give_back("alpha:1", socket)
     assert refused.value.code == "channels_off"
+
+
+def test_limits_are_read_and_changed(socket):
+    limits = qfabric.limits(socket=socket)
+    assert limits["capacity"] == 0.8 and limits["users"] == {}
+    limits["users"][4711] = 0.25
+    assert qfabric.set_limits(limits, socket=socket)["users"] == {"4711": 0.25}
+    with pytest.raises(ValueError, match="0 .last. to 9"):
+        qfabric.set_limits({"levels": {10: 0.5}}, socket=socket)
+    with pytest.raises(ValueError, match="unknown field"):
+        qfabric.set_limits({"user": {0: 0.5}}, socket=socket)
+    assert qfabric.limits(socket=socket)["users"] == {"4711": 0.25}

@@ -45,6 +45,12 @@ impl Limits {
         Limits { capacity, ..Limits::default() }
     }
 
+    /// Whether there is no maximum but the capacity.
+    pub(crate) fn are_simple(&self) -> bool {
+        let Limits { levels, users, groups, default_user, .. } = self;
+        levels.is_empty() && users.is_empty() && groups.is_empty() && default_user.is_none()
+    }
+
     /// Most that the applications of `owner`'s user may hold together, if there is a maximum.
     pub fn user_cap(&self, owner: Owner) -> Option<Share> {
         self.users.get(&owner.uid).copied().or(self.default_user)

@@ -75,10 +75,7 @@ pub struct Supervisor {
 impl Supervisor {
     /// Books with nothing in them.
     pub fn new(limits: Limits) -> Self {
-        let simple = limits.levels.is_empty()
-            && limits.users.is_empty()
-            && limits.groups.is_empty()
-            && limits.default_user.is_none();
+        let simple = limits.are_simple();
         Supervisor {
             limits,
             entries: Vec::new(),
@@ -226,6 +223,15 @@ impl Supervisor {
         self.share_out(now);
     }
 
+    /// The administrator allows something else. What is held is shared out anew by the same formula; guarantees that were
+    /// given are kept, also where they are above a new maximum of a level, user or group.
+    pub fn set_limits(&mut self, limits: Limits, now: Instant) {
+        (self.simple, self.limits) = (limits.are_simple(), limits);
+        self.number_owners();
+        self.expire(now);
+        self.share_out(now);
+    }
+
     /// When a decrease frees room that somebody waits for.
     pub fn next_wakeup(&self) -> Option<Instant> {
         (!self.calm && self.earliest_due != Instant::NEVER).then_some(self.earliest_due)
@@ -273,9 +279,10 @@ impl Supervisor {
         self.find(app).filter(|&at| !self.entries[at].left)
     }
 
-    /// AQuoSA (9) for the host, and the same for the maxima of the owner.
+    /// AQuoSA (9) for the host, and the same for the maxima of the owner. No more than was guaranteed before is never
+    /// refused, since limits may have been lowered below it.
     fn check(&self, app: AppId, owner: Owner, asked: Share) -> Result<(), Refusal> {
-        if asked == Share::ZERO {
+        if asked <= self.guaranteed_to(app) {
             return Ok(());
         }
         self.check_one(app, asked, Bound::Capacity(self.limits.capacity), self.limits.capacity, |_| true)?;

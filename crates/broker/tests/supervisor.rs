@@ -179,14 +179,53 @@ fn a_smaller_capacity_cuts_everybody_in_proportion() {
     assert_eq!(books.booked(), share(40));
 }
 
+#[test]
+fn lower_maxima_share_out_anew_and_keep_what_was_guaranteed() {
+    let mut books = Supervisor::new(Limits::of_capacity(share(90)));
+    books.admit(AppId(1), ME, &class_a("promised"), share(50)).unwrap();
+    books.admit(AppId(2), ME, &contract(|_| ()), Share::ZERO).unwrap();
+    books.want(AppId(1), share(60), at(0));
+    books.want(AppId(2), share(30), at(0));
+    assert_eq!(held(&books, 2), [60, 30]);
+    let lower = Limits { users: [(ME.uid, share(40))].into(), ..Limits::of_capacity(share(90)) };
+    books.set_limits(lower, at(1));
+    assert_eq!(held(&books, 2), [50, 0], "the guarantee is above the new maximum, and nothing is left for the rest");
+    books.on_time(at(11));
+    assert_eq!(books.booked(), share(50));
+    let mut weightier = class_a("promised");
+    weightier.weight = 3;
+    books.change(AppId(1), &weightier, share(50), at(12)).expect("what is guaranteed already is not asked for anew");
+    assert!(books.change(AppId(1), &weightier, share(51), at(12)).is_err(), "more of it is");
+    books.set_limits(Limits::of_capacity(share(90)), at(13));
+    assert_eq!(held(&books, 2), [60, 30], "what is allowed again is granted again");
+}
+
+#[test]
+fn a_lower_maximum_of_a_level_holds_for_those_who_are_there() {
+    let mut books = with_apps(90, 2);
+    books.want(AppId(1), share(40), at(0));
+    books.want(AppId(2), share(20), at(0));
+    let level = contract(|_| ()).priority;
+    books.set_limits(Limits { levels: [(level, share(30))].into(), ..Limits::of_capacity(share(90)) }, at(1));
+    assert_eq!(held(&books, 2), [15, 15], "equal weights");
+}
+
 /// One random step of a random life.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Want(u64, u32),
     Settle(u64),
     Release(u64),
-    Admit { class_c: bool, weight: u32, priority: u8, uid: u32, percent: u32 },
+    Admit {
+        class_c: bool,
+        weight: u32,
+        priority: u8,
+        uid: u32,
+        percent: u32,
+    },
     Wait(u64),
+    /// Another maximum of user 1.
+    Limits(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -198,6 +237,7 @@ fn step() -> impl Strategy<Value = Step> {
             |(class_c, weight, priority, uid, percent)| Step::Admit { class_c, weight, priority, uid, percent }
         ),
         3 => (0u64..15).prop_map(Step::Wait),
+        1 => (0u32..80).prop_map(Step::Limits),
     ]
 }
 
@@ -217,6 +257,7 @@ struct World {
     books: Supervisor,
     apps: Vec<Outside>,
     now_ms: u64,
+    user_cap: Share,
 }
 
 const CAPACITY: u32 = 100;
@@ -224,12 +265,13 @@ const USER_CAP: u32 = 60;
 
 impl World {
     fn new() -> Self {
-        let limits = Limits {
-            users: [(1, share(USER_CAP))].into(),
-            levels: [(5, share(70))].into(),
-            ..Limits::of_capacity(share(CAPACITY))
-        };
-        World { books: Supervisor::new(limits), apps: Vec::new(), now_ms: 0 }
+        let user_cap = share(USER_CAP);
+        World { books: Supervisor::new(World::limits(user_cap)), apps: Vec::new(), now_ms: 0, user_cap }
+    }
+
+    fn limits(user_cap: Share) -> Limits {
+        let (users, levels) = ([(1, user_cap)].into(), [(5, share(70))].into());
+        Limits { users, levels, ..Limits::of_capacity(share(CAPACITY)) }
     }
 
     fn run(&mut self, step: Step) {
@@ -257,6 +299,10 @@ impl World {
             Step::Wait(ms) => {
                 self.now_ms += ms;
                 self.books.on_time(at(self.now_ms));
+            }
+            Step::Limits(percent) => {
+                self.user_cap = share(percent);
+                self.books.set_limits(World::limits(self.user_cap), now);
             }
             _ => (),
         }
@@ -294,8 +340,10 @@ impl World {
     fn check(&self) -> Result<(), TestCaseError> {
         let consumable: Share = self.apps.iter().map(|a| a.held.max(a.may_consume)).sum();
         prop_assert!(consumable <= share(CAPACITY), "{consumable} may be consumed");
-        let of_user: Share = self.apps.iter().filter(|a| a.uid == 1).map(|a| a.held).sum();
-        prop_assert!(of_user <= share(USER_CAP), "user 1 holds {of_user}");
+        let of_user = |part: fn(&Outside) -> Share| self.apps.iter().filter(|a| a.uid == 1).map(part).sum::<Share>();
+        // A maximum may have been lowered below what was guaranteed before.
+        let most = self.user_cap.max(of_user(|a| a.guaranteed.min(a.wanted)));
+        prop_assert!(of_user(|a| a.held) <= most, "user 1 holds {} of {most}", of_user(|a| a.held));
         prop_assert!(self.apps.iter().all(|a| a.held <= a.wanted));
         prop_assert!(self.books.booked() <= share(CAPACITY));
         Ok(())

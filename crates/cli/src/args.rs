@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
 use crate::{
-    channel, completions, daemon, demo, doctor, ecode, group, guard, monitor, net, policy, probe, restore, run,
+    channel, completions, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy, probe, restore, run,
     services, sim, status, top,
 };
 
@@ -34,6 +34,7 @@ pub enum Command {
     Doctor(doctor::Args),
     Status(status::Args),
     Top(top::Args),
+    Limits(limits::Args),
     Daemon(daemon::Args),
     Restore(restore::Args),
     Sim(sim::Args),
@@ -58,6 +59,7 @@ impl Command {
             Command::Doctor(args) => doctor::run(args),
             Command::Status(args) => status::run(args),
             Command::Top(args) => top::run(args),
+            Command::Limits(args) => limits::run(args),
             Command::Daemon(args) => daemon::run(args),
             Command::Restore(args) => restore::run(args),
             Command::Sim(args) => sim::run(args),

@@ -48,7 +48,7 @@ impl Service {
 
 /// Where the daemon is, for commands that need a running one: what is opened or attached inside this process would end
 /// with it.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 pub struct Daemon {
     /// The daemon's socket [default: searched for]
     #[arg(long, value_name = "PATH")]

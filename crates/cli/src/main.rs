@@ -17,6 +17,7 @@ mod exit;
 mod group;
 mod guard;
 mod interrupt;
+mod limits;
 mod monitor;
 mod net;
 mod output;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,19 @@ impl Client {
     /// The host: what may be promised, what is, and who holds it.
     pub fn status(&self) -> Result<HostStatus, ClientError> {
         self.get("/v1/status")
+    }
+
+    /// What the administrator allows.
+    pub fn limits(&self) -> Result<HostLimits, ClientError> {
+        self.get("/v1/limits")
+    }
+
+    /// Allows something else until the daemon's next start or reload: all limits at once, or on refusal none. For root and
+    /// the user that the daemon runs as. Applications keep what they were guaranteed; what they hold beyond is shared out
+    /// anew.
+    pub fn set_limits(&self, limits: &HostLimits) -> Result<HostLimits, ClientError> {
+        limits.check().map_err(|why| ClientError::Value(why.to_string()))?;
+        self.call("PUT", "/v1/limits", Some(limits))
     }
 
     /// All applications under contract.

@@ -64,7 +64,9 @@ pub use link::{Connection, Counters};
 pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
-pub use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostStatus, Loan, Offer, Problem};
+pub use qfabric_types::api::{
+    Application, ApplicationRequest, Claim, Covers, HostLimits, HostStatus, Loan, Offer, Problem,
+};
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
     AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Reclaiming,

@@ -30,6 +30,12 @@ impl Peer {
         Ok(Peer { pid: credentials.pid.as_raw_nonzero().get(), owner })
     }
 
+    /// Whether it may change what concerns the whole host: root may, and the user that the service runs as.
+    pub fn administers(self) -> bool {
+        let own = Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+        self.may_touch(own)
+    }
+
     /// Whether it may change what belongs to `owner`.
     pub fn may_touch(self, owner: Owner) -> bool {
         self.owner.uid == 0 || self.owner.uid == owner.uid

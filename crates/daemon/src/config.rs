@@ -3,10 +3,10 @@
 //! Every key has a default; a key that is not known is refused with its line, since a typing error in a limit
 //! would otherwise grant without limit. Times carry their unit (`"2ms"`), shares are fractions of one CPU.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use qfabric_host::Limits;
+use qfabric_types::api::{HostLimits, InvalidLimit};
 use qfabric_types::{Nanos, Reservation, Share};
 use serde::{Deserialize, Deserializer};
 
@@ -23,7 +23,7 @@ pub struct Config {
     /// The local API.
     pub api: Api,
     /// What may be handed out, and to whom.
-    pub limits: LimitsConfig,
+    pub limits: HostLimits,
     /// What carries reservations out.
     pub mechanism: MechanismConfig,
     /// The control thread.
@@ -56,28 +56,6 @@ pub struct Api {
     /// A request not complete, or not answered, after this long is given up.
     #[serde(deserialize_with = "time")]
     pub timeout: Nanos,
-}
-
-/// What may be handed out, and to whom how much of it. See [`Limits`] for the maxima.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// U_lub. None: what the kernel would admit, probed at the start.
-    pub capacity: Option<Share>,
-    /// Most per priority level, 0 to 9.
-    pub levels: BTreeMap<u8, Share>,
-    /// Most per user, by uid.
-    pub users: BTreeMap<u32, Share>,
-    /// Most per group, by gid.
-    pub groups: BTreeMap<u32, Share>,
-    /// Most for users not named; none: no maximum.
-    pub default_user: Option<Share>,
-    /// Applications held at the same time.
-    pub max_applications: usize,
-    /// Of these, at most so many of one user (root excepted): nobody can take every place.
-    pub max_applications_per_user: usize,
-    /// Threads of one application under reservation; more stay under the normal scheduler.
-    pub max_threads: usize,
 }
 
 /// What carries reservations out.
@@ -187,21 +165,6 @@ impl Default for Api {
     }
 }
 
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        LimitsConfig {
-            capacity: None,
-            levels: BTreeMap::new(),
-            users: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            default_user: None,
-            max_applications: 256,
-            max_applications_per_user: 64,
-            max_threads: 256,
-        }
-    }
-}
-
 impl Default for MechanismConfig {
     fn default() -> Self {
         MechanismConfig {
@@ -293,13 +256,11 @@ impl Config {
 
     /// Says what is out of range, if anything is.
     pub fn check(&self) -> Result<(), InvalidConfig> {
-        let Config { api, limits, control, .. } = self;
+        let Config { api, control, .. } = self;
         within("api.max_connections", api.max_connections, 1, 10_000, "1 to 10000")?;
         within("api.timeout", api.timeout, Nanos::from_millis(10), Nanos::from_millis(600_000), "10ms to 600s")?;
         within("api.mode", api.mode, 0o600, 0o777, "octal permission bits, 0600 to 0777")?;
-        within("limits.max_applications", limits.max_applications, 1, 10_000, "1 to 10000")?;
-        within("limits.max_applications_per_user", limits.max_applications_per_user, 1, 10_000, "1 to 10000")?;
-        within("limits.max_threads", limits.max_threads, 1, 10_000, "1 to 10000")?;
+        self.limits.check()?;
         within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
         within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
         if let Some((key, value, expected)) = self.ecalls.out_of_range() {
@@ -308,16 +269,8 @@ impl Config {
         if let Some((key, value, expected)) = self.channels.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
-        self.levels_exist()?;
         self.best_effort_lives()?;
         self.control_reservation().map(drop)
-    }
-
-    fn levels_exist(&self) -> Result<(), InvalidConfig> {
-        match self.limits.levels.keys().find(|level| **level > 9) {
-            Some(level) => Err(out_of_range("limits.levels", level, "levels 0 (last) to 9 (first)")),
-            None => Ok(()),
-        }
     }
 
     fn best_effort_lives(&self) -> Result<(), InvalidConfig> {
@@ -344,12 +297,6 @@ impl Config {
         Reservation::new(budget, period).map(Some).map_err(refused)
     }
 
-    /// What the supervisor is told; `probed` stands in where no capacity is configured.
-    pub fn supervisor_limits(&self, probed: Share) -> Limits {
-        let LimitsConfig { capacity, levels, users, groups, default_user, .. } = self.limits.clone();
-        Limits { capacity: capacity.unwrap_or(probed), levels, users, groups, default_user }
-    }
-
     /// The folder for sockets, journal and lock file.
     pub fn directory(&self) -> Result<PathBuf, InvalidConfig> {
         match &self.api.directory {
@@ -366,6 +313,19 @@ impl Config {
         self.api.directory = Some(directory.into());
         self
     }
+}
+
+impl From<InvalidLimit> for InvalidConfig {
+    fn from(limit: InvalidLimit) -> Self {
+        let InvalidLimit { key, value, expected } = limit;
+        InvalidConfig::OutOfRange { key, value, expected }
+    }
+}
+
+/// What the supervisor is told, where `capacity` may be promised now.
+pub(crate) fn supervisor_limits(limits: &HostLimits, capacity: Share) -> Limits {
+    let HostLimits { levels, users, groups, default_user, .. } = limits.clone();
+    Limits { capacity, levels, users, groups, default_user }
 }
 
 fn within<T: PartialOrd + ToString>(
@@ -449,7 +409,7 @@ mod tests {
     #[test]
     fn the_probed_capacity_stands_in_for_one_not_configured() {
         let probed = Share::from_ppm(1_800_000);
-        assert_eq!(Config::default().supervisor_limits(probed).capacity, probed);
+        assert_eq!(supervisor_limits(&Config::default().limits, probed).capacity, probed);
         let config = parse("[limits]\ncapacity = 0.8\n").unwrap();
         assert_eq!(config.supervisor_limits(probed).capacity, Share::from_ppm(800_000));
     }

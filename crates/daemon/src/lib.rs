@@ -33,8 +33,8 @@ mod startup;
 
 pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
 pub use config::{
-    Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, LimitsConfig, Log, LogFormat,
-    MechanismConfig, MechanismName, Reclaim,
+    Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, MechanismConfig,
+    MechanismName, Reclaim,
 };
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;

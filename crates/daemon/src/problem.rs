@@ -4,11 +4,11 @@ use std::io;
 
 use axum::http::StatusCode;
 use qfabric_linux::ApplyError;
-use qfabric_types::api::{Claim, Problem};
+use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 57] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 59] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -32,6 +32,8 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 57] = [
     ("too_many_applications", StatusCode::TOO_MANY_REQUESTS, "every place is taken"),
     ("too_many_threads", StatusCode::UNPROCESSABLE_ENTITY, "the program has more threads than can be covered"),
     ("not_permitted", StatusCode::FORBIDDEN, "the user may hold no reservations"),
+    ("invalid_limit", StatusCode::UNPROCESSABLE_ENTITY, "a limit is outside what can be meant"),
+    ("not_administrator", StatusCode::FORBIDDEN, "only root, and the user that the service runs as, may change limits"),
     ("busy", StatusCode::SERVICE_UNAVAILABLE, "the control thread has more requests waiting than it takes"),
     ("stopping", StatusCode::SERVICE_UNAVAILABLE, "the service is stopping"),
     ("mechanism", StatusCode::INTERNAL_SERVER_ERROR, "the kernel refused the reservation"),
@@ -86,6 +88,19 @@ pub(crate) fn invalid(message: String) -> Problem {
 
 pub(crate) fn invalid_contract(why: &InvalidContract) -> Problem {
     new("invalid_contract", why.to_string(), "change the value named, and ask again")
+}
+
+pub(crate) fn invalid_limit(why: &InvalidLimit) -> Problem {
+    new(
+        "invalid_limit",
+        why.to_string(),
+        "change the value named, and send all limits again; the old ones are in force",
+    )
+}
+
+pub(crate) fn not_administrator(yours: u32) -> Problem {
+    let message = format!("limits are changed by root or by the user that the service runs as, you are user {yours}");
+    new("not_administrator", message, "ask as root; everybody may read them (qfabric limits)")
 }
 
 pub(crate) fn gone(pid: i32) -> Problem {
@@ -226,6 +241,7 @@ mod tests {
             busy(64),
             no_such_path(&"/é".repeat(400)),
             too_many_of_user(5, 6),
+            not_administrator(7),
         ] {
             assert!(!problem.next_step.is_empty() && problem.message.chars().count() < 200, "{problem:?}");
             assert!(status(&problem).is_client_error() || status(&problem).is_server_error());

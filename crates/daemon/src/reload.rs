@@ -3,18 +3,19 @@
 //! | section | while it runs |
 //! |---|---|
 //! | `channels` access list and certificate | yes, as `qfabric channel reload` does |
-//! | `limits.capacity` | yes; what is promised beyond it is cut down to the guarantees |
+//! | `limits` | yes, all at once; guarantees that were given are kept, the rest is shared out anew |
 //! | everything else | at the next start; the log names the sections that differ |
 //!
-//! A file that cannot be used changes nothing. The service never ends by SIGHUP.
+//! A file that cannot be used changes nothing. Limits that were set through the API give way to those of the file. The service never ends by SIGHUP.
 
 use std::fmt;
 use std::sync::Arc;
 
+use qfabric_types::api::HostLimits;
 use tokio::signal::unix::Signal;
 
 use crate::channels::Channels;
-use crate::config::{Config, InvalidConfig, LimitsConfig};
+use crate::config::{Config, InvalidConfig};
 use crate::control::Requests;
 use crate::notify;
 
@@ -50,7 +51,7 @@ impl Reload {
             Ok(new) => new,
             Err(error) => return tracing::error!(%error, "SIGHUP: what was read before stays in force"),
         };
-        self.limits(&new.limits, requests);
+        self.limits(&new.limits, requests).await;
         reload_access(channels.clone()).await;
         for section in self.next_start(&new) {
             tracing::warn!(section, "SIGHUP: this section has changed; that takes effect at the next start");
@@ -58,13 +59,11 @@ impl Reload {
         tracing::info!("SIGHUP: the configuration was read again");
     }
 
-    /// Every limit that can change while applications are under contract is told to the control thread here.
-    fn limits(&mut self, new: &LimitsConfig, requests: &Requests) {
-        if self.running.limits.capacity != new.capacity {
-            match requests.configure_capacity(new.capacity) {
-                Ok(()) => self.running.limits.capacity = new.capacity,
-                Err(problem) => tracing::error!(why = problem.message, "SIGHUP: limits.capacity stays what it was"),
-            }
+    /// Also where the file says the same as before: other ones may have been set through the API.
+    async fn limits(&mut self, new: &HostLimits, requests: &Requests) {
+        match requests.set_limits(new.clone()).await {
+            Ok(limits) => self.running.limits = limits,
+            Err(problem) => tracing::error!(why = problem.message, "SIGHUP: limits stay what they were"),
         }
     }
 
@@ -73,7 +72,6 @@ impl Reload {
         let now = &self.running;
         let differs = [
             ("api", now.api != new.api),
-            ("limits", now.limits != new.limits),
             ("mechanism", now.mechanism != new.mechanism),
             ("control", now.control != new.control),
             ("contracts", now.contracts != new.contracts),

@@ -6,7 +6,7 @@ use common::*;
 use qfabric_client::{Client, ClientError};
 use qfabric_linux::sched_attr::Policy;
 use qfabric_linux::testing::live_lock;
-use qfabric_types::api::{ApplicationRequest, Covers, Problem};
+use qfabric_types::api::{ApplicationRequest, Covers, HostLimits, Problem};
 use qfabric_types::{Class, Contract, JobSource, Nanos, Share};
 
 fn guaranteed(name: &str, ppm: u32) -> Contract {
@@ -164,6 +164,44 @@ fn a_user_touches_only_its_own_processes_within_its_own_maximum() {
 }
 
 #[test]
+fn limits_change_while_applications_run_and_what_was_guaranteed_is_kept() {
+    let _lock = live_lock();
+    let (service, client) = service(with_capacity("0.5"));
+    let program = Process::shell("sleep 60");
+    let contract = Contract { jobs: JobSource::Marked, ..guaranteed("player", 200_000) };
+    let app = ask(&client, program.pid(), contract).unwrap();
+    let granted = || client.application(app.id).unwrap().granted;
+    let in_force = || client.application(app.id).unwrap().threads[0].reservation.map_or(Share::ZERO, |r| r.share());
+    assert_eq!(granted(), Share::from_ppm(500_000), "a controller that has seen no job asks for all there is");
+    let before = client.limits().unwrap();
+    let lower = |ppm: u32| HostLimits { users: [(0, Share::from_ppm(ppm))].into(), ..before.clone() };
+    assert_eq!(client.set_limits(&lower(300_000)).unwrap(), lower(300_000));
+    // The kernel may have had less room than our books before, on a machine that is shared.
+    assert_eq!((granted(), in_force() <= granted()), (Share::from_ppm(300_000), true));
+    client.set_limits(&lower(100_000)).unwrap();
+    assert_eq!((granted(), in_force() <= granted()), (Share::from_ppm(200_000), true), "the guarantee is kept");
+    let more = Process::shell("sleep 60");
+    assert_eq!(ask(&client, more.pid(), guaranteed("more", 10_000)).unwrap_err().code, "user_cap");
+
+    let path = "/v1/limits";
+    for (body, status, code) in [
+        ("{", 400, "invalid"),
+        (r#"{"user":{"0":1}}"#, 400, "invalid"),
+        (r#"{"users":{"0":-1}}"#, 400, "invalid"),
+        (r#"{"capacity":0.1,"max_threads":0}"#, 422, "invalid_limit"),
+        (r#"{"capacity":0.1,"levels":{"10":0.5}}"#, 422, "invalid_limit"),
+    ] {
+        let (answered, answer) = call(service.socket(), "PUT", path, body);
+        let problem = problem(&answer);
+        assert_eq!((answered, problem.code.as_str()), (status, code), "{body} → {problem:?}");
+    }
+    assert_eq!(client.limits().unwrap(), lower(100_000), "what is refused changes nothing");
+    assert_eq!(granted(), Share::from_ppm(200_000));
+    client.set_limits(&before).unwrap();
+    assert_eq!(granted(), Share::from_ppm(500_000));
+}
+
+#[test]
 #[ignore = "run as another user by a_user_touches_only_its_own_processes_within_its_own_maximum"]
 fn nobody() {
     let client = Client::connect_to(given("SOCKET")).unwrap();
@@ -173,6 +211,8 @@ fn nobody() {
     assert!(problem.message.contains("user 0") && problem.message.contains("user 65534"), "{problem:?}");
     assert_eq!(refused(client.release(held).unwrap_err()).code, "not_yours");
     assert_eq!(refused(client.change(held, &Contract::default()).unwrap_err()).code, "not_yours");
+    let limits = client.limits().expect("everybody may read limits");
+    assert_eq!(refused(client.set_limits(&limits).unwrap_err()).code, "not_administrator");
 
     let own: Vec<_> = (0..3).map(|_| Process::shell("sleep 60")).collect();
     let problem = ask(&client, own[0].pid(), guaranteed("greedy", 300_000)).unwrap_err();

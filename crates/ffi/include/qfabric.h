@@ -675,6 +675,24 @@ enum qf_status qf_claim(struct qf_session *task,
 enum qf_status qf_give_back(struct qf_session *task, const char *claim);
 
 /**
+ * The most that may be held under a limit, in CPUs; -1 where there is none. `kind` is a qf_limit, `number` the level, uid
+ * or gid (not used by the other two).
+ */
+enum qf_status qf_get_limit(struct qf_session *task,
+                            uint32_t kind,
+                            uint32_t number,
+                            double *cpus);
+
+/**
+ * Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. For root and the user that the
+ * daemon runs as. Applications keep what they were guaranteed; what they hold beyond is shared out anew.
+ */
+enum qf_status qf_set_limit(struct qf_session *task,
+                            uint32_t kind,
+                            uint32_t number,
+                            double cpus);
+
+/**
  * Takes the application's own predictor instead of the daemon's, from the next qf_start on.
  */
 enum qf_status qf_set_own_predictor(struct qf_session *task,

@@ -11,6 +11,7 @@ mod channel;
 mod contract;
 mod cpu;
 mod ecalls;
+mod limits;
 mod offer;
 mod own;
 mod service;

@@ -190,6 +190,25 @@ fn a_c_program_finds_what_another_host_keeps_claims_it_and_gives_it_back() {
     assert_eq!(text(&output.stdout), "0.3 CPU on beta\n");
 }
 
+/// Runs a program of these tests beside a daemon that may promise half a CPU.
+fn beside_a_daemon(source: &str) {
+    if !may_reserve() {
+        return;
+    }
+    let program = compile("cc", &PathBuf::from(format!("{CRATE}/tests/{source}")), shared);
+    let _alone = live_lock();
+    let mut config = Config::default();
+    config.limits.capacity = Some(Share::from_ppm(500_000));
+    let daemon = Embedded::start(config).unwrap();
+    let output = program.run(daemon.socket(), &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_c_program_reads_and_changes_limits() {
+    beside_a_daemon("limits.c");
+}
+
 #[test]
 fn every_misuse_is_answered() {
     let output = compile("cc", Path::new(&format!("{CRATE}/tests/misuse.c")), shared).run(Path::new("/nowhere"), &[]);

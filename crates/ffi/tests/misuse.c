@@ -56,6 +56,7 @@ int main(void)
     CHECK(qf_init_alone(NULL) == QF_INVALID);
     CHECK(qf_end_cycle(NULL) == QF_INVALID && qf_start(NULL) == QF_INVALID && qf_end(NULL) == QF_INVALID);
     CHECK(qf_claim(NULL, "alpha:1") == QF_INVALID && qf_give_back(NULL, "alpha:1") == QF_INVALID);
+    CHECK(qf_get_limit(NULL, QF_LIMIT_USER, 0, NULL) == QF_INVALID && qf_set_limit(NULL, 0, 0, 1) == QF_INVALID);
     CHECK(qf_last_offer(NULL) == QF_STATE && strstr(qf_last_error(), "no other host"));
     qf_free(NULL);
     qf_cpu_free(NULL);

@@ -16,7 +16,7 @@ mod settings;
 
 use std::collections::VecDeque;
 
-use qfabric_broker::{Partition, Supervisor};
+use qfabric_broker::{Limits, Partition, Supervisor};
 use qfabric_types::api::{Application, Covers, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{AppId, Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Owner, Share, ThreadId};
@@ -120,7 +120,11 @@ impl Host {
             Input::Served { app, thread, deadline } => self.served(app, thread, deadline),
             Input::Ran { app, thread, from, to, used, slept } => self.ran(app, thread, (from, to), used, slept),
             Input::Applied { thread, outcome } => self.applied(thread, outcome),
-            Input::Capacity(capacity) => self.capacity(capacity),
+            Input::Capacity(capacity) => self.set_limits(Limits { capacity, ..self.config.limits.clone() }),
+            Input::Limits { limits, max_applications, max_threads } => {
+                (self.config.max_applications, self.config.max_threads) = (max_applications, max_threads);
+                self.set_limits(limits);
+            }
             Input::Mechanism { name, abilities, capacity } => self.another_mechanism(name, abilities, capacity),
             Input::Cpus(online) => self.cpus_changed(&online),
             Input::Tick => (),
@@ -440,9 +444,10 @@ impl Host {
         self.refresh(at);
     }
 
-    fn capacity(&mut self, capacity: Share) {
-        self.config.limits.capacity = capacity;
-        self.books.set_capacity(capacity, self.now);
+    fn set_limits(&mut self, limits: Limits) {
+        let capacity = limits.capacity;
+        self.config.limits = limits.clone();
+        self.books.set_limits(limits, self.now);
         let guaranteed = self.books.guaranteed();
         if guaranteed > capacity {
             self.event(HostEvent::GuaranteesCut { capacity, guaranteed });

@@ -141,6 +141,16 @@ pub enum Input {
     },
     /// The room for reservations on this host changed, or was probed.
     Capacity(Share),
+    /// The administrator allows something else: all of it from now on. Guarantees that were given are kept; applications
+    /// and threads that are there stay, also where there are more than may come from now on.
+    Limits {
+        /// What may be handed out, and to whom how much of it at most.
+        limits: Limits,
+        /// As in [`HostConfig`].
+        max_applications: usize,
+        /// As in [`HostConfig`].
+        max_threads: usize,
+    },
     /// Another mechanism is in force, since the kernel ended the one there was: every thread is under the normal
     /// scheduler, and nothing that was told before holds.
     Mechanism {

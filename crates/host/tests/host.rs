@@ -257,6 +257,27 @@ fn a_smaller_capacity_shrinks_what_is_in_force() {
 }
 
 #[test]
+fn a_lower_user_maximum_shrinks_what_is_in_force_down_to_the_guarantee_and_no_further() {
+    let mut bench = Bench::new(share(90));
+    let mut contract = marked();
+    (contract.class, contract.guaranteed) = (Class::A, Some(share(30)));
+    let app = bench.join_thread(&contract, 7).unwrap();
+    assert_eq!(bench.budget_us(7), 9_000, "a controller that has seen nothing asks for all there is");
+    let lower = |percent| {
+        let limits = Limits { users: [(ME.uid, share(percent))].into(), ..Limits::of_capacity(share(90)) };
+        Input::Limits { limits, max_applications: 1, max_threads: 8 }
+    };
+    bench.input(lower(50));
+    assert_eq!(bench.budget_us(7), 5_000);
+    bench.input(lower(0));
+    assert_eq!(bench.budget_us(7), 3_000);
+    bench.change(app, &Contract { weight: 3, ..contract.clone() }).expect("its guarantee is not asked for anew");
+    assert!(bench.join_thread(&marked(), 8).unwrap_err().code == "too_many_applications");
+    bench.input(lower(90));
+    assert_eq!(bench.budget_us(7), 9_000);
+}
+
+#[test]
 fn an_unmarked_program_gets_what_it_consumes_and_rests_when_it_does() {
     let mut contract = marked();
     contract.jobs = JobSource::Consumption;

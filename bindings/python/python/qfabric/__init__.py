@@ -26,6 +26,8 @@ __all__ = [
     "Refused",
     "Session",
     "give_back",
+    "limits",
+    "set_limits",
     "status",
     "__version__",
 ]
@@ -99,6 +101,19 @@ class Session(_qfabric.NativeSession):
 def status(socket=None):
     """The host as a dict: capacity, guaranteed, granted, applications."""
     return _json.loads(_qfabric.status_json(socket))
+
+
+def limits(socket=None):
+    """What the administrator allows, as a dict: capacity, levels, users, groups, default_user, counts."""
+    return _json.loads(_qfabric.limits_json(socket))
+
+
+def set_limits(limits, socket=None):
+    """Allows something else until the daemon's next start or reload: all limits at once; a key left out has its default.
+
+    For root and the user that the daemon runs as. Says what is in force.
+    """
+    return _json.loads(_qfabric.set_limits_json(_json.dumps(limits), socket))
 
 
 def give_back(claim, socket=None):

@@ -103,6 +103,22 @@ fn a_fixed_share_is_reserved_for_every_thread_whatever_it_uses() {
 }
 
 #[test]
+fn limits_are_shown_and_changed_and_a_wrong_one_is_named() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "[limits]\ncapacity = 0.5\n[limits.users]\n1000 = 0.2\n");
+    let limits = |line: &str| Answer::of(qfabric(folder.path()).arg("limits").args(line.split_whitespace()));
+    limits("").expect(0, &["user 1000", "0.2 CPU", "0.5 CPU"]);
+    limits("set --user 1000=none --user 1001=30% --level 9=0.4").expect(0, &["user 1001", "0.3 CPU", "level 9"]);
+    let now = limits("show --json").json();
+    assert_eq!(now["users"], serde_json::json!({"1001": 0.3}));
+    limits("set --level 10=0.4").expect(2, &["limits.levels is 10", "0 (last) to 9 (first)"]);
+    limits("set --user root=0.4").expect(2, &["root=0.4", "1000=0.5"]);
+    limits("set").expect(2, &["required"]);
+    assert_eq!(limits("show --json").json(), now, "what is refused changes nothing");
+}
+
+#[test]
 fn a_program_that_cannot_be_started_ends_as_in_a_shell() {
     answer("run --fps 25 -- no-such-program").expect(127, &["no-such-program: not found"]);
     answer("run --fps 25 -- /etc/passwd").expect(126, &["/etc/passwd: cannot be executed"]);

@@ -11,7 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
@@ -69,6 +69,7 @@ pub(crate) fn router(
         .route("/v1/applications/{id}", application)
         .route("/v1/claims/{claim}", post(claim).delete(give_back))
         .route("/v1/status", get(status))
+        .route("/v1/limits", get(limits).put(set_limits))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
@@ -175,6 +176,37 @@ pub(crate) async fn list(State(context): State<Context>) -> Answer<Json<Vec<Appl
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, description = "Now", body = HostStatus)))]
 pub(crate) async fn status(State(context): State<Context>) -> Answer<Json<HostStatus>> {
     Ok(Json(lean_status(&context).await?))
+}
+
+/// What the administrator allows
+#[utoipa::path(get, path = "/v1/limits", responses((status = 200, description = "All limits", body = HostLimits)))]
+pub(crate) async fn limits(State(context): State<Context>) -> Answer<Json<HostLimits>> {
+    Ok(Json(context.requests.ask(|reply| Command::Limits { reply }).await?))
+}
+
+/// Allow something else: all limits at once, until the next start or reload
+///
+/// A key that is left out has its default. Applications keep what they were guaranteed; what they hold beyond is shared out
+/// anew under the new limits.
+#[utoipa::path(put, path = "/v1/limits", request_body = HostLimits, responses(
+    (status = 200, description = "In force", body = HostLimits),
+    (status = 400, description = "Not understood; the old ones are in force", body = Problem),
+    (status = 403, description = "Not for this user", body = Problem),
+    (status = 422, description = "A value cannot be meant; the old ones are in force", body = Problem),
+))]
+pub(crate) async fn set_limits(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Answer<Json<HostLimits>> {
+    // Read whoever asks: an answer before the end of the request would break the connection instead.
+    let asked = read(body).await?;
+    if !peer.administers() {
+        return Err(Refused(problem::not_administrator(peer.owner.uid)));
+    }
+    let limits = context.requests.set_limits(asked).await?;
+    tracing::info!(uid = peer.owner.uid, pid = peer.pid, "other limits are in force until the next start or reload");
+    Ok(Json(limits))
 }
 
 /// One application

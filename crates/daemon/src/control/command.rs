@@ -8,7 +8,7 @@ use qfabric_linux::ApplyError;
 use qfabric_linux::capacity::Probes;
 use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, Problem};
 use qfabric_types::{AppId, Contract, Instant, Share};
 use tokio::sync::oneshot;
 
@@ -89,8 +89,15 @@ pub(crate) enum Command {
         probes: Probes,
         reply: oneshot::Sender<(Probes, Result<u64, ApplyError>)>,
     },
-    /// The configuration was read again: the most that may be promised in all.
-    Capacity(Option<Share>),
+    /// What the administrator allows now.
+    Limits {
+        reply: Reply<HostLimits>,
+    },
+    /// What it allows from now on, checked already.
+    SetLimits {
+        limits: Box<HostLimits>,
+        reply: Reply<HostLimits>,
+    },
     Stop {
         reply: Reply<()>,
     },
@@ -186,9 +193,10 @@ impl Requests {
         answer.blocking_recv().ok()
     }
 
-    /// Another capacity is configured.
-    pub fn configure_capacity(&self, capacity: Option<Share>) -> Result<(), Problem> {
-        self.send(Command::Capacity(capacity))
+    /// The administrator allows something else: all of it is in force when this answers, or nothing has changed.
+    pub async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
+        limits.check().map_err(|why| problem::invalid_limit(&why))?;
+        self.ask(|reply| Command::SetLimits { limits: Box::new(limits), reply }).await
     }
 
     fn send(&self, command: Command) -> Result<(), Problem> {

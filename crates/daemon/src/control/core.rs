@@ -6,7 +6,7 @@
 use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget};
-use qfabric_types::api::{Application, HostStatus, Problem};
+use qfabric_types::api::{Application, HostLimits, HostStatus, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, ThreadId};
 
@@ -17,7 +17,7 @@ use super::notes::{Note, Notes};
 use super::own::Own;
 use super::room::Room;
 use super::{mechanism, thread};
-use crate::config::Fallback;
+use crate::config::{Fallback, supervisor_limits};
 use crate::ecalls::Misses;
 
 /// Outputs taken after one input. A host that says more than this is broken; what is left is taken after the
@@ -52,7 +52,7 @@ pub(crate) struct Core {
     /// Those that the mechanism binds servers to, at the last look.
     cpus: Vec<u32>,
     own: Own,
-    /// What may be promised; `None` where the mechanism itself decides that.
+    /// What may be promised; `None` without a mechanism.
     room: Option<Room>,
     instead: Instead,
     answer: Option<Answer>,
@@ -98,7 +98,7 @@ impl Core {
         self
     }
 
-    /// What may be promised where admission control decides.
+    /// What may be promised.
     pub fn with_room(mut self, room: Option<Room>) -> Self {
         self.room = room;
         self
@@ -116,13 +116,15 @@ impl Core {
         }
     }
 
-    /// The administrator allows another capacity.
-    pub fn configure_capacity(&mut self, configured: Option<Share>, now: Instant) {
-        if let Some(room) = &mut self.room {
-            room.configure(configured);
-            let capacity = room.capacity();
-            self.handle(Input::Capacity(capacity), now);
-        }
+    /// The administrator allows something else.
+    pub fn configure(&mut self, limits: &HostLimits, now: Instant) {
+        let room = self.room.as_mut().map(|room| {
+            room.configure(limits.capacity);
+            room.capacity()
+        });
+        let allowed = supervisor_limits(limits, room.unwrap_or_default());
+        let HostLimits { max_applications, max_threads, .. } = *limits;
+        self.handle(Input::Limits { limits: allowed, max_applications, max_threads }, now);
     }
 
     /// What takes its place where the kernel ends it.
@@ -225,7 +227,12 @@ impl Core {
         let (mechanism, capacity) = mechanism::instead(fallback, journal);
         let before = std::mem::replace(&mut self.mechanism, mechanism).name();
         self.own = Own::default();
+        let configured = self.room.and_then(|room| room.configured());
         self.room = (self.mechanism.name() == "deadline").then(|| Room::probed(capacity));
+        let capacity = self.room.as_mut().map_or(capacity, |room| {
+            room.configure(configured);
+            room.capacity()
+        });
         if self.mechanism.name() == "deadline" {
             thread::reserve_for_ourselves(reservation);
         }

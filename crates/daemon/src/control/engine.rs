@@ -16,6 +16,7 @@ use std::sync::mpsc::Receiver;
 use qfabric_host::Input;
 use qfabric_linux::clock;
 use qfabric_linux::observe::Observer;
+use qfabric_types::api::HostLimits;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{AppId, Instant, Nanos};
 
@@ -41,8 +42,6 @@ const TEND_EVERY: Nanos = Nanos::from_millis(1_000);
 pub(crate) struct Bounds {
     pub jobs_per_look: usize,
     pub lease_grace: Nanos,
-    pub max_threads: usize,
-    pub max_per_user: usize,
     pub reclaim: Reclaim,
 }
 
@@ -51,8 +50,6 @@ impl Bounds {
         Bounds {
             jobs_per_look: config.control.jobs_per_look,
             lease_grace: config.control.lease_grace,
-            max_threads: config.limits.max_threads,
-            max_per_user: config.limits.max_applications_per_user,
             reclaim: config.contracts.reclaim,
         }
     }
@@ -70,6 +67,8 @@ pub(crate) struct Engine {
     /// When reserved threads are looked after next, if there are any.
     tend_at: Instant,
     pub(super) bounds: Bounds,
+    /// What the administrator allows.
+    pub(super) limits: HostLimits,
     pub(super) requests_made: u64,
     commands: Receiver<Command>,
     batch: Vec<JobEvent>,
@@ -83,6 +82,7 @@ impl Engine {
         core: Core,
         observer: Box<dyn Observer>,
         bounds: Bounds,
+        limits: HostLimits,
         commands: Receiver<Command>,
         wake: &Arc<OwnedFd>,
     ) -> io::Result<Self> {
@@ -100,6 +100,7 @@ impl Engine {
             observe_at: Instant::NEVER,
             tend_at: Instant::ZERO,
             bounds,
+            limits,
             requests_made: 0,
             commands,
             batch: Vec::with_capacity(bounds.jobs_per_look),

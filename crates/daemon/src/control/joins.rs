@@ -1,7 +1,7 @@
 //! Coming and going: what the API's requests do to the engine.
 
 use qfabric_host::Input;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostLimits, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 
 use super::apps::App;
@@ -54,7 +54,13 @@ impl Engine {
                 // Nobody waits any more: then the probes end here.
                 let _ = reply.send((probes, units));
             }
-            Command::Capacity(configured) => self.core.configure_capacity(configured, now),
+            Command::Limits { reply } => {
+                let _ = reply.send(Ok(self.limits.clone()));
+            }
+            Command::SetLimits { limits, reply } => {
+                self.set_limits(*limits, now);
+                let _ = reply.send(Ok(self.limits.clone()));
+            }
             Command::Stop { reply } => {
                 self.stop(now);
                 let _ = reply.send(Ok(()));
@@ -99,6 +105,12 @@ impl Engine {
         }
     }
 
+    /// In one turn: nobody is ever admitted, or granted anything, by a part of them.
+    fn set_limits(&mut self, limits: HostLimits, now: Instant) {
+        self.core.configure(&limits, now);
+        self.limits = limits;
+    }
+
     /// Every application of the process is favoured: which of them takes the event is the process's business.
     fn favour(&mut self, pid: i32, deadline: Option<Instant>) {
         let apps: Vec<AppId> = self.apps.of_process(pid).collect();
@@ -116,7 +128,7 @@ impl Engine {
     }
 
     fn check_places(&self, peer: Peer, uid: u32) -> Result<(), Problem> {
-        let limit = self.bounds.max_per_user;
+        let limit = self.limits.max_applications_per_user;
         match peer.owner.uid != 0 && self.apps.count_of(uid) >= limit {
             true => Err(problem::too_many_of_user(uid, limit)),
             false => Ok(()),

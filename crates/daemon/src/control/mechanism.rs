@@ -21,9 +21,7 @@ use crate::config::{Config, Fallback, MechanismName};
 pub(super) struct Opened {
     pub mechanism: Box<dyn Mechanism + Send>,
     /// What may be promised in all.
-    pub capacity: Share,
-    /// What that follows, where admission control decides.
-    pub room: Option<Room>,
+    pub room: Room,
     /// What it guarantees best effort on each CPU, where it is it that decides that.
     pub best_effort: Option<Reservation>,
     /// Kept for the one that takes its place.
@@ -70,7 +68,7 @@ fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError
         None => Room::probed(capacity::probe()?),
     };
     let mechanism = Box::new(Deadline::with_journal(journal));
-    Ok(Opened { mechanism, capacity: room.capacity(), room: Some(room), best_effort: None, journal: None })
+    Ok(Opened { mechanism, room, best_effort: None, journal: None })
 }
 
 fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {
@@ -83,9 +81,10 @@ fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {
     };
     let mechanism = ExtMechanism::load(&asked).map_err(|why| StartError::Mechanism(why.to_string()))?;
     let all = mechanism.capacity().unwrap_or_default();
-    let capacity = config.limits.capacity.map_or(all, |configured| configured.min(all));
+    let own = config.control_reservation()?.map_or(Share::ZERO, Reservation::share);
+    let room = Room::of_servers(all, config.limits.capacity, own);
     let best_effort = Reservation::new(service, period).ok();
-    Ok(Opened { mechanism: Box::new(mechanism), capacity, room: None, best_effort, journal: Some(journal) })
+    Ok(Opened { mechanism: Box::new(mechanism), room, best_effort, journal: Some(journal) })
 }
 
 /// What takes the place of one that the kernel ended, and what may be promised then.

@@ -35,7 +35,7 @@ impl Engine {
                 Err(error) => self.core.notes.tell(Note::NotObserved { pid: child, error: error.to_string() }),
             }
         }
-        covered.truncate(self.bounds.max_threads);
+        covered.truncate(self.limits.max_threads);
         Ok(covered)
     }
 
@@ -109,7 +109,7 @@ impl Engine {
             self.apps.uncover(thread);
             self.core.handle(Input::ThreadGone { app: id, thread }, now);
         }
-        for thread in there.into_iter().take(self.bounds.max_threads) {
+        for thread in there.into_iter().take(self.limits.max_threads) {
             if self.apps.is_free(thread) {
                 born(&mut self.apps, &mut self.core, id, thread, now);
             }

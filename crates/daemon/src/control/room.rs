@@ -1,4 +1,5 @@
-//! How much may be promised under `deadline`, as what the kernel holds for nobody comes and goes.
+//! How much may be promised, as the administrator's word changes and, under `deadline`, what the kernel holds for nobody
+//! comes and goes.
 
 use qfabric_types::Share;
 
@@ -13,6 +14,10 @@ pub(crate) struct Room {
     lost_at_start: Option<Share>,
     /// Booked for nobody now.
     lost: Share,
+    /// What the service's own threads hold of the rest, where they are servers among others.
+    own: Share,
+    /// Nothing is ever booked for nobody: the mechanism keeps its own books.
+    keeps_books: bool,
 }
 
 impl Room {
@@ -23,11 +28,19 @@ impl Room {
 
     /// `configured`, as long as that is there: `ceiling` is what there is when nothing is lost.
     pub fn under(ceiling: Share, configured: Share) -> Room {
-        Room { free: ceiling, configured: Some(configured), lost_at_start: Some(Share::ZERO), lost: Share::ZERO }
+        Room { free: ceiling, configured: Some(configured), lost_at_start: Some(Share::ZERO), ..Room::default() }
+    }
+
+    /// Of a mechanism that keeps its own books: `all` that it has, of which the service's own threads hold `own`.
+    pub fn of_servers(all: Share, configured: Option<Share>, own: Share) -> Room {
+        Room { free: all, configured, own, keeps_books: true, ..Room::default() }
     }
 
     /// So much is booked for nobody. Answers whether that is news.
     pub fn lose(&mut self, lost: Share) -> bool {
+        if self.keeps_books {
+            return false;
+        }
         self.lost_at_start.get_or_insert(lost);
         std::mem::replace(&mut self.lost, lost) != lost
     }
@@ -37,12 +50,17 @@ impl Room {
         self.configured = configured;
     }
 
+    /// What the administrator allows at most.
+    pub fn configured(&self) -> Option<Share> {
+        self.configured
+    }
+
     /// What may be promised.
     pub fn capacity(&self) -> Share {
         let all = u64::from(self.free.ppm()) + u64::from(self.lost_at_start.unwrap_or_default().ppm());
         let left = all.saturating_sub(u64::from(self.lost.ppm()));
         let free = Share::from_ppm(u32::try_from(left).unwrap_or(u32::MAX));
-        self.configured.map_or(free, |configured| configured.min(free))
+        self.configured.map_or(free, |configured| configured.min(free)).saturating_sub(self.own)
     }
 }
 
@@ -83,5 +101,14 @@ mod tests {
         room.configure(None);
         room.lose(Share::ZERO);
         assert_eq!(room.capacity(), ppm(1_700_000));
+    }
+
+    #[test]
+    fn a_mechanism_with_books_of_its_own_loses_nothing_and_our_own_threads_are_not_for_others() {
+        let mut room = Room::of_servers(ppm(1_880_000), None, ppm(100_000));
+        assert!(!room.lose(ppm(500_000)));
+        assert_eq!(room.capacity(), ppm(1_780_000));
+        room.configure(Some(ppm(1_000_000)));
+        assert_eq!(room.capacity(), ppm(900_000));
     }
 }

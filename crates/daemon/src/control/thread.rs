@@ -25,7 +25,7 @@ use super::mechanism::{self, Opened, Which};
 use super::notes::{Note, Notes};
 use super::own::Own;
 use super::sources::wake_descriptor;
-use crate::config::{Config, InvalidConfig};
+use crate::config::{Config, InvalidConfig, supervisor_limits};
 use crate::ecalls::Misses;
 
 /// The calling thread, as the kernel's interface says it.
@@ -123,22 +123,18 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let capacity = host.status().capacity;
     let policy = own_policy.unwrap_or_else(|| own_server(own, host.own_cpu()));
     let own = Own::new(own, host.own_cpu());
-    let core = Core::new(host, opened.mechanism, notes, misses).with_own(own).with_room(opened.room).with_fallback(
-        config.mechanism.fallback,
-        opened.journal,
-        reservation,
-    );
+    let core = Core::new(host, opened.mechanism, notes, misses)
+        .with_own(own)
+        .with_room(Some(opened.room))
+        .with_fallback(config.mechanism.fallback, opened.journal, reservation);
     let observer = observe::open();
     let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy, raised };
-    Ok((Engine::new(core, observer, Bounds::of(&config), commands, &wake)?, ready))
+    Ok((Engine::new(core, observer, Bounds::of(&config), config.limits, commands, &wake)?, ready))
 }
 
 fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> HostConfig {
-    let mut limits = config.supervisor_limits(opened.capacity);
-    // Where we are a server among others, what we hold is not for them.
-    limits.capacity = opened.capacity.saturating_sub(own.map_or(Share::ZERO, Reservation::share));
     HostConfig {
-        limits,
+        limits: supervisor_limits(&config.limits, opened.room.capacity()),
         max_applications: config.limits.max_applications,
         max_threads: config.limits.max_threads,
         mechanism: opened.mechanism.name().to_owned(),

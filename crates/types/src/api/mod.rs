@@ -11,6 +11,8 @@
 //! | `POST /v1/claims/{claim}` | [`ApplicationRequest`] for what this host keeps → 201 [`Application`] |
 //! | `DELETE /v1/claims/{claim}` | at the host that asked: given back → 204 |
 //! | `GET /v1/status` | → [`HostStatus`] |
+//! | `GET /v1/limits` | → [`HostLimits`] |
+//! | `PUT /v1/limits` | [`HostLimits`], all of them; for the service's own user and root → [`HostLimits`] |
 //! | `GET /metrics` | → Prometheus text |
 //!
 //! Services, subscriptions and handlers have bodies of their own: [`ecalls`]; so have Q-channels: [`channel`].
@@ -23,9 +25,11 @@
 pub mod channel;
 pub mod ecalls;
 mod lending;
+mod limits;
 pub mod net;
 
 pub use lending::{Claim, Loan, NoClaim, Offer};
+pub use limits::{HostLimits, InvalidLimit};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,271 @@
+//! `qfabric limits`: what the administrator allows, shown and changed while the daemon runs.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use clap::{ArgGroup, Subcommand};
+use qfabric_client::{Application, HostLimits, HostStatus, Share};
+
+use crate::connect::{self, Daemon};
+use crate::exit::{Done, Outcome};
+use crate::output;
+
+/// One of them has to be there.
+const CHANGES: [&str; 8] = [
+    "capacity",
+    "user",
+    "group",
+    "level",
+    "default_user",
+    "max_applications",
+    "max_applications_per_user",
+    "max_threads",
+];
+
+/// What may be promised in all, and to whom how much of it.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric limits\n          qfabric limits set --user 1000=0.5")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Show(ShowArgs),
+    Set(SetArgs),
+}
+
+/// Shows every limit, and what is guaranteed and granted under it now.
+#[derive(clap::Args, Debug, Default)]
+#[command(after_help = "Example: qfabric limits show")]
+struct ShowArgs {
+    /// As JSON: what PUT /v1/limits takes
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Changes limits until the daemon's next start or reload; those not named stay.
+///
+/// All that is named changes at once, or nothing where one value is refused. Guarantees that applications were given are
+/// kept; what they hold beyond is shared out anew. For root, and for the user that the daemon runs as.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric limits set --user 1000=0.5 --level 9=0.8
+          qfabric limits set --user 1000=none --capacity none")]
+#[command(group = ArgGroup::new("change").required(true).multiple(true).args(CHANGES))]
+struct SetArgs {
+    /// The most that may be promised in all; none: what the kernel admits
+    #[arg(long, value_name = "CPUS")]
+    capacity: Option<Most<Share>>,
+    /// The most for a user's applications together, by its number (id -u); none: no maximum of its own
+    #[arg(long, value_name = "UID=CPUS")]
+    user: Vec<Named<u32>>,
+    /// The most for a group's applications together, by its number
+    #[arg(long, value_name = "GID=CPUS")]
+    group: Vec<Named<u32>>,
+    /// The most for the applications of a priority level together, 0 (last) to 9 (first)
+    #[arg(long, value_name = "LEVEL=CPUS")]
+    level: Vec<Named<u8>>,
+    /// The most for each user that is not named; none: no maximum
+    #[arg(long, value_name = "CPUS")]
+    default_user: Option<Most<Share>>,
+    /// Applications held at the same time
+    #[arg(long, value_name = "COUNT")]
+    max_applications: Option<usize>,
+    /// Of these, the most of one user
+    #[arg(long, value_name = "COUNT")]
+    max_applications_per_user: Option<usize>,
+    /// Threads of one application under reservation
+    #[arg(long, value_name = "COUNT")]
+    max_threads: Option<usize>,
+    /// Print all limits as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// A limit, or the word that there is none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Most<T>(Option<T>);
+
+impl<T: FromStr<Err: Display>> FromStr for Most<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Most(None));
+        }
+        text.parse().map(|most| Most(Some(most))).map_err(|why| format!("{why}, or none"))
+    }
+}
+
+/// The limit of one user, group or level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Named<K> {
+    key: K,
+    most: Most<Share>,
+}
+
+impl<K: FromStr<Err: Display>> FromStr for Named<K> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected =
+            || format!("{text:?} names no number and limit; write NUMBER=CPUS, such as 1000=0.5 or 1000=none");
+        let (key, most) = text.split_once('=').ok_or_else(expected)?;
+        Ok(Named { key: key.parse().map_err(|_| expected())?, most: most.parse()? })
+    }
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    match args.command.unwrap_or_else(|| Command::Show(ShowArgs::default())) {
+        Command::Show(args) => {
+            let client = args.daemon.client()?;
+            let limits = client.limits().map_err(connect::failure)?;
+            match args.json {
+                true => output::print_json(&limits)?,
+                false => output::print(&shown(&limits, &client.status().map_err(connect::failure)?))?,
+            }
+        }
+        Command::Set(args) => {
+            let client = args.daemon.client()?;
+            let mut limits = client.limits().map_err(connect::failure)?;
+            args.change(&mut limits);
+            let limits = client.set_limits(&limits).map_err(connect::failure)?;
+            match args.json {
+                true => output::print_json(&limits)?,
+                false => output::print(&shown(&limits, &client.status().map_err(connect::failure)?))?,
+            }
+        }
+    }
+    Ok(Done(0))
+}
+
+impl SetArgs {
+    fn change(&self, limits: &mut HostLimits) {
+        let put =
+            |now: &mut Option<Share>, new: Option<Most<Share>>| new.into_iter().for_each(|Most(most)| *now = most);
+        put(&mut limits.capacity, self.capacity);
+        put(&mut limits.default_user, self.default_user);
+        change_each(&mut limits.users, &self.user);
+        change_each(&mut limits.groups, &self.group);
+        change_each(&mut limits.levels, &self.level);
+        limits.max_applications = self.max_applications.unwrap_or(limits.max_applications);
+        let per_user = &mut limits.max_applications_per_user;
+        *per_user = self.max_applications_per_user.unwrap_or(*per_user);
+        limits.max_threads = self.max_threads.unwrap_or(limits.max_threads);
+    }
+}
+
+fn change_each<K: Ord + Copy>(limits: &mut std::collections::BTreeMap<K, Share>, named: &[Named<K>]) {
+    for Named { key, most } in named {
+        match most.0 {
+            Some(most) => drop(limits.insert(*key, most)),
+            None => drop(limits.remove(key)),
+        }
+    }
+}
+
+fn shown(limits: &HostLimits, status: &HostStatus) -> String {
+    let mut table = output::new_table(["limit", "at most", "guaranteed", "granted"]);
+    let mut row = |name: String, most: String, counts: &dyn Fn(&Application) -> bool| {
+        let those = || status.applications.iter().filter(|app| counts(app));
+        let [guaranteed, granted] = [those().map(|a| a.guaranteed).sum::<Share>(), those().map(|a| a.granted).sum()];
+        table.add_row([name, most, guaranteed.to_string(), granted.to_string()]);
+    };
+    let capacity = match limits.capacity {
+        Some(configured) if configured != status.capacity => format!("{} (of {configured})", status.capacity),
+        _ => status.capacity.to_string(),
+    };
+    row("all".into(), capacity, &|_| true);
+    for (level, most) in limits.levels.iter().rev() {
+        row(format!("level {level}"), most.to_string(), &|app| app.contract.priority == *level);
+    }
+    for (uid, most) in &limits.users {
+        row(format!("user {uid}"), most.to_string(), &|app| app.owner.uid == *uid);
+    }
+    if let Some(most) = limits.default_user {
+        let others = |app: &Application| !limits.users.contains_key(&app.owner.uid);
+        row("each other user".into(), most.to_string(), &others);
+    }
+    for (gid, most) in &limits.groups {
+        row(format!("group {gid}"), most.to_string(), &|app| app.owner.gid == *gid);
+    }
+    let HostLimits { max_applications, max_applications_per_user, max_threads, .. } = limits;
+    format!(
+        "{table}\n{} of {max_applications} applications, at most {max_applications_per_user} of one user; at most \
+         {max_threads} threads each\n",
+        status.applications.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_types::Owner;
+
+    use super::*;
+    use crate::status::tests::application;
+
+    fn cpus(cpus: f64) -> Share {
+        Share::from_f64(cpus)
+    }
+
+    #[test]
+    fn what_is_named_changes_and_the_rest_stays() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            set: SetArgs,
+        }
+        let line = "x --user 1000=0.5 --user 1001=none --level 9=80% --capacity none --max-threads 9";
+        let line = Line::parse_from(line.split(' '));
+        let mut limits =
+            HostLimits { capacity: Some(cpus(1.5)), default_user: Some(cpus(0.3)), ..HostLimits::default() };
+        limits.users.insert(1_001, cpus(0.1));
+        limits.groups.insert(7, cpus(0.2));
+        line.set.change(&mut limits);
+        assert_eq!(limits.users, [(1_000, cpus(0.5))].into());
+        assert_eq!((limits.groups.len(), limits.levels), (1, [(9, cpus(0.8))].into()));
+        assert_eq!((limits.capacity, limits.default_user, limits.max_threads), (None, Some(cpus(0.3)), 9));
+    }
+
+    #[test]
+    fn a_limit_that_is_none_is_explained() {
+        for bad in ["1000", "x=0.5", "-1=0.5", "1000=much", "1000=-0.1"] {
+            let why = bad.parse::<Named<u32>>().unwrap_err();
+            assert!(why.contains("such as"), "{bad}: {why}");
+        }
+    }
+
+    #[test]
+    fn every_limit_is_shown_with_what_is_held_under_it() {
+        let mut limits =
+            HostLimits { capacity: Some(cpus(1.5)), default_user: Some(cpus(0.3)), ..HostLimits::default() };
+        limits.users.insert(1_000, cpus(0.9));
+        limits.levels.insert(9, cpus(0.4));
+        let mut app = application(1, "player", 0.25);
+        app.owner = Owner { uid: 1_000, gid: 7 };
+        let status = HostStatus {
+            version: "0".into(),
+            mechanism: "deadline".into(),
+            capacity: cpus(1.4),
+            guaranteed: Share::ZERO,
+            granted: app.granted,
+            applications: vec![app],
+            cpus: vec![],
+            fallback: None,
+            loans: vec![],
+        };
+        let text = shown(&limits, &status);
+        for part in
+            ["1.4 CPU (of 1.5 CPU)", "level 9", "user 1000", "0.9 CPU", "0.25 CPU", "each other user", "1 of 256"]
+        {
+            assert!(text.contains(part), "{text}\nlacks {part}");
+        }
+    }
+}

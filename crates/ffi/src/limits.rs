@@ -1,0 +1,113 @@
+//! What the administrator allows, read and changed while the daemon runs.
+
+use qfabric_client::{Client, HostLimits, Share};
+
+use crate::session::{WITHOUT_DAEMON, qf_session};
+use crate::status::{Failure, QF_STATE, borrow, put, qf_status, settle};
+
+/// Which limit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum qf_limit {
+    /// Of all applications together; without one, what the kernel admits.
+    QF_LIMIT_CAPACITY = 0,
+    /// Of a priority level, 0 to 9.
+    QF_LIMIT_LEVEL = 1,
+    /// Of a user, by uid.
+    QF_LIMIT_USER = 2,
+    /// Of a group, by gid.
+    QF_LIMIT_GROUP = 3,
+    /// Of each user that has no limit of its own.
+    QF_LIMIT_DEFAULT_USER = 4,
+}
+
+/// # Safety
+/// `task` is null or a live handle.
+unsafe fn client<'a>(task: *mut qf_session) -> Result<&'a Client, Failure> {
+    // SAFETY: passed on.
+    let task = unsafe { borrow(task) }?;
+    task.client.as_ref().ok_or_else(|| Failure::new(QF_STATE, WITHOUT_DAEMON))
+}
+
+fn kind(number: u32) -> Result<qf_limit, Failure> {
+    use qf_limit::{QF_LIMIT_CAPACITY, QF_LIMIT_DEFAULT_USER, QF_LIMIT_GROUP, QF_LIMIT_LEVEL, QF_LIMIT_USER};
+    let kinds = [QF_LIMIT_CAPACITY, QF_LIMIT_LEVEL, QF_LIMIT_USER, QF_LIMIT_GROUP, QF_LIMIT_DEFAULT_USER];
+    kinds
+        .into_iter()
+        .find(|kind| *kind as u32 == number)
+        .ok_or_else(|| Failure::invalid(format!("the kind of limit is {number}; use one of the enum qf_limit, 0 to 4")))
+}
+
+fn level(number: u32) -> Result<u8, Failure> {
+    u8::try_from(number).map_err(|_| Failure::invalid(format!("the level is {number}; use 0 (last) to 9 (first)")))
+}
+
+/// The most that may be held under a limit, in CPUs; -1 where there is none. `kind` is a qf_limit, `number` the level, uid
+/// or gid (not used by the other two).
+///
+/// # Safety
+/// `task` is a live handle, `cpus` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_get_limit(task: *mut qf_session, kind: u32, number: u32, cpus: *mut f64) -> qf_status {
+    let read = || {
+        // SAFETY: passed on.
+        let limits = unsafe { client(task) }?.limits()?;
+        let most = limit(&limits, kind, number)?;
+        // SAFETY: passed on.
+        unsafe { put("the limit", cpus, most.map_or(-1.0, Share::as_f64)) }
+    };
+    settle(read())
+}
+
+fn limit(limits: &HostLimits, number_of_kind: u32, number: u32) -> Result<Option<Share>, Failure> {
+    Ok(match kind(number_of_kind)? {
+        qf_limit::QF_LIMIT_CAPACITY => limits.capacity,
+        qf_limit::QF_LIMIT_LEVEL => limits.levels.get(&level(number)?).copied(),
+        qf_limit::QF_LIMIT_USER => limits.users.get(&number).copied(),
+        qf_limit::QF_LIMIT_GROUP => limits.groups.get(&number).copied(),
+        qf_limit::QF_LIMIT_DEFAULT_USER => limits.default_user,
+    })
+}
+
+/// Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. For root and the user that the
+/// daemon runs as. Applications keep what they were guaranteed; what they hold beyond is shared out anew.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_limit(task: *mut qf_session, kind: u32, number: u32, cpus: f64) -> qf_status {
+    let write = || {
+        // SAFETY: passed on.
+        let client = unsafe { client(task) }?;
+        let mut limits = client.limits()?;
+        change(&mut limits, kind, number, most(cpus)?)?;
+        client.set_limits(&limits)?;
+        Ok(())
+    };
+    settle(write())
+}
+
+fn most(cpus: f64) -> Result<Option<Share>, Failure> {
+    match cpus {
+        cpus if cpus < 0.0 => Ok(None),
+        cpus if cpus <= Share::MAX.as_f64() => Ok(Some(Share::from_f64(cpus))),
+        cpus => Err(Failure::invalid(format!("the limit is {cpus}; use CPUs up to 4096, or -1 for none"))),
+    }
+}
+
+fn change(limits: &mut HostLimits, number_of_kind: u32, number: u32, most: Option<Share>) -> Result<(), Failure> {
+    fn put<K: Ord>(limits: &mut std::collections::BTreeMap<K, Share>, key: K, most: Option<Share>) {
+        match most {
+            Some(most) => drop(limits.insert(key, most)),
+            None => drop(limits.remove(&key)),
+        }
+    }
+    match kind(number_of_kind)? {
+        qf_limit::QF_LIMIT_CAPACITY => limits.capacity = most,
+        qf_limit::QF_LIMIT_LEVEL => put(&mut limits.levels, level(number)?, most),
+        qf_limit::QF_LIMIT_USER => put(&mut limits.users, number, most),
+        qf_limit::QF_LIMIT_GROUP => put(&mut limits.groups, number, most),
+        qf_limit::QF_LIMIT_DEFAULT_USER => limits.default_user = most,
+    }
+    Ok(())
+}
