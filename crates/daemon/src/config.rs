@@ -411,7 +411,7 @@ mod tests {
         let probed = Share::from_ppm(1_800_000);
         assert_eq!(supervisor_limits(&Config::default().limits, probed).capacity, probed);
         let config = parse("[limits]\ncapacity = 0.8\n").unwrap();
-        assert_eq!(config.supervisor_limits(probed).capacity, Share::from_ppm(800_000));
+        assert_eq!(supervisor_limits(&config.limits, probed).capacity, Share::from_ppm(800_000));
     }
 
     #[test]
