@@ -253,7 +253,8 @@ impl Row {
 
 fn summary(application: &Application, place: &str) -> String {
     let Application { contract, quality, .. } = application;
-    let bandwidth = format!("{} reserved on average", Share::from_f64(quality.mean_bandwidth));
+    let bandwidth =
+        format!("{} reserved on average, {} used", Share::from_f64(quality.mean_bandwidth), application.used);
     let did = match &application.server {
         Some(counts) => periods(contract, counts),
         None => jobs(contract, quality),
@@ -361,5 +362,7 @@ mod tests {
         app.contract.jobs = JobSource::Consumption;
         let text = summary(&app, "x");
         assert!(!text.contains("late") && text.contains("no period: no jobs to count"), "{text}");
+        app.quality.mean_bandwidth = 0.15;
+        assert!(summary(&app, "x").contains("0.15 CPU reserved on average, 0.125 CPU used"));
     }
 }

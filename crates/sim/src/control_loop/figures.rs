@@ -1,4 +1,4 @@
-//! Figures 7 and 8 of AQuoSA as pictures in scalable vector graphics: how costs and scheduling errors are distributed,
+//! Figures 7 to 10 of AQuoSA as pictures in scalable vector graphics: how costs and scheduling errors are distributed,
 //! and how costs repeat. Curves share one chart and one scale.
 
 use std::fmt::Write;
@@ -99,6 +99,13 @@ pub fn traces_svg(costs: &[Curve], repeats: &[Curve]) -> String {
     let (x_label, y_label) = ("lag in jobs", "autocorrelation");
     let repeats = Chart { title: "How they repeat", x_label, y_label, band: None, curves: repeats };
     svg(&[costs, repeats])
+}
+
+/// Figures 9 and 10: charts over one horizontal axis, each with its title, its vertical axis and its curves.
+pub fn sweep_svg(x_label: &str, charts: &[(&str, &str, Vec<Curve>)]) -> String {
+    let charts: Vec<Chart> =
+        charts.iter().map(|(title, y_label, curves)| Chart { title, x_label, y_label, band: None, curves }).collect();
+    svg(&charts)
 }
 
 fn svg(charts: &[Chart]) -> String {
