@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use qfabric_daemon::Config;
+use qfabric_linux::books;
 use qfabric_linux::journal::{self, JournalError, Restored, own};
 
 use crate::exit::{Done, Failure, Outcome};
@@ -47,6 +48,7 @@ pub fn run(args: Args) -> Outcome {
     let asked_for = args.directory.is_some();
     let directories = directories(args.directory)?;
     directories.iter().for_each(|directory| report.restore(directory));
+    report.sum.settings += books::repair_after_crash();
     report.refuse_held(asked_for);
     if args.json {
         output::print_json(&report)?;

@@ -1,5 +1,6 @@
 //! Looking, now and then, for bandwidth that the kernel has booked for nobody: other tools take threads out of
-//! SCHED_DEADLINE in ways that lose it. The control thread promises that much less.
+//! SCHED_DEADLINE in ways that lose it. The control thread promises that much less. The kernel's sum may also be too
+//! small: then something was subtracted twice, and the control thread says so.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,14 +11,13 @@ use qfabric_linux::books::{self, BooksError};
 use qfabric_linux::capacity::Probes;
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::hrtick::DEBUGFS;
-use qfabric_types::Share;
 
 use crate::control::Requests;
 
 /// The first look comes when the service has settled; each costs some milliseconds of an ordinary thread.
 const FIRST: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_secs(30);
-/// A thread that left is subtracted at its 0-lag time: what is lost is what both of two looks find, this far apart.
+/// A thread that left is subtracted at its 0-lag time: only what both of two looks find is lost, this far apart.
 const APART: Duration = Duration::from_secs(3);
 
 /// The thread that looks; ends when dropped.
@@ -62,16 +62,24 @@ impl Drop for BooksThread {
 }
 
 /// What both of two looks find; `None`: the service ends.
-fn lost(requests: &Requests, pause: &dyn Fn(Duration) -> bool) -> Option<Result<Share, BooksError>> {
+fn lost(requests: &Requests, pause: &dyn Fn(Duration) -> bool) -> Option<Result<i64, BooksError>> {
     let first = match read(requests) {
-        Ok(first) if first > Share::ZERO => first,
+        Ok(first) if first != 0 => first,
         other => return Some(other),
     };
-    pause(APART).then(|| read(requests).map(|second| second.min(first)))
+    pause(APART).then(|| read(requests).map(|second| in_both(first, second)))
+}
+
+/// What is booked too much, or too little, in both looks.
+fn in_both(first: i64, second: i64) -> i64 {
+    match first.signum() == second.signum() {
+        true => first.signum() * first.abs().min(second.abs()),
+        false => 0,
+    }
 }
 
 /// Without debugfs the control thread asks admission control, so that no increase of its own is refused meanwhile.
-fn read(requests: &Requests) -> Result<Share, BooksError> {
+fn read(requests: &Requests) -> Result<i64, BooksError> {
     let mut probes = None;
     let mut grantable = || {
         let prepared = probes.take().unwrap_or_else(|| Probes::start(CpuList::online().len()));
@@ -79,5 +87,17 @@ fn read(requests: &Requests) -> Result<Share, BooksError> {
         probes = Some(back);
         Ok(units?)
     };
-    Ok(books::read_by(Path::new(DEBUGFS), &mut grantable)?.lost())
+    Ok(books::read_by(Path::new(DEBUGFS), &mut grantable)?.of_nobody())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_two_looks_find_counts_whether_too_much_or_too_little_is_booked() {
+        assert_eq!((in_both(65_536, 104_000), in_both(104_000, 65_536)), (65_536, 65_536));
+        assert_eq!((in_both(-943_720, -2_000_000), in_both(-9, -8)), (-943_720, -8));
+        assert_eq!((in_both(65_536, 0), in_both(65_536, -3), in_both(-3, 65_536)), (0, 0, 0));
+    }
 }

@@ -15,6 +15,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use qfabric_linux::books;
 use qfabric_types::ServerCounts;
 use qfabric_types::api::net::InterfaceInfo;
 use qfabric_types::api::{Application, HostStatus};
@@ -81,8 +82,8 @@ const CONTROL: [Metric<Counters>; 24] = [
     of("own_threads_left_out", "own threads that could not be put into the service's server", |c| {
         Counter(c.own_threads_left_out)
     }),
-    of("booked_for_nobody_cpus", "CPUs that the kernel has booked for no thread", |c| {
-        Gauge(c.booked_for_nobody.as_f64())
+    of("booked_for_nobody_cpus", "CPUs that the kernel has booked for no thread; negative: subtracted twice", |c| {
+        Gauge(books::cpus(c.booked_for_nobody))
     }),
     of("inputs_ignored", "inputs the host could make no sense of", |c| Counter(c.inputs_ignored)),
 ];

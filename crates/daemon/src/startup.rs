@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use qfabric_linux::books;
 use qfabric_linux::journal::own::OwnFolder;
 use qfabric_linux::journal::{self, Journal, JournalError, Restored};
 use qfabric_linux::{capability, memory};
@@ -146,6 +147,9 @@ fn lock(directory: &Path) -> Result<File, DaemonError> {
 
 /// Puts back what a service that was killed here left.
 fn restore(directory: &Path) -> Result<(), DaemonError> {
+    if books::repair_after_crash() > 0 {
+        tracing::warn!("a rebuild of the root domain was killed: its cpuset is removed");
+    }
     let restored = journal::restore(directory)?;
     let (threads, settings) = (restored.threads, restored.settings);
     if threads + settings > 0 {

@@ -110,11 +110,6 @@ fn partition_of(group: &Path) -> Option<CpuList> {
     nearest.or_else(|| group.ancestors().filter_map(effective).last())
 }
 
-/// How much of each second real-time threads may use in all, in µs; −1: all of it.
-pub fn rt_runtime_us() -> Option<i64> {
-    number("/proc/sys/kernel/sched_rt_runtime_us")
-}
-
 /// What the group of `pid` grants SCHED_FIFO and SCHED_RR threads; `None` without RT_GROUP_SCHED. At 0 such a
 /// policy is refused to its threads (SCHED_DEADLINE is not).
 pub fn group_rt_runtime_us(pid: i32) -> Option<i64> {

@@ -4,8 +4,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use qfabric_linux::hrtick::DEBUGFS;
+use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::testing::departures::{self, Plan};
-use qfabric_linux::testing::{live_lock, may_reserve, settled_room, skip};
+use qfabric_linux::testing::losses::book_for_nobody;
+use qfabric_linux::testing::{Worker, live_lock, may_reserve, settled_room, skip};
+use qfabric_linux::{books, threads};
 use qfabric_types::{Nanos, Reservation, ThreadId};
 
 const PERIOD: Nanos = Nanos::from_millis(10);
@@ -55,10 +59,45 @@ fn departures_of_all_kinds_lose_nothing_and_trap_nobody() {
         reservation: reservation(budget_us),
         kill_every: 4,
         look_every: 8,
+        marked: false,
         seed: 11,
     };
     let outcome = departures::run(&plan, &|folder, threads, seed| service(folder, threads, budget_us, seed));
     println!("{outcome}");
-    assert!(outcome.departures > 0 && outcome.from_journals > 0 && outcome.gave_back > 0, "{outcome}");
-    assert_eq!((outcome.leaked, outcome.stuck, outcome.failed), (0, 0, 0), "{outcome}");
+    assert!(
+        outcome.departures > 0 && outcome.from_journals > 0 && outcome.gave_back > 0 && outcome.unreaped > 0,
+        "{outcome}"
+    );
+    assert_eq!((outcome.leaked, outcome.twice, outcome.stuck, outcome.failed), (0, 0, 0, 0), "{outcome}");
+}
+
+/// Its exit took the process off its cpuset's number of reserved threads. Taken off twice, that number would be 0 beside
+/// one living thread, and a rebuild would count none.
+#[test]
+fn a_rebuild_remembers_the_living_after_a_process_died_reserved() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let debugfs = Path::new(DEBUGFS);
+    let small = SchedAttr::deadline(reservation(500), false);
+    let (mut dead, living) = (Command::new("sleep").arg("60").spawn().unwrap(), Worker::sleeping());
+    let thread = ThreadId(dead.id() as i32);
+    small.give(thread).unwrap();
+    dead.kill().unwrap();
+    while threads::start_time(thread).is_some() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let left = SchedAttr::fair(0).give_leaving(thread);
+    small.give(living.thread).unwrap();
+    // What this leaves for nobody makes the rebuild do something.
+    drop(book_for_nobody(1_000));
+    let books = books::lost(debugfs);
+    SchedAttr::fair(0).give_leaving(living.thread).unwrap();
+    dead.wait().unwrap();
+    assert!(left.is_err(), "there is nothing to take out");
+    match books {
+        Ok(books) => assert_eq!((books.of_nobody(), books.threads), (0, 1), "{books:?}"),
+        Err(error) => skip(error),
+    }
 }

@@ -39,7 +39,7 @@ fn policy(pid: i32) -> Option<u32> {
 
 /// Waits until `what` holds; an honest machine needs milliseconds, a loaded one seconds.
 #[track_caller]
-fn wait_until(what: impl Fn() -> bool) {
+pub fn wait_until(what: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !what() {
         assert!(Instant::now() < end, "not within 10 s");
@@ -57,11 +57,16 @@ pub struct Daemon(Child);
 impl Daemon {
     /// Starts it in `folder`, with the configuration `config`.
     pub fn start(folder: &Path, config: &str) -> Daemon {
+        Daemon::start_logging(folder, config, Stdio::null())
+    }
+
+    /// As [`Daemon::start`]; its log goes to `log`.
+    pub fn start_logging(folder: &Path, config: &str, log: Stdio) -> Daemon {
         std::fs::write(folder.join("daemon.toml"), config).unwrap();
         let runtime = folder.join("qfabric");
         let mut command = qfabric(folder);
         command.args(["daemon", "--directory"]).arg(&runtime).arg("--config").arg(folder.join("daemon.toml"));
-        let daemon = Daemon(command.stderr(Stdio::null()).spawn().unwrap());
+        let daemon = Daemon(command.stderr(log).spawn().unwrap());
         wait_until(|| Answer::of(qfabric(folder).arg("status")).code == 0);
         daemon
     }

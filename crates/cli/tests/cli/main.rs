@@ -1,6 +1,7 @@
 //! What a user meets at the terminal, asserted on the real binary: exit codes, JSON shapes, error texts.
 
 mod answer;
+mod booked;
 mod channels;
 mod compatibility;
 mod ecode;

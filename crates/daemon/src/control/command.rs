@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// It need not be kept any more.
     LetGo(Claim),
     /// So much is booked for nobody.
-    Lost(Share),
+    Lost(i64),
     /// Asks admission control by these threads, between our own settings.
     Grantable {
         probes: Probes,
@@ -182,8 +182,8 @@ impl Requests {
     }
 
     /// So much is booked for nobody. With a full queue it is told at the next look.
-    pub fn lost(&self, lost: Share) {
-        let _ = self.send(Command::Lost(lost));
+    pub fn lost(&self, units: i64) {
+        let _ = self.send(Command::Lost(units));
     }
 
     /// What admission control grants now, in units of 2⁻²⁰ CPU. Blocks; `None`: the queue is full, or the service ends.

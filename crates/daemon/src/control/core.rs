@@ -5,7 +5,7 @@
 
 use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
-use qfabric_linux::{ApplyError, Mechanism, RaiseTarget};
+use qfabric_linux::{ApplyError, Mechanism, RaiseTarget, capacity};
 use qfabric_types::api::{Application, HostLimits, HostStatus, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, ThreadId};
@@ -104,12 +104,16 @@ impl Core {
         self
     }
 
-    /// The kernel has booked so much for nobody: that much less is promised.
-    pub fn lose(&mut self, lost: Share, now: Instant) {
+    /// The kernel has booked so many units of 2⁻²⁰ CPU for nobody: that much less is promised. Negative: so many were
+    /// subtracted twice.
+    pub fn lose(&mut self, units: i64, now: Instant) {
         let Some(room) = &mut self.room else { return };
-        let news = room.lose(lost);
-        self.counters.booked_for_nobody = lost;
-        if news {
+        let before = std::mem::replace(&mut self.counters.booked_for_nobody, units);
+        if units < 0 && units != before {
+            self.notes.tell(Note::SubtractedTwice { units: units.unsigned_abs() });
+        }
+        let lost = capacity::share_of(units.max(0) as u64);
+        if room.lose(lost) || (before < 0 && units >= 0) {
             let capacity = room.capacity();
             self.notes.tell(Note::BookedForNobody { lost, capacity });
             self.handle(Input::Capacity(capacity), now);

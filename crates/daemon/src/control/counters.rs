@@ -1,7 +1,7 @@
 //! What the control thread counts of itself: plain numbers, copied out on request.
 
 use qfabric_host::{HostEvent, Outcome};
-use qfabric_types::{Nanos, Share};
+use qfabric_types::Nanos;
 
 /// Upper ends of the handling-time buckets, in ns: 1 µs to 16 ms, times four each.
 pub(crate) const HANDLING_BUCKETS_NS: [u64; 8] =
@@ -56,8 +56,9 @@ pub(crate) struct Counters {
     pub not_favoured: u64,
     /// Threads of the service itself that could not be put into its server.
     pub own_threads_left_out: u64,
-    /// What the kernel has booked for no thread, at the last look.
-    pub booked_for_nobody: Share,
+    /// What the kernel has booked for no thread, at the last look, in units of 2⁻²⁰ CPU; negative: it has booked too
+    /// little.
+    pub booked_for_nobody: i64,
     /// How long each wake-up took to handle.
     pub handling: Handling,
 }

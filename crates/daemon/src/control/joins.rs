@@ -48,7 +48,7 @@ impl Engine {
             Command::Adjust { peer, whom, adjustment } => self.adjust(peer, whom, adjustment, now),
             Command::Keep(keep) => self.keep(*keep, now),
             Command::LetGo(claim) => self.let_go(&claim, now),
-            Command::Lost(lost) => self.core.lose(lost, now),
+            Command::Lost(units) => self.core.lose(units, now),
             Command::Grantable { probes, reply } => {
                 let units = probes.grantable();
                 // Nobody waits any more: then the probes end here.

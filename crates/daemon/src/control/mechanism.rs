@@ -65,7 +65,11 @@ pub(super) fn open(which: Which, config: &Config, journal: Journal) -> Result<Op
 fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError> {
     let room = match config.limits.capacity {
         Some(configured) => Room::under(books::ceiling(Path::new(DEBUGFS)).unwrap_or(configured), configured),
-        None => Room::probed(capacity::probe()?),
+        None => {
+            let free = capacity::probe()?;
+            // Where the kernel's sum is negative, it grants the probes whole CPUs.
+            Room::probed(books::ceiling(Path::new(DEBUGFS)).map_or(free, |ceiling| free.min(ceiling)))
+        }
     };
     let mechanism = Box::new(Deadline::with_journal(journal));
     Ok(Opened { mechanism, room, best_effort: None, journal: None })

@@ -4,7 +4,7 @@
 //! dropped and counted.
 
 use qfabric_host::HostEvent;
-use qfabric_linux::ApplyError;
+use qfabric_linux::{ApplyError, capacity};
 use qfabric_types::channel::Name;
 use qfabric_types::{AppId, Share, ThreadId};
 use tokio::sync::mpsc;
@@ -29,6 +29,8 @@ pub(crate) enum Note {
     Cpus { online: usize, before: usize },
     /// The kernel has booked so much for no thread: only the rest is promised.
     BookedForNobody { lost: Share, capacity: Share },
+    /// The kernel subtracted so many units of 2⁻²⁰ CPU twice: it may refuse everybody.
+    SubtractedTwice { units: u64 },
     /// An application was admitted.
     Joined { app: AppId, pid: i32, name: String },
     /// An application took its ring.
@@ -98,6 +100,11 @@ pub(crate) fn log(note: Note) {
             %lost,
             %capacity,
             "the kernel has this bandwidth booked for nobody, so it is not promised; qfabric doctor --fix frees it"
+        ),
+        Note::SubtractedTwice { units } => tracing::error!(
+            cpus = capacity::share_of(units).as_f64(),
+            "the kernel's sum of reserved bandwidth is too small by this: it admits more than there is, or refuses \
+             everybody; qfabric doctor --fix repairs it"
         ),
         Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
         Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),

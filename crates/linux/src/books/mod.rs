@@ -4,7 +4,11 @@
 //! `total` is read from debugfs, or worked out from what admission control still grants ([`Probes::grantable`]);
 //! from it the reservations of all living threads and the kernel's own servers (`servers.rs`) are subtracted. Threads
 //! that left a moment ago stay booked until their 0-lag time, so only what stays is lost: see [`lost`].
+//!
+//! The sum may be too small, too, and even negative: where the root domain was rebuilt while departures were pending
+//! (`limit.rs` says what does that), their timers subtracted once more.
 
+mod limit;
 mod rebuild;
 mod servers;
 
@@ -18,7 +22,8 @@ use crate::cpus::CpuList;
 use crate::mechanism::ApplyError;
 use crate::{cgroup, threads};
 
-pub use rebuild::{RebuildError, rebuild};
+pub use limit::Limit;
+pub use rebuild::{RebuildError, rebuild, repair_after_crash};
 
 /// The kernel's first pid namespace: in another one, not all threads can be seen (`PROC_PID_INIT_INO`).
 const FIRST_PIDS: &str = "pid:[4026531836]";
@@ -51,6 +56,11 @@ impl Books {
     /// [`Books::of_nobody`] as a share.
     pub fn lost(&self) -> Share {
         capacity::share_of(self.of_nobody().max(0) as u64)
+    }
+
+    /// Whether the kernel's sum is negative: admission control takes it for a huge number and refuses everybody.
+    pub fn refuses_everybody(&self) -> bool {
+        self.total < 0
     }
 }
 
@@ -89,7 +99,7 @@ pub fn read_by(debugfs: &Path, grantable: &mut dyn FnMut() -> Result<u64, BooksE
     let mut total = || -> Result<i64, BooksError> {
         match capacity::booked_units(debugfs) {
             Ok(units) => Ok(units as i64),
-            Err(_) => Ok(limit(&domain)? as i64 - grantable()? as i64),
+            Err(_) => Ok(limit(debugfs, &domain)? as i64 - grantable()? as i64),
         }
     };
     for _ in 0..LOOKS {
@@ -132,21 +142,16 @@ fn check_view() -> Result<(), BooksError> {
 /// What may be reserved in all where nobody has reserved anything and nothing is lost; `None` where that has no limit.
 pub fn ceiling(debugfs: &Path) -> Option<Share> {
     let domain = cgroup::root_domain(std::process::id() as i32);
-    Some(capacity::share_of(limit(&domain).ok()?.saturating_sub(servers::booked(debugfs, &domain))))
+    Some(capacity::share_of(limit(debugfs, &domain).ok()?.saturating_sub(servers::booked(debugfs, &domain))))
 }
 
 /// What admission control grants in all on these CPUs: the part of each that real-time threads may use, scaled where
 /// CPUs differ (`dl_bw_capacity`, `cap_scale` of kernel/sched/deadline.c).
-fn limit(domain: &CpuList) -> Result<u64, BooksError> {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
-    let runtime = cgroup::rt_runtime_us().unwrap_or(950_000);
-    let period = number("/proc/sys/kernel/sched_rt_period_us").unwrap_or(1_000_000);
-    if runtime < 0 {
-        return Err(BooksError::NoLimit);
-    }
-    let of_cpu = |cpu: u32| number(&format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity")).unwrap_or(1_024) as u64;
-    let scale: u64 = domain.iter().map(of_cpu).sum();
-    Ok(scaled(capacity::units_of(runtime as u64, period.max(1) as u64), scale))
+fn limit(debugfs: &Path, domain: &CpuList) -> Result<u64, BooksError> {
+    let Limit::Units(units) = Limit::of_host_or_default(debugfs) else { return Err(BooksError::NoLimit) };
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let of_cpu = |cpu: u32| number(&format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity")).unwrap_or(1_024);
+    Ok(scaled(units, domain.iter().map(of_cpu).sum()))
 }
 
 fn scaled(units: u64, scale: u64) -> u64 {
@@ -168,10 +173,11 @@ mod tests {
         assert_eq!((books.of_nobody(), books.lost()), (65_536, Share::from_ppm(62_500)));
         let twice_subtracted = Books { total: 0, ..books };
         assert!(twice_subtracted.of_nobody() < 0 && twice_subtracted.lost() == Share::ZERO);
+        assert!(!twice_subtracted.refuses_everybody() && Books { total: -1, ..books }.refuses_everybody());
     }
 
     #[test]
     fn the_limit_is_that_of_the_kernel() {
-        assert_eq!(scaled(capacity::units_of(950_000, 1_000_000), 2 * 1_024), 1_992_294);
+        assert_eq!(scaled(996_147, 2 * 1_024), 1_992_294);
     }
 }

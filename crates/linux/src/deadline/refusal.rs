@@ -1,11 +1,14 @@
 //! What the kernel's refusals mean, and the way out of each.
 
 use std::io;
+use std::path::Path;
 
 use qfabric_types::{Reservation, ThreadId};
 use rustix::thread::CapabilitySet;
 
+use crate::books::Limit;
 use crate::cpus::CpuList;
+use crate::hrtick::DEBUGFS;
 use crate::journal::JournalError;
 use crate::mechanism::ApplyError;
 use crate::{capability, cgroup};
@@ -27,7 +30,7 @@ fn no_right(thread: ThreadId) -> ApplyError {
         let fix = "run it as root, or setcap cap_sys_nice=ep on it, or AmbientCapabilities=CAP_SYS_NICE in its unit";
         return ApplyError::Denied { thread, errno, why, fix: fix.into() };
     }
-    if cgroup::rt_runtime_us() == Some(0) {
+    if Limit::of_host(Path::new(DEBUGFS)) == Some(Limit::Units(0)) {
         let why = "kernel.sched_rt_runtime_us is 0: no time for real-time threads at all".into();
         return ApplyError::Denied { thread, errno, why, fix: "sysctl kernel.sched_rt_runtime_us=950000".into() };
     }

@@ -6,9 +6,9 @@ use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
-use crate::books::{self, Books, BooksError};
+use crate::books::{self, Books, BooksError, Limit};
 use crate::cpus::CpuList;
-use crate::hrtick::{self, Feature};
+use crate::hrtick::{self, DEBUGFS, Feature};
 use crate::mechanism::ApplyError;
 use crate::sched_attr::{self, SchedAttr};
 use crate::{capability, capacity, cgroup};
@@ -32,7 +32,7 @@ pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
         mechanism(facts, &room),
         admission_room(room, took),
         booked(&books),
-        rt_throttling(cgroup::rt_runtime_us()),
+        rt_throttling(Limit::of_host(debugfs)),
         hrtick(hrtick_dl, tick()),
         grub(&tried),
         dynamic(&tried),
@@ -123,15 +123,21 @@ pub(super) fn booked(books: &Result<Books, BooksError>) -> Finding {
             ..Finding::new("booked", State::Warn, format!("{who}; {:.6} CPU is booked for nobody", books::cpus(lost)))
                 .fix("qfabric doctor --fix rebuilds the root domain: until then nobody can have this bandwidth")
         },
-        missing => Finding {
-            fixable: true,
-            ..Finding::new(
-                "booked",
-                State::Warn,
-                format!("{who}; the kernel has booked {:.6} CPU too little", -books::cpus(missing)),
-            )
-            .fix("qfabric doctor --fix rebuilds the root domain: until then too much is admitted, or nothing")
-        },
+        missing => {
+            let reason = format!("{who}; {}", too_little(books, missing));
+            let fix = "qfabric doctor --fix rebuilds the root domain, when no thread has left for 5 s";
+            Finding { fixable: true, ..Finding::new("booked", State::Warn, reason).fix(fix) }
+        }
+    }
+}
+
+/// Reservations were subtracted twice: what that means depends on what is left of the sum.
+fn too_little(books: &Books, missing: i64) -> String {
+    let sum = format!("the kernel's sum of reserved bandwidth is {:.6} CPU", books::cpus(books.total));
+    let twice = format!("{:.6} CPU was subtracted twice", -books::cpus(missing));
+    match books.refuses_everybody() {
+        true => format!("{sum}: it refuses everybody; {twice}"),
+        false => format!("{sum}: it admits more than there is; {twice}"),
     }
 }
 
@@ -141,28 +147,37 @@ pub(super) fn fix_booked(debugfs: &Path) -> Finding {
         Ok((before, _)) if before.of_nobody() == 0 => Finding::ok("booked", "nothing is booked for nobody"),
         Ok((before, after)) => {
             let (lost, left) = (books::cpus(before.of_nobody()), books::cpus(after.of_nobody()));
-            let done = format!("the root domain was rebuilt: {lost:.6} CPU was booked for nobody, now {left:.6} CPU");
+            let done = format!(
+                "the root domain was rebuilt: the kernel's sum was {:.6} CPU, {lost:+.6} CPU of it for nobody; \
+                 now {:.6} CPU, {left:+.6} CPU of it for nobody",
+                books::cpus(before.total),
+                books::cpus(after.total)
+            );
             Finding::ok("booked", done)
         }
         Err(error) => Finding::new("booked", State::Unknown, format!("not rebuilt: {error}")).fix("see the reason"),
     }
 }
 
-fn rt_throttling(runtime_us: Option<i64>) -> Finding {
+fn rt_throttling(limit: Option<Limit>) -> Finding {
     let name = "rt_runtime";
-    match runtime_us {
-        Some(-1) => {
+    match limit {
+        Some(Limit::None) => {
             Finding::new(name, State::Warn, "real-time threads may use all CPU time; a loop in one stops the host")
                 .fix("sysctl kernel.sched_rt_runtime_us=950000")
         }
-        Some(0) => Finding::new(name, State::Missing, "kernel.sched_rt_runtime_us is 0: no reservation is possible")
-            .fix("sysctl kernel.sched_rt_runtime_us=950000"),
-        Some(us) => {
-            let time = Nanos::from_micros(us.max(0) as u64);
-            Finding::ok(name, format!("real-time threads may use {time} of each second of a CPU"))
+        Some(Limit::Units(0)) => {
+            Finding::new(name, State::Missing, "kernel.sched_rt_runtime_us is 0: no reservation is possible")
+                .fix("sysctl kernel.sched_rt_runtime_us=950000")
         }
-        None => Finding::new(name, State::Unknown, "kernel.sched_rt_runtime_us cannot be read")
-            .fix("mount /proc with /proc/sys"),
+        Some(Limit::Units(units)) => Finding::ok(
+            name,
+            format!("real-time threads may use {:.1} % of each CPU", 100.0 * books::cpus(units as i64)),
+        ),
+        None => {
+            let why = "not told: debugfs is closed, and reading kernel.sched_rt_runtime_us disturbs the kernel's sums";
+            Finding::new(name, State::Unknown, why).fix(format!("run it as root, with debugfs mounted at {DEBUGFS}"))
+        }
     }
 }
 
@@ -257,9 +272,18 @@ mod tests {
         assert!(leaked.state == State::Warn && leaked.fixable, "{leaked:?}");
         assert!(leaked.reason.contains("0.062500 CPU is booked for nobody"), "{leaked:?}");
         assert!(leaked.reason.contains("servers 0.1 CPU;"), "a leak is not the servers': {leaked:?}");
-        let short = booked(&Ok(Books { total: 0, ..books }));
-        assert!(short.reason.contains("too little") && short.fix.is_some(), "{short:?}");
         assert_eq!(booked(&Err(BooksError::NotAllSeen)).state, State::Unknown);
+    }
+
+    #[test]
+    fn a_sum_that_was_subtracted_from_twice_is_named_and_can_be_repaired() {
+        let negative = Books { total: -1_405_091, held: 0, threads: 0, servers: 104_856 };
+        let finding = booked(&Ok(negative));
+        assert!(finding.state == State::Warn && finding.fixable && finding.fix.is_some(), "{finding:?}");
+        let named = "the kernel's sum of reserved bandwidth is -1.339999 CPU: it refuses everybody";
+        assert!(finding.reason.contains(named), "{finding:?}");
+        let short = booked(&Ok(Books { total: 0, ..negative }));
+        assert!(short.fixable && short.reason.contains("admits more than there is"), "{short:?}");
     }
 
     #[test]
@@ -274,8 +298,9 @@ mod tests {
 
     #[test]
     fn a_host_without_time_for_real_time_threads_is_named() {
-        assert_eq!(rt_throttling(Some(0)).state, State::Missing);
-        assert_eq!(rt_throttling(Some(-1)).state, State::Warn);
-        assert_eq!(rt_throttling(Some(950_000)).state, State::Ok);
+        assert_eq!(rt_throttling(Some(Limit::Units(0))).state, State::Missing);
+        assert_eq!(rt_throttling(Some(Limit::None)).state, State::Warn);
+        assert!(rt_throttling(Some(Limit::Units(996_147))).reason.contains("95.0 %"));
+        assert!(rt_throttling(None).fix.is_some_and(|fix| fix.contains("debugfs")));
     }
 }

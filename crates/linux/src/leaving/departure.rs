@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌──────────── asleep after an overrun: wait P/4 for the refill ───────────┐
 //!            v                                                                         │
-//!  begun ─> bring accounts up to date ─> runnable, little budget ─> leave directly     │
+//!  begun ─> bring accounts up to date ─> runnable, in an overrun ─> leave directly     │
 //!            │                                                                         │
 //!            ├─> budget left, or never ran ─> weightless, leave ─> may return at once, or rests
 //!            └─────────────────────────────────────────────────────────────────────────┘
@@ -18,12 +18,17 @@ use super::account::{self, Account, Reading};
 use crate::sched_attr::{Policy, RECLAIM, SchedAttr};
 use crate::{clock, threads};
 
-/// With less budget than this a runnable thread is taken for one in an overrun: it may be there before the next call.
+/// A thread with less budget than this may be in an overrun before the next call.
 const MARGIN: i64 = 200_000;
 const MARGIN_TIME: Nanos = Nanos::new(MARGIN as u64);
-/// A runnable thread with a little budget may still fall asleep between two calls. So often it is looked at again:
-/// it has slept, or overrun, or been refilled then, unless its budgets are that small.
+/// A runnable thread with a little budget may overrun the weightless budget, and rest for long. So often it is looked at
+/// again: it has slept, or overrun, or been refilled then, unless its budgets are that small.
 const SECOND_LOOKS: u64 = 4;
+/// What was seen longer ago than this says nothing of the thread: the caller was preempted, and a thread that was
+/// throttled then may have been refilled, and sleep past its 0-lag time. Leaving directly would lose its bandwidth.
+const OLD: Nanos = Nanos::from_micros(500);
+/// After so many steps a caller that is preempted each time lets the thread leave weightless, which loses nothing.
+const TRIES: u64 = 20;
 /// A thread that left weightless is clean this long after its last overrun of 1,024 ns: the weightless period.
 const REFILL: u64 = 1_100_000_000;
 /// A sleeping thread's refill comes within a period or two; a thread that never ran gets none.
@@ -80,27 +85,35 @@ impl Departure {
     /// Leaves, if the thread's state lets it leave without a trace; takes some 30 µs. On an error the thread is
     /// still reserved.
     pub fn step(&mut self) -> io::Result<Step> {
-        let started = clock::now();
-        let asleep = threads::is_asleep(self.thread);
         if self.steps == 0 && self.held.is_weightless() {
             self.give_weight();
         }
         if !self.bring_up_to_date()? {
             return Ok(Step::Left { rest: Nanos::ZERO });
         }
+        // The budget first, then the state: a thread that is seen runnable after its budget was seen used up is
+        // throttled, or will be. The other way round it may have fallen asleep in between.
+        let started = clock::now();
         let account = match Reading::of(self.thread) {
             Reading::NotReserved => return Ok(Step::Left { rest: Nanos::ZERO }),
             Reading::Hidden => return self.leave_unseen(),
             Reading::Known(account) => account,
         };
+        if threads::start_time(self.thread).is_none() {
+            self.keep_dead()?;
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        let asleep = threads::is_asleep(self.thread);
         let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
-        match (account.runtime_ns < MARGIN, asleep) {
-            (true, false) if account.runtime_ns > 0 && self.steps <= SECOND_LOOKS => Ok(Step::Wait(MARGIN_TIME)),
-            (true, false) => self.leave_directly(account),
-            (true, true) if !never_ran && started < self.give_up_at(account) => {
+        let look = Look { started, asleep, account, never_ran };
+        match (account.runtime_ns, asleep) {
+            (..0, false) if !look.is_old(clock::now()) => self.leave_directly(account),
+            (..0, false) if self.steps < TRIES => Ok(Step::Wait(MARGIN_TIME)),
+            (0..MARGIN, false) if self.steps <= SECOND_LOOKS => Ok(Step::Wait(MARGIN_TIME)),
+            (..MARGIN, true) if !never_ran && started < self.give_up_at(account) => {
                 Ok(Step::Wait(Nanos::new((self.held.period_ns / 4).max(50_000))))
             }
-            _ => self.leave_weightless(&Look { started, asleep, account, never_ran }),
+            _ => self.leave_weightless(&look),
         }
     }
 
@@ -172,14 +185,27 @@ impl Departure {
     }
 
     /// Weightless, a thread would hardly ever run again: where it cannot get what it had, it becomes an ordinary one.
+    ///
+    /// A thread that died in the class stays there. Its exit took it off its cpuset's number of reserved threads
+    /// (`cgroup_exit`); leaving takes it off once more, and where that number is 0 by mistake, a rebuild of the root
+    /// domain forgets the reservations of all living threads. One that died on its way is put on it again.
     fn out(&self) -> io::Result<()> {
-        self.to.give(self.thread).or_else(|error| {
+        let left = self.to.give(self.thread).or_else(|error| {
             let gone = error.raw_os_error() == Some(libc::ESRCH);
             if !gone {
                 SchedAttr::fair(0).give(self.thread)?;
             }
             Err(error)
-        })
+        });
+        if threads::start_time(self.thread).is_none() {
+            let _ = self.keep_dead(); // reaped: it has no number any more
+        }
+        left
+    }
+
+    /// In the class, with nothing booked.
+    fn keep_dead(&self) -> io::Result<()> {
+        SchedAttr::weightless().give(self.thread)
     }
 }
 
@@ -192,6 +218,10 @@ struct Look {
 }
 
 impl Look {
+    fn is_old(&self, now: Instant) -> bool {
+        now.since(self.started) > OLD
+    }
+
     /// Zero where the thread certainly left with budget to spend. Else it may have woken, and overrun the
     /// weightless budget by at most the time between the calls.
     fn rest(&self, weighed: Instant, left: Instant, sleeps: Option<u64>, asleep: bool) -> Nanos {
@@ -238,6 +268,12 @@ mod tests {
         assert_eq!(look(500_000, true).rest(AT(20_000), AT(30_000), Some(5), true), Nanos::ZERO);
         assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(5), false), Nanos::ZERO);
         assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(6), true), Nanos::ZERO, "it dozed off");
+    }
+
+    #[test]
+    fn what_a_preempted_caller_saw_does_not_count() {
+        assert!(!look(-1, false).is_old(AT(1_000 + 500_000)));
+        assert!(look(-1, false).is_old(AT(1_000 + 500_001)));
     }
 
     #[test]

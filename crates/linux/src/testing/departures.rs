@@ -2,8 +2,11 @@
 //!
 //! A round reserves for all kinds, lets them run for some milliseconds, gives some reservations back while their
 //! threads sleep, and releases. Some rounds are done by a service in a process of its own, which is killed at any
-//! moment, and whose journal is replayed. Then the next round shows who does not run any more, and the kernel's books
-//! what is lost.
+//! moment, and whose journal is replayed. In some, a reserved process is killed, and changed or released while its
+//! parent has not reaped it. Then the next round shows who does not run any more, and the kernel's books what is lost.
+//!
+//! A rebuild of the root domain by another process would hide what was lost before. So a trial may leave a few units
+//! booked for nobody itself, as a marker: where they are gone, the departures since the last look prove nothing.
 
 use std::fmt;
 use std::path::Path;
@@ -13,6 +16,7 @@ use std::time::{Duration, Instant};
 use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 use super::crowd::{BLOCKED, BRIEF, Crowd, Dice, KINDS};
+use super::losses::book_for_nobody;
 use crate::journal::{self, Journal};
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{ApplyError, Deadline, Mechanism, books, clock, hrtick, threads};
@@ -22,6 +26,9 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// Pending departures are over after this long: the 0-lag time of a thread in debt lies as much later as its period is
 /// longer than its budget. An emulated CPU may stand still for a second, which its thread is charged for.
 const WHILE_PENDING: Duration = Duration::from_secs(60);
+/// What a marker leaves booked for nobody, in units of 2⁻²⁰ CPU.
+const MARKER: i64 = 7;
+
 /// How many departures, and of what.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -35,6 +42,8 @@ pub struct Plan {
     pub kill_every: u64,
     /// Rounds between two looks into the kernel's books. A look waits for the departures that are pending.
     pub look_every: u64,
+    /// Whether the trial leaves a marker, to notice rebuilds by others; the caller rebuilds afterwards.
+    pub marked: bool,
     /// Where it all begins.
     pub seed: u64,
 }
@@ -48,10 +57,16 @@ pub struct Outcome {
     pub from_journals: u64,
     /// Of all, threads that had given their reservation back while they slept.
     pub gave_back: u64,
+    /// Of all, processes that were killed, and changed or released before they were reaped.
+    pub unreaped: u64,
     /// Services killed.
     pub killed: u64,
+    /// Of all, those between two looks of which the second found that somebody had rebuilt the root domain.
+    pub disturbed: u64,
     /// Units of 2⁻²⁰ CPU that are booked for nobody since.
     pub leaked: i64,
+    /// Units that were subtracted twice.
+    pub twice: i64,
     /// Threads that did not run any more under a reservation.
     pub stuck: u64,
     /// Reservations refused, because the thread must rest or another one held the room.
@@ -64,14 +79,16 @@ pub struct Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { departures, from_journals, gave_back, killed, leaked, stuck, refused, failed, took_ns } = self;
-        let mut took = took_ns.clone();
+        let Outcome { departures, from_journals, gave_back, unreaped, killed, .. } = self;
+        let Outcome { disturbed, leaked, twice, stuck, refused, failed, .. } = self;
+        let mut took = self.took_ns.clone();
         took.sort_unstable();
         let at = |part: usize| took.get(took.len().saturating_sub(1) * part / 100).map_or(0, |ns| ns / 1_000);
         write!(
             f,
-            "{departures} departures ({gave_back} after giving back, {from_journals} from the journals of {killed} killed \
-             services): leaked {leaked} units, stuck {stuck}, not put back {failed}; {refused} reservations refused; \
+            "{departures} departures ({gave_back} after giving back, {unreaped} of unreaped processes, {from_journals} \
+             from the journals of {killed} killed services, {disturbed} beside a rebuild by others): leaked {leaked} \
+             units, subtracted twice {twice}, stuck {stuck}, not put back {failed}; {refused} reservations refused; \
              release took {} / {} / {} µs (median / p90 / p99)",
             at(50),
             at(90),
@@ -92,6 +109,9 @@ pub fn run(plan: &Plan, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) ->
             true => trial.round_of_a_killed_service(service),
             false => trial.round(),
         }
+        if round.is_multiple_of(3) {
+            trial.kill_a_process();
+        }
         if round.is_multiple_of(plan.look_every) {
             trial.look_into_the_books();
         }
@@ -106,14 +126,16 @@ struct Trial {
     dice: Dice,
     /// What was booked for nobody before, by others.
     base: i64,
+    /// Departures before the last look.
+    looked_at: u64,
     outcome: Outcome,
 }
 
 impl Trial {
     fn begin(plan: Plan) -> Trial {
-        let base = settled_books(0).expect("who may reserve can read the books");
+        let base = settled_books(0).expect("who may reserve can read the books") + plant(plan.marked);
         let (crowd, mechanism) = (Crowd::start(), Deadline::new());
-        Trial { plan, crowd, mechanism, dice: Dice::new(plan.seed), base, outcome: Outcome::default() }
+        Trial { plan, crowd, mechanism, dice: Dice::new(plan.seed), base, looked_at: 0, outcome: Outcome::default() }
     }
 
     /// Reserves, waits, gives back, releases; every thread has to come further in between.
@@ -165,6 +187,11 @@ impl Trial {
     /// A stuck thread runs again outside of the class; another one takes its place.
     fn free(&mut self, kind: usize, thread: ThreadId) {
         self.outcome.stuck += 1;
+        let sched = std::fs::read_to_string(threads::file(thread, "sched")).unwrap_or_default();
+        let server: Vec<_> =
+            sched.lines().filter(|line| line.starts_with("dl.") || line.contains("switches")).collect();
+        let (has, asleep) = (SchedAttr::of(thread), threads::is_asleep(thread));
+        eprintln!("stuck: kind {kind} at {:?} ns, asleep {asleep}, has {has:?}: {server:?}", clock::now());
         let _ = self.mechanism.apply(&nothing(thread));
         self.mechanism.settle();
         self.crowd.renew(kind);
@@ -203,10 +230,43 @@ impl Trial {
         let _ = std::fs::remove_dir_all(folder);
     }
 
+    /// A reserved process is killed at any moment, and changed or released before its parent reaps it.
+    fn kill_a_process(&mut self) {
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh can be started");
+        let thread = ThreadId(child.id() as i32);
+        if self.mechanism.apply(&setting(thread, self.plan.reservation, false)).is_ok() {
+            nap(self.dice.below(20_000));
+            let _ = child.kill();
+            nap([0, 300, 20_000][self.dice.below(3) as usize]);
+            if self.dice.below(2) == 0 {
+                let _ = self.mechanism.apply(&setting(thread, less(self.plan.reservation), false));
+            }
+            (self.outcome.departures, self.outcome.unreaped) = (self.outcome.departures + 1, self.outcome.unreaped + 1);
+        } else {
+            self.outcome.refused += 1;
+        }
+        let _ = self.mechanism.apply(&nothing(thread)); // gone, as it should be
+        nap(self.dice.below(5_000));
+        let _ = (child.kill(), child.wait());
+    }
+
     fn look_into_the_books(&mut self) {
         let now = settled_books(self.base).expect("they could be read at the start");
-        self.outcome.leaked += now - self.base;
-        self.base = now;
+        let more = now - self.base;
+        if more != 0 {
+            eprintln!("after {} departures {more:+} units are booked for nobody", self.outcome.departures);
+        }
+        if self.plan.marked && more < 0 {
+            self.outcome.disturbed += self.outcome.departures - self.looked_at;
+            eprintln!("the root domain was rebuilt by another process: {more} units, {MARKER} of them the marker's");
+            self.outcome.twice -= more + MARKER;
+            self.base = now + plant(true);
+        } else {
+            self.outcome.leaked += more.max(0);
+            self.outcome.twice -= more.min(0);
+            self.base = now;
+        }
+        self.looked_at = self.outcome.departures;
     }
 
     fn end(mut self) -> Outcome {
@@ -237,6 +297,15 @@ pub fn serve(folder: &Path, threads: &[ThreadId], reservation: Reservation, seed
     }
 }
 
+/// Leaves a marker, which the caller's rebuild takes away.
+fn plant(marked: bool) -> i64 {
+    if !marked {
+        return 0;
+    }
+    std::mem::forget(book_for_nobody(MARKER as u64));
+    MARKER
+}
+
 /// What is booked for nobody, as soon as that is `expected`; what it stays at otherwise.
 fn settled_books(expected: i64) -> Result<i64, books::BooksError> {
     let begin = Instant::now();
@@ -251,9 +320,12 @@ fn settled_books(expected: i64) -> Result<i64, books::BooksError> {
 
 /// A sixteenth of the budget while the thread sleeps, as a controller gives back what a job did not need.
 fn give_back(mechanism: &mut Deadline, thread: ThreadId, reservation: Reservation) -> bool {
+    threads::is_asleep(thread) && mechanism.apply(&setting(thread, less(reservation), true)).is_ok()
+}
+
+fn less(reservation: Reservation) -> Reservation {
     let little = Nanos::new((reservation.budget().get() / 16).max(qfabric_types::MIN_BUDGET.get()));
-    let little = Reservation::new(little, reservation.period()).expect("less of a valid one");
-    threads::is_asleep(thread) && mechanism.apply(&setting(thread, little, true)).is_ok()
+    Reservation::new(little, reservation.period()).expect("less of a valid one")
 }
 
 fn wait_for_reservations(child: &mut Child, folder: &Path) {

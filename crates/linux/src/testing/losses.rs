@@ -1,0 +1,75 @@
+//! Making the kernel's sum of reserved bandwidth wrong on purpose, as other tools do without meaning it; put right when
+//! dropped.
+
+use std::path::Path;
+use std::time::Duration;
+
+use qfabric_types::{Nanos, Reservation};
+
+use super::Worker;
+use crate::hrtick::DEBUGFS;
+use crate::sched_attr::SchedAttr;
+use crate::{books, capacity, threads};
+
+/// Kernels since 6.17 rebuild all root domains when this is read; see `books/limit.rs`.
+const REBUILDS_WHEN_READ: &str = "/proc/sys/kernel/sched_rt_period_us";
+
+/// A wrong sum, until dropped.
+#[derive(Debug)]
+pub struct Wrong(());
+
+impl Drop for Wrong {
+    fn drop(&mut self) {
+        if let Err(error) = books::rebuild(Path::new(DEBUGFS)) {
+            eprintln!("the kernel's sum stays wrong: {error}");
+        }
+    }
+}
+
+/// Leaves so many units of 2⁻²⁰ CPU booked for nobody: a thread that sleeps and never ran leaves the class as `chrt`
+/// takes it out.
+pub fn book_for_nobody(units: u64) -> Wrong {
+    let sleeper = Worker::start(|| std::thread::sleep(Duration::from_secs(1)));
+    while !threads::is_asleep(sleeper.thread) {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let exactly = SchedAttr { runtime_ns: units << 10, deadline_ns: 1 << 30, period_ns: 1 << 30, ..some() };
+    assert_eq!(capacity::units_of(exactly.runtime_ns, exactly.period_ns), units);
+    exactly.give(sleeper.thread).expect("there is room for that");
+    SchedAttr::fair(0).give(sleeper.thread).expect("every thread may leave");
+    Wrong(())
+}
+
+/// Makes the kernel subtract 0.3 CPU twice: the root domain is rebuilt while a departure is pending. `None` where
+/// reading a file does not rebuild it.
+pub fn subtract_twice() -> Option<Wrong> {
+    for _ in 0..10 {
+        let before = sum();
+        let hog = Worker::burning();
+        some().give(hog.thread).expect("there is room for 0.3 CPU");
+        while hog.used() < Nanos::from_millis(100) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        SchedAttr::fair(0).give(hog.thread).expect("every thread may leave");
+        let pending = sum() > before;
+        let _ = std::fs::read_to_string(REBUILDS_WHEN_READ);
+        if pending && sum() > before {
+            return None;
+        }
+        std::thread::sleep(Duration::from_secs(2)); // its 0-lag time lies within one period
+        if sum() < before {
+            return Some(Wrong(()));
+        }
+    }
+    None
+}
+
+fn some() -> SchedAttr {
+    let reservation = Reservation::new(Nanos::from_millis(300), Nanos::from_millis(1_000));
+    SchedAttr::deadline(reservation.expect("0.3 CPU is one"), false)
+}
+
+/// The kernel's sum; these helpers need debugfs.
+fn sum() -> i64 {
+    capacity::booked_units(Path::new(DEBUGFS)).expect("debugfs is open") as i64
+}
