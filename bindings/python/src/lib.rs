@@ -8,6 +8,7 @@ mod channel;
 mod ecalls;
 mod errors;
 mod session;
+mod suggest;
 
 use pyo3::prelude::*;
 use qfabric_client::{Claim, Client, HostLimits};
@@ -77,5 +78,6 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(give_back, module)?)?;
     module.add_function(wrap_pyfunction!(limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(set_limits_json, module)?)?;
+    module.add_function(wrap_pyfunction!(suggest::suggest_json, module)?)?;
     module.add_function(wrap_pyfunction!(status_json, module)?)
 }

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use qfabric_client::{Claim, Connection, Contract, Foresight, Late, Nanos, Reclaiming, Session, Share, clock};
+use qfabric_client::{
+    Claim, Connection, Contract, Foresight, Late, Nanos, Overload, OverloadChange, Profile, Reclaiming, Session, Share,
+    clock,
+};
 
 use crate::connect;
 use crate::errors::python;
@@ -26,11 +29,19 @@ fn value_error(error: impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-fn share(what: &str, cpus: f64) -> PyResult<Share> {
+pub(crate) fn share(what: &str, cpus: f64) -> PyResult<Share> {
     match (0.0..=4096.0).contains(&cpus) {
         true => Ok(Share::from_f64(cpus)),
         false => Err(value_error(format!("{what} is {cpus}; use a fraction of one CPU, such as 0.4"))),
     }
+}
+
+fn shares(overload: Overload) -> (f64, f64) {
+    (overload.wanted.as_f64(), overload.granted.as_f64())
+}
+
+pub(crate) fn profile_of(costs_ns: Vec<u64>, hints: Vec<f64>) -> Profile {
+    Profile { costs: costs_ns.into_iter().map(Nanos::new).collect(), hints }
 }
 
 /// `None` and not-a-number are refused later or say nothing; both ends in nanoseconds.
@@ -65,7 +76,7 @@ impl NativeSession {
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
         skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
         favour_events=false, control_place="user", claim=None, reclaiming=None, recovery_jobs=10, deviation=1.0,
-        fixed=None))]
+        fixed=None, profile=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -95,6 +106,7 @@ impl NativeSession {
         recovery_jobs: u32,
         deviation: f64,
         fixed: Option<f64>,
+        profile: Option<(Vec<u64>, Vec<f64>)>,
     ) -> PyResult<NativeSession> {
         let former = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
         let kind = reclaiming.map_or(Ok(former), str::parse).map_err(value_error)?;
@@ -120,6 +132,7 @@ impl NativeSession {
             work_conserving,
             favour_events,
             controller: control_place.parse().map_err(value_error)?,
+            profile: profile.map(|(costs, hints)| profile_of(costs, hints)),
             ..fresh
         }
         .settled();
@@ -162,6 +175,33 @@ impl NativeSession {
     fn grant_tuple(&self) -> PyResult<(u64, u64, i64, u64)> {
         let grant = self.with(|session| session.grant())?;
         Ok((grant.budget.get(), grant.period.get(), grant.error_ns, grant.jobs))
+    }
+
+    /// What was asked for and what was granted, in CPUs, while the jobs are short; else None.
+    fn overload_tuple(&self) -> PyResult<Option<(f64, f64)>> {
+        Ok(self.with(|session| session.overload())?.map(shares))
+    }
+
+    /// Whether an overload began (its shares) or ended (None), in a list; an empty list where nothing is new.
+    fn overload_news(&self) -> PyResult<Vec<Option<(f64, f64)>>> {
+        let change = self.with(Session::overload_changed)?;
+        Ok(change
+            .into_iter()
+            .map(|change| match change {
+                OverloadChange::Begins(overload) => Some(shares(overload)),
+                OverloadChange::Ends => None,
+            })
+            .collect())
+    }
+
+    /// By how many ns the current job would end late if it began now; None where nothing is predicted.
+    fn predicted_lateness(&self) -> PyResult<Option<u64>> {
+        self.with(|session| session.predicted_lateness().map(Nanos::get))
+    }
+
+    /// Leaves the current job out, in place of its end.
+    fn skip(&self) -> PyResult<()> {
+        self.with(Session::skip)
     }
 
     /// What was achieved so far, as JSON.

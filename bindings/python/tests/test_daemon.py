@@ -151,3 +151,17 @@ def test_limits_are_read_and_changed(socket):
     with pytest.raises(ValueError, match="unknown field"):
         qfabric.set_limits({"user": {0: 0.5}}, socket=socket)
     assert qfabric.limits(socket=socket)["users"] == {"4711": 0.25}
+
+
+def test_a_task_hears_of_an_overload_and_of_its_end(tmp_path):
+    told = []
+    with start(tmp_path, "[limits]\ncapacity = 0.5\n") as socket:
+        with qfabric.Session(period_ms=20, predictor="ma:2", max_bandwidth=0.9, socket=socket) as session:
+            session.on_overload(told.append)
+            for _ in session.periods(3000):
+                burn(0.002 if told else 0.014)
+                if len(told) > 1:
+                    break
+            assert told[1:] == [None] and session.overload is None
+            assert told[0].wanted > 0.6 and told[0].granted <= 0.5 and 0 < told[0].part < 1
+            assert session.predicted_lateness() is not None

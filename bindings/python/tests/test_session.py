@@ -164,3 +164,28 @@ def test_a_probe_measures_iterations_without_a_daemon():
 def test_a_service_without_its_period_is_refused():
     with pytest.raises(ValueError, match="service_ms is 10 without a period"):
         qfabric.Cpu(service_ms=10)
+
+
+def test_parameters_are_suggested_from_a_trial():
+    costs = [12_000_000 if k % 3 == 0 else 4_000_000 for k in range(60)]
+    found = qfabric.suggest(costs, 20)
+    assert found["predictor"] == "mma:3,3" and found["in_target"] > 0.9
+    assert 0.3 < found["max_bandwidth"] <= 0.95 and found["class_b"] <= found["max_bandwidth"]
+    with pytest.raises(ValueError, match="24"):
+        qfabric.suggest(costs[:5], 20)
+    with pytest.raises(ValueError, match="hint"):
+        qfabric.suggest(costs, 20, hints=[1.0])
+    with qfabric.Session(20, alone=True, predictor=found["predictor"], profile=(costs, [])) as session:
+        assert session.overload is None and session.predicted_lateness() is None
+
+
+def test_a_job_can_be_left_out():
+    with qfabric.Session(2, alone=True) as session:
+        seen = []
+        for k in session.periods(3):
+            seen.append(k)
+            if k == 1:
+                session.skip()
+        assert seen == [0, 1, 2] and session.quality["jobs"] == 2
+        session.skip()
+        assert session.wait() == 4

@@ -196,6 +196,27 @@ impl Supervisor {
         }
     }
 
+    /// A thread of `from` that holds `share` is `to`'s from now on, and with it as much of what `from` wants and holds, no
+    /// more than `to` may hold. Answers how much; the sums stay as they are.
+    pub fn transfer(&mut self, from: AppId, to: AppId, share_held: Share) -> Share {
+        let (Some(old), Some(new)) = (self.find_present(from), self.find_present(to)) else { return Share::ZERO };
+        let Entry { granted, wanted, .. } = self.entries[old];
+        let room = self.entries[new].most.saturating_sub(self.entries[new].wanted);
+        let part = u64::from(share_held.ppm()).min(granted).min(wanted).min(room);
+        let giver = &mut self.entries[old];
+        (giver.wanted, giver.granted, giver.booked) = (wanted - part, granted - part, giver.booked - part);
+        giver.target = giver.target.saturating_sub(part);
+        let taker = &mut self.entries[new];
+        (taker.wanted, taker.target) = (taker.wanted + part, taker.target + part);
+        (taker.granted, taker.booked) = (taker.granted + part, taker.booked + part);
+        for at in [old, new] {
+            if !std::mem::replace(&mut self.entries[at].told, true) {
+                self.changed.push(self.entries[at].app);
+            }
+        }
+        share(part)
+    }
+
     /// The last decrease of `app` has taken effect: its room is free. Without this call that is assumed
     /// one server period after the decrease was granted.
     pub fn settle(&mut self, app: AppId, now: Instant) {

@@ -154,6 +154,7 @@ pub mod tests {
             invariance: None,
             wanted: Share::from_f64(cpus),
             granted: Share::from_f64(cpus),
+            overload: None,
             threads: Vec::new(),
             quality: Quality { jobs: 100, misses: 1, in_target: 0.9, ..Quality::default() },
             used: Share::from_f64(cpus / 2.0),

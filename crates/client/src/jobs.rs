@@ -1,6 +1,6 @@
 //! Jobs as an iterator: `for job in session.jobs() { … }`.
 
-use qfabric_types::Foresight;
+use qfabric_types::{Foresight, Nanos};
 
 use crate::grid::Job;
 use crate::session::Session;
@@ -21,6 +21,18 @@ impl<'a> Jobs<'a> {
     /// Says what is known of the next job; it travels with the current one's end.
     pub fn expect_next(&mut self, known: Foresight) {
         self.next = known;
+    }
+
+    /// By how much the current job would end late, as [`Session::predicted_lateness`] has it.
+    pub fn predicted_lateness(&self) -> Option<Nanos> {
+        self.session.predicted_lateness()
+    }
+
+    /// Leaves the current job out: the next step goes on with the next one.
+    pub fn skip(&mut self) {
+        if std::mem::take(&mut self.running) {
+            self.session.skip();
+        }
     }
 
     /// The session behind it.

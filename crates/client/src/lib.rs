@@ -51,6 +51,7 @@ mod jobs;
 mod lease;
 mod link;
 mod net;
+mod overload;
 mod plugin;
 mod services;
 mod session;
@@ -61,6 +62,7 @@ pub use error::ClientError;
 pub use grid::{Job, Late};
 pub use jobs::Jobs;
 pub use link::{Connection, Counters};
+pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
@@ -69,8 +71,8 @@ pub use qfabric_types::api::{
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
-    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, PredictorSpec, Profile, Quality, Reclaiming,
-    Share, Usage, Window,
+    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec, Profile, Quality,
+    Reclaiming, Share, Usage, Window,
 };
 
 /// The guide's programs compile.

@@ -12,7 +12,7 @@ use qfabric_shm::SharedRing;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{
-    AppId, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Quality, QualityMeter,
+    AppId, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Overload, Quality, QualityMeter,
     Reservation, ThreadId, Usage, quantized_error,
 };
 
@@ -23,6 +23,7 @@ use crate::grid::{Grid, Job, Late};
 use crate::jobs::Jobs;
 use crate::lease::{Lease, leased};
 use crate::link::{Connection, Counters, Link};
+use crate::overload::{OverloadChange, Overloads};
 use crate::plugin::{Controller, Predictor, sensible};
 
 /// One thread's jobs. Belongs to the thread that made it, since it measures that thread's CPU clock. Dropping
@@ -46,6 +47,7 @@ pub struct Session {
     last_error: i64,
     predictor: Option<Box<dyn Predictor>>,
     controller: Option<Box<dyn Controller>>,
+    overload: Overloads,
     this_thread_only: PhantomData<*const ()>,
 }
 
@@ -103,6 +105,7 @@ impl Session {
             last_error: 0,
             predictor: None,
             controller: None,
+            overload: Overloads::default(),
             this_thread_only: PhantomData,
         }
     }
@@ -120,6 +123,40 @@ impl Session {
     /// Takes the application's own controller instead of the daemon's.
     pub fn use_controller(&mut self, controller: Box<dyn Controller>) {
         self.controller = Some(controller);
+    }
+
+    /// Calls `tell` when the application's requests begin to exceed what it is granted, so that it lowers its quality, and
+    /// when that ends: from within the calls that wait for a job, after its release. Which jobs count is said at
+    /// [`Session::overload`]; an application that waits by itself asks [`Session::overload_changed`] instead.
+    pub fn on_overload(&mut self, tell: impl FnMut(OverloadChange) + 'static) {
+        self.overload.tell = Some(Box::new(tell));
+    }
+
+    /// The overload that the daemon sees: it begins when 8 of the last 16 jobs had asked for more than the supervisor
+    /// granted, and ends when no more than 2 had. Jobs before the predictor's first word do not count. A load from shared
+    /// memory, no system call; none while alone.
+    pub fn overload(&self) -> Option<Overload> {
+        self.link.grant().overload
+    }
+
+    /// Whether an overload began or ended since this was last asked (or told by [`Session::on_overload`]).
+    pub fn overload_changed(&mut self) -> Option<OverloadChange> {
+        self.overload.changed(self.link.grant().overload)
+    }
+
+    /// By how much the current job would end late if it began now and had a CPU to itself until its end, by what the daemon
+    /// predicts of its cost: «this frame would be late by 12 ms». Zero: it can be in time. None where nothing is predicted:
+    /// while alone, and before the predictor's first word. A load from shared memory and one clock reading.
+    pub fn predicted_lateness(&self) -> Option<Nanos> {
+        let cost = self.link.grant().predicted;
+        (cost > Nanos::ZERO).then(|| (clock::now() + cost).since(self.grid.job().deadline))
+    }
+
+    /// Leaves the current job out: the next one is the current one from now on. Counted in [`Counters::skipped`]; the
+    /// daemon sees that its number is missing.
+    pub fn skip(&mut self) {
+        self.link.counters.skipped += 1;
+        self.grid.advance();
     }
 
     /// The current job begins, and this is `known` of it. Only needed for the first job (whose beginning is
@@ -212,7 +249,9 @@ impl Session {
     /// on.
     pub fn wait_or_signal(&mut self) -> Option<Job> {
         let job = self.next_job();
-        clock::sleep_until(job.release).ok().map(|()| job)
+        clock::sleep_until(job.release).ok()?;
+        self.overload.tell(self.link.grant().overload);
+        Some(job)
     }
 
     /// The job to be waited for: lateness dealt with, the connection looked after. For callers that do the

@@ -1,9 +1,13 @@
 //! Sessions under a real daemon and the real scheduler.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use qfabric_client::{Client, ClientError, Connection, Contract, Cpu, Foresight, Nanos, Session, Share, clock};
+use qfabric_client::{
+    Client, ClientError, Connection, Contract, Cpu, Foresight, Nanos, OverloadChange, Session, Share, clock,
+};
 use qfabric_daemon::{Config, Embedded};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::{live_lock, may_reserve};
@@ -121,6 +125,48 @@ fn a_contract_is_changed_without_losing_the_reservation() {
         assert!(matches!(refused, Err(ClientError::Contract(_))));
         assert_eq!(session.contract().name, "changed");
     });
+}
+
+/// Uses `ms` of CPU time in each job until `reached`; answers after how many.
+fn jobs_of(session: &mut Session, ms: u64, reached: impl Fn(&Session) -> bool) -> Option<usize> {
+    // A count, not a time: far more than it takes.
+    (0..3_000).find(|_| {
+        session.wait_for_next_job();
+        let until = clock::thread_cpu() + Nanos::from_millis(ms);
+        while clock::thread_cpu() < until {}
+        session.end_cycle(Foresight::Nothing);
+        reached(session)
+    })
+}
+
+#[test]
+fn an_application_that_asks_for_more_than_there_is_is_told_and_told_when_that_ends() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let mut config = Config::default();
+    config.log.filter = "error".into();
+    config.limits.capacity = Some("0.5".parse().unwrap());
+    let daemon = Embedded::start(config).unwrap();
+    let client = Client::connect_to(daemon.socket()).unwrap();
+    let (predictor, most) = ("ma:2".parse().unwrap(), Share::from_ppm(900_000));
+    let dear = Contract { predictor, max_bandwidth: most, ..contract("dear") };
+    let mut session = Session::start(&client, dear).unwrap();
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let seen = told.clone();
+    session.on_overload(move |change| seen.borrow_mut().push(change));
+    // 14 ms in 20 ms, and half a CPU for it.
+    let jobs = jobs_of(&mut session, 14, |_| !told.borrow().is_empty()).expect("it is told");
+    assert!(jobs >= 8, "told after {jobs} jobs");
+    let OverloadChange::Begins(overload) = told.borrow()[0] else { panic!("{:?}", told.borrow()) };
+    assert!(overload.wanted > Share::from_ppm(600_000) && overload.granted <= Share::from_ppm(500_000), "{overload:?}");
+    let shown = client.application(session.id().unwrap()).unwrap().overload;
+    assert!(shown.is_some_and(|shown| shown.wanted > shown.granted), "{shown:?}");
+    // It lowers its quality.
+    jobs_of(&mut session, 2, |_| told.borrow().len() > 1).expect("it is told when that ends");
+    assert_eq!(told.borrow()[1..], [OverloadChange::Ends]);
+    assert!(session.overload().is_none() && session.predicted_lateness().is_some());
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! A session on a ring of the test's own: what the daemon gets to see, and what the application does.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use qfabric_client::{
-    Connection, Contract, Controller, Cpu, Foresight, Instant, Interval, JobRecord, Late, Nanos, Predictor, Session,
-    Usage, clock,
+    Connection, Contract, Controller, Cpu, Foresight, Instant, Interval, JobRecord, Late, Nanos, Overload,
+    OverloadChange, Predictor, Session, Share, Usage, clock,
 };
 use qfabric_shm::SharedRing;
 use qfabric_types::ring::{Consumer, Grant, JobEvent};
@@ -164,9 +166,43 @@ fn a_periodic_job_runs_until_it_breaks() {
 #[test]
 fn what_the_daemon_grants_is_seen() {
     let (session, daemon) = pair();
-    let grant = Grant { budget: Nanos::from_millis(1), period: Nanos::from_millis(2), error_ns: -5, jobs: 3 };
+    let (budget, period) = (Nanos::from_millis(1), Nanos::from_millis(2));
+    let grant = Grant { budget, period, error_ns: -5, jobs: 3, ..Grant::default() };
     daemon.ring.publish(grant);
     assert_eq!(session.grant(), grant);
+}
+
+#[test]
+fn an_overload_is_told_when_it_begins_and_when_it_ends_and_only_then() {
+    let (mut session, daemon) = pair();
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let seen = told.clone();
+    session.on_overload(move |change| seen.borrow_mut().push(change));
+    let overload = |percent: u32| Overload { wanted: Share::ONE, granted: Share::from_ppm(percent * 10_000) };
+    for now in [None, Some(overload(50)), Some(overload(40)), None, None] {
+        daemon.ring.publish(Grant { overload: now, ..Grant::default() });
+        assert_eq!(session.overload(), now);
+        session.wait_for_next_job();
+        session.end_cycle(Foresight::Nothing);
+    }
+    assert_eq!(*told.borrow(), [OverloadChange::Begins(overload(50)), OverloadChange::Ends]);
+    daemon.ring.publish(Grant { overload: Some(overload(50)), ..Grant::default() });
+    assert_eq!(session.overload_changed(), Some(OverloadChange::Begins(overload(50))), "who waits by himself asks");
+    assert_eq!(session.overload_changed(), None);
+}
+
+#[test]
+fn a_job_predicted_to_be_late_says_by_how_much_and_can_be_left_out() {
+    let (mut session, mut daemon) = pair();
+    session.wait_for_next_job();
+    assert_eq!(session.predicted_lateness(), None, "nothing is predicted yet");
+    let hour = Nanos::from_millis(3_600_000);
+    daemon.ring.publish(Grant { predicted: hour, ..Grant::default() });
+    let late = session.predicted_lateness().unwrap();
+    assert!(late >= hour - T, "an hour from its release on, or later, less its period: {late}");
+    session.skip();
+    session.end_cycle(Foresight::Nothing);
+    assert_eq!((session.counters().skipped, daemon.ends()[0].k), (1, 1), "the daemon sees that number 0 is missing");
 }
 
 /// The last cost, ten nanoseconds either way; nothing for jobs of which a negative hint was given.

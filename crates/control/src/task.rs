@@ -115,6 +115,11 @@ impl TaskController {
         self.decide();
     }
 
+    /// Nothing is predicted or said of the next job: it is given all it may have.
+    pub fn is_learning(&self) -> bool {
+        !matches!(self.known, Foresight::Budget(_)) && self.prediction().is_none()
+    }
+
     /// Q for the next job, as last decided.
     pub fn budget(&self) -> Nanos {
         self.budget

@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
 use common::*;
 use qfabric_client::{Client, ClientError};
 use qfabric_linux::sched_attr::Policy;
 use qfabric_linux::testing::live_lock;
 use qfabric_types::api::{ApplicationRequest, Covers, HostLimits, Problem};
-use qfabric_types::{Class, Contract, JobSource, Nanos, Share};
+use qfabric_types::{Class, Contract, JobSource, Nanos, Share, ThreadId};
 
 fn guaranteed(name: &str, ppm: u32) -> Contract {
     Contract { class: Class::B, guaranteed: Some(Share::from_ppm(ppm)), ..contract(name, 40) }
@@ -120,6 +122,43 @@ fn a_process_has_one_contract_and_a_thread_has_one() {
     let problem = ask(&client, program.pid(), Contract::default()).unwrap_err();
     assert_eq!(problem.code, "already_covered");
     assert!(problem.message.contains(&app.id.to_string()), "{problem:?}");
+}
+
+/// Its program's contract gives way to one of its own, and takes it back: twenty times, looked at all the time.
+#[test]
+fn a_thread_that_changes_its_contract_is_never_without_a_reservation() {
+    let _lock = live_lock();
+    let (_service, client) = service(with_capacity("0.8"));
+    let program = Process::shell("while :; do :; done");
+    let contract = |name: &str| Contract {
+        jobs: JobSource::Consumption,
+        max_bandwidth: Share::from_ppm(300_000),
+        ..contract(name, 40)
+    };
+    let whole = ask(&client, program.pid(), contract("program")).unwrap();
+    let thread = ThreadId(program.pid());
+    eventually("the program is under reservation", || policy(thread) == Some(Policy::DEADLINE));
+    let (stop, looks, without) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                looks.fetch_add(1, Relaxed);
+                without.fetch_add(u64::from(policy(thread) != Some(Policy::DEADLINE)), Relaxed);
+            }
+        });
+        for _ in 0..20 {
+            let covers = Covers::Thread(thread);
+            let request = ApplicationRequest { pid: program.pid(), covers, contract: contract("thread") };
+            let own = client.admit(&request).unwrap();
+            assert_eq!((own.threads.len(), client.application(whole.id).unwrap().threads.len()), (1, 0));
+            client.release(own.id).unwrap();
+            assert_eq!(client.application(whole.id).unwrap().threads.len(), 1);
+        }
+        let enough = looks.load(Relaxed) + 100;
+        eventually("it was looked at", || looks.load(Relaxed) > enough);
+        stop.store(true, Relaxed);
+    });
+    assert_eq!(without.into_inner(), 0, "of {} looks", looks.into_inner());
 }
 
 #[test]

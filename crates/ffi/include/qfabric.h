@@ -23,6 +23,11 @@
 #define QF_CLAIM_SIZE 82
 
 /**
+ * Bytes of a predictor's name, with its zero byte.
+ */
+#define QF_PREDICTOR_SIZE 32
+
+/**
  * What became of a call.
  */
 typedef enum qf_status {
@@ -55,6 +60,32 @@ typedef enum qf_status {
    */
   QF_WRONG_THREAD = 6,
 } qf_status;
+
+/**
+ * Which limit.
+ */
+typedef enum qf_limit {
+  /**
+   * Of all applications together; without one, what the kernel admits.
+   */
+  QF_LIMIT_CAPACITY = 0,
+  /**
+   * Of a priority level, 0 to 9.
+   */
+  QF_LIMIT_LEVEL = 1,
+  /**
+   * Of a user, by uid.
+   */
+  QF_LIMIT_USER = 2,
+  /**
+   * Of a group, by gid.
+   */
+  QF_LIMIT_GROUP = 3,
+  /**
+   * Of each user that has no limit of its own.
+   */
+  QF_LIMIT_DEFAULT_USER = 4,
+} qf_limit;
 
 /**
  * A channel that is open.
@@ -193,6 +224,61 @@ typedef struct qf_offer {
    */
   uint64_t held_ns;
 } qf_offer;
+
+/**
+ * The requests of a task exceed what it is granted. Shares are fractions of one CPU, of the last job that was short; both
+ * are 0 where there is no overload.
+ */
+typedef struct qf_overload {
+  /**
+   * What its controller asked for.
+   */
+  double wanted;
+  /**
+   * What it was granted. granted / wanted is what its jobs should cost, relative to what they cost now.
+   */
+  double granted;
+} qf_overload;
+
+/**
+ * Is called when an overload begins; with a null pointer when it ends.
+ */
+typedef void (*qf_overload_changed)(void *data, const struct qf_overload *overload);
+
+/**
+ * What a trial execution suggests for a task.
+ */
+typedef struct qf_suggestion {
+  /**
+   * For qf_set_predictor.
+   */
+  char predictor[QF_PREDICTOR_SIZE];
+  /**
+   * For qf_set_max_bandwidth.
+   */
+  double max_bandwidth;
+  /**
+   * What class A would guarantee; -1: no budget keeps what it promises.
+   */
+  double class_a;
+  /**
+   * What class B would guarantee; -1: no budget does.
+   */
+  double class_b;
+  /**
+   * The least early end of the target interval, as a fraction of the period, with which class A can be asked for; -1:
+   * none.
+   */
+  double early;
+  /**
+   * Jobs of the trial with the scheduling error in the target interval, under this predictor and maximum; a fraction.
+   */
+  double in_target;
+  /**
+   * Mean bandwidth that took.
+   */
+  double mean_bandwidth;
+} qf_suggestion;
 
 /**
  * The job that just ended took `cost_ns`; `hint` is what had been said of it, NaN if nothing.
@@ -673,6 +759,52 @@ enum qf_status qf_claim(struct qf_session *task,
  * What another host keeps for this one's task is not wanted. Without this call it ends when its time is over.
  */
 enum qf_status qf_give_back(struct qf_session *task, const char *claim);
+
+/**
+ * `changed` is called when the task's requests begin to exceed what it is granted, so that it lowers its quality, and when
+ * that ends: by qf_wait_for_next_job and qf_start_periodic, after the job's release. It begins when 8 of the last 16 jobs
+ * asked for more than they were granted, and ends when no more than 2 did. Null: nobody is told.
+ */
+enum qf_status qf_on_overload(struct qf_session *task,
+                              qf_overload_changed changed,
+                              void *data);
+
+/**
+ * The overload now; no system call.
+ */
+enum qf_status qf_get_overload(struct qf_session *task, struct qf_overload *overload);
+
+/**
+ * By how much the current job would end late if it began now and had a CPU to itself, by what the daemon predicts of its
+ * cost; 0: it can be in time; -1: nothing is predicted.
+ */
+enum qf_status qf_get_predicted_lateness(struct qf_session *task,
+                                         int64_t *late_ns);
+
+/**
+ * Leaves the current job out, in place of qf_end_cycle.
+ */
+enum qf_status qf_skip_job(struct qf_session *task);
+
+/**
+ * What the computation times of `jobs` jobs, at least 24, suggest for the task; its period, server period, target interval
+ * and controller are as they were set, and stay. `hints` go with the costs, one each, or are null. A calculation: no daemon
+ * is asked, nothing is changed.
+ */
+enum qf_status qf_suggest(struct qf_session *task,
+                          const uint64_t *costs_ns,
+                          const double *hints,
+                          size_t jobs,
+                          struct qf_suggestion *suggestion);
+
+/**
+ * The jobs of a trial execution go with the contract: the first job is predicted already, and classes A and B take from
+ * them what they guarantee. `hints` may be null.
+ */
+enum qf_status qf_set_profile(struct qf_session *task,
+                              const uint64_t *costs_ns,
+                              const double *hints,
+                              size_t jobs);
 
 /**
  * The most that may be held under a limit, in CPUs; -1 where there is none. `kind` is a qf_limit, `number` the level, uid

@@ -28,7 +28,7 @@ pub struct qf_offer {
 }
 
 /// Zero-terminated. Names have at most 64 bytes, claims 17 more.
-fn chars<const N: usize>(text: &str) -> [c_char; N] {
+pub(crate) fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut chars = [0; N];
     chars.iter_mut().zip(text.bytes().take(N - 1)).for_each(|(to, byte)| *to = byte as c_char);
     chars

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use qfabric_client::{Claim, Client, Contract, Foresight, Late, Nanos, Session};
 
 use crate::contract::set;
+use crate::overload::{qf_overload, tell_overload};
 use crate::own::{OwnController, OwnPredictor};
 use crate::status::{Failure, Outcome, QF_STATE, QF_WRONG_THREAD, borrow, put, qf_status, settle, text};
 
@@ -16,6 +17,7 @@ pub struct qf_session {
     pub(crate) late: Late,
     pub(crate) predictor: Option<OwnPredictor>,
     pub(crate) controller: Option<OwnController>,
+    pub(crate) told: Option<Told>,
     running: Option<Running>,
 }
 
@@ -67,6 +69,13 @@ pub struct qf_quality {
 /// One job of a task started with qf_start_periodic: its number from 0. Returns 0 to go on.
 pub type qf_job = Option<extern "C" fn(data: *mut c_void, k: u64) -> c_int>;
 
+/// What is called when an overload begins and when it ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Told {
+    pub(crate) call: extern "C" fn(data: *mut c_void, overload: *const qf_overload),
+    pub(crate) data: *mut c_void,
+}
+
 /// Differs from thread to thread, costs no system call.
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
@@ -80,7 +89,7 @@ const NOT_STARTED: &str = "the task has not been started; call qf_start first";
 ///
 /// # Safety
 /// `handle` is null or a live handle.
-unsafe fn run(handle: *mut qf_session, act: impl FnOnce(&mut Session) -> Outcome) -> qf_status {
+pub(crate) unsafe fn run(handle: *mut qf_session, act: impl FnOnce(&mut Session) -> Outcome) -> qf_status {
     // SAFETY: passed on.
     settle(unsafe { borrow(handle) }.and_then(|task| match &mut task.running {
         None => Err(Failure::new(QF_STATE, NOT_STARTED)),
@@ -137,6 +146,7 @@ unsafe fn hand_out(task: *mut *mut qf_session, client: Option<Client>) -> Outcom
         late: Late::default(),
         predictor: None,
         controller: None,
+        told: None,
         running: None,
     };
     // SAFETY: not null, writable by the caller's promise.
@@ -237,7 +247,10 @@ pub unsafe extern "C" fn qf_end_cycle_budget(task: *mut qf_session, budget_ns: u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_wait_for_next_job(task: *mut qf_session) -> qf_status {
     // SAFETY: passed on.
-    unsafe { run(task, |session| done(session.wait_for_next_job())) }
+    let waited = unsafe { run(task, |session| done(session.wait_for_next_job())) };
+    // SAFETY: passed on.
+    unsafe { tell_overload(task, waited) };
+    waited
 }
 
 fn done<T>(_: T) -> Outcome {
@@ -260,6 +273,8 @@ pub unsafe extern "C" fn qf_start_periodic(task: *mut qf_session, job: qf_job, d
         // Borrowed anew each time: `job` may use the handle, too.
         // SAFETY: passed on.
         let waited = unsafe { run(task, wait) };
+        // SAFETY: passed on.
+        unsafe { tell_overload(task, waited) };
         if waited != qf_status::QF_OK || job(data, k) != 0 {
             return waited;
         }

@@ -205,6 +205,11 @@ fn beside_a_daemon(source: &str) {
 }
 
 #[test]
+fn a_c_program_hears_of_an_overload_and_of_its_end() {
+    beside_a_daemon("overload.c");
+}
+
+#[test]
 fn a_c_program_reads_and_changes_limits() {
     beside_a_daemon("limits.c");
 }

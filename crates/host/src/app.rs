@@ -9,6 +9,7 @@
 //! each thread is told the same, and the first of them counts for all. Elsewhere a fixed share is a server per thread:
 //! the oldest threads get theirs first, and only whole ones, since a part of a hard budget is worse than none.
 
+mod overload;
 mod reserved;
 pub(crate) mod rest;
 mod terms;
@@ -22,6 +23,7 @@ use qfabric_types::{
     Share, ThreadId, Usage,
 };
 
+use self::overload::Shortage;
 use self::reserved::OverTime;
 use self::rest::Rest;
 use crate::activation::Activations;
@@ -70,6 +72,9 @@ pub(crate) struct App {
     /// No timer of its is due before.
     pub due: Instant,
     rest: Rest,
+    shortage: Shortage,
+    /// What it needs, as the host has counted it in its sum.
+    pub counted: Share,
     meter: QualityMeter,
     /// Reserved for all its threads together.
     reserved: OverTime,
@@ -129,6 +134,8 @@ impl App {
             rhythms: rhythms_for(jobs),
             due: Instant::NEVER,
             rest: Rest::never(),
+            shortage: Shortage::default(),
+            counted: Share::ZERO,
             meter,
             reserved: OverTime::default(),
             ran: Nanos::ZERO,
@@ -144,12 +151,21 @@ impl App {
 
     /// Takes a thread in. The first one leads, until the program's main thread comes.
     pub(crate) fn add(&mut self, thread: ThreadId) {
+        self.take_in(thread, |governor| Thread::new(thread, governor));
+    }
+
+    /// Takes in a thread that was another application's, with what it holds.
+    pub(crate) fn adopt(&mut self, thread: Thread) {
+        self.take_in(thread.id, |governor| thread.handed_over(governor));
+    }
+
+    fn take_in(&mut self, thread: ThreadId, make: impl FnOnce(Governor) -> Thread) {
         let leads = self.lead.is_none() || thread.0 == self.pid;
         if let (true, Some(old)) = (leads, self.lead) {
             self.govern(old, false);
         }
         let governor = self.governor(leads);
-        self.threads.push(Thread::new(thread, governor));
+        self.threads.push(make(governor));
         if leads {
             self.lead = Some(thread);
         }
@@ -160,7 +176,9 @@ impl App {
         let thread = self.threads.remove(at);
         if self.lead == Some(thread.id) {
             self.lead = self.threads.iter().max_by_key(|t| t.used).map(|t| t.id);
-            if let Some(lead) = self.lead {
+            // Governed by consumption, a thread is governed alike whether it leads or not: it does not begin anew, asking for
+            // all there is.
+            if let Some(lead) = self.lead.filter(|_| self.source() != JobSource::Consumption) {
                 self.govern(lead, true);
             }
         }
@@ -342,6 +360,8 @@ impl App {
 
     /// A job of thread `at` ended: the controller decides, the meter counts.
     fn finish(&mut self, at: usize, job: JobRecord) {
+        self.threads[at].rescued = false;
+        self.look_for_shortage(at);
         let thread = &mut self.threads[at];
         let granted = thread.applied.map(|value| value.reservation);
         let (Governor::Marked(controller) | Governor::Activations(controller, _)) = &mut thread.governor else {
@@ -349,7 +369,6 @@ impl App {
         };
         let foreseen = controller.budget().saturating_mul(self.contract.periods_per_job());
         controller.on_usage(&Usage { job, granted, served: thread.served.take() });
-        thread.rescued = false;
         let missed = job.finish > controller.deadline(job.release);
         self.meter.count(controller.error_ns() as f64, bandwidth(granted), missed, Some(job.finish));
         self.compare(foreseen, job.cost);
@@ -470,11 +489,15 @@ impl App {
     pub(crate) fn grant(&self) -> Grant {
         let lead = self.threads.iter().find(|t| Some(t.id) == self.lead);
         let reservation = lead.and_then(|t| t.applied).map(|value| value.reservation);
+        let controller = lead.and_then(|t| t.governor.controller());
+        let predicted = controller.and_then(TaskController::prediction);
         Grant {
             budget: reservation.map_or(Nanos::ZERO, Reservation::budget),
             period: reservation.map_or(Nanos::ZERO, Reservation::period),
-            error_ns: lead.and_then(|t| t.governor.controller()).map_or(0, TaskController::error_ns),
+            error_ns: controller.map_or(0, TaskController::error_ns),
             jobs: self.meter.jobs(),
+            overload: self.overload(),
+            predicted: predicted.map_or(Nanos::ZERO, |interval| Nanos::from_f64(interval.centre())),
         }
     }
 
@@ -517,6 +540,7 @@ impl App {
             invariance: self.guarantee.invariance,
             wanted: self.wanted,
             granted: self.granted,
+            overload: self.overload(),
             rhythm: self.rhythm(),
             threads: self.threads.iter().map(status).collect(),
             quality: self.quality(now),

@@ -11,6 +11,7 @@
 mod hotplug;
 mod keeping;
 mod mechanism;
+mod moving;
 mod placing;
 mod settings;
 
@@ -53,6 +54,8 @@ pub struct Host {
     starved: bool,
     /// What all jobs need is a large part of the capacity.
     contended: bool,
+    /// What applications need together, in millionths of one CPU, and how many of them need anything.
+    needs: (u64, usize),
     /// What is kept for applications that are still to come.
     kept: Vec<AppId>,
     /// No timer of any application is due before.
@@ -81,6 +84,7 @@ impl Host {
             in_flight: VecDeque::with_capacity(64),
             starved: false,
             contended: false,
+            needs: (0, 0),
             kept: Vec::new(),
             due: Instant::NEVER,
             ignored: 0,
@@ -115,6 +119,7 @@ impl Host {
                 self.answer(answer);
             }
             Input::ThreadBorn { app, thread } => self.thread_born(app, thread),
+            Input::HandBack { app, thread, to } => self.hand_back(app, thread, to),
             Input::ThreadGone { app, thread } => self.thread_gone(app, thread),
             Input::Job { app, event } => self.job(app, event),
             Input::Served { app, thread, deadline } => self.served(app, thread, deadline),
@@ -270,7 +275,7 @@ impl Host {
         let joint = self.config.abilities.terms;
         self.apps.push(App::new(app, pid, owner, covers, contract, guarantee, joint));
         for &thread in threads {
-            self.cover(self.apps.len() - 1, thread);
+            self.take_over(thread, app);
         }
         self.make_room_for(app);
         self.share_anew();
@@ -293,7 +298,8 @@ impl Host {
         if threads.len() > self.config.max_threads {
             return Err(problem::too_many_threads(threads.len(), self.config.max_threads));
         }
-        match threads.iter().find_map(|&thread| Some((thread, self.covering(thread)?))) {
+        let covered = |&thread: &ThreadId| Some((thread, self.covering(thread).filter(|app| !self.gives_way(*app))?));
+        match threads.iter().find_map(covered) {
             Some((thread, app)) => Err(problem::already_covered(thread, app)),
             None => Ok(()),
         }

@@ -199,9 +199,21 @@ impl Ledger {
             return false;
         }
         thread.free_at = Instant::NEVER;
-        let told = if let Wait::Answer(value) = thread.wait { millionths(value) } else { 0 };
-        self.book(thread, millionths(thread.applied).max(told));
+        self.book(thread, thread.holds());
         true
+    }
+
+    /// `thread` leaves a server that it counted for and that `heir` is in: what it counted is the heir's from now on.
+    pub(crate) fn inherit(&mut self, thread: &mut Thread, heir: &mut Thread) {
+        let (counted, booked) = (thread.applied.map(|value| value.counted), thread.booked);
+        let (Some(of_server), Some(in_it)) = (counted, &mut heir.applied) else { return };
+        in_it.counted = of_server;
+        heir.free_at = std::mem::replace(&mut thread.free_at, Instant::NEVER);
+        if let Some(value) = &mut thread.applied {
+            value.counted = Share::ZERO;
+        }
+        self.book(thread, 0);
+        self.book(heir, heir.booked + booked);
     }
 
     /// The thread is gone, and with it what it held.

@@ -154,6 +154,14 @@ impl Thread {
         }
     }
 
+    /// Another application's from now on: what the kernel holds for it goes on, what it waited for does not.
+    pub(crate) fn handed_over(self, governor: Governor) -> Self {
+        let Thread { id, applied, wait, giving_back, booked, free_at, place, cpu, promised, .. } = self;
+        let wait = if matches!(wait, Wait::Answer(_)) { wait } else { Wait::No };
+        let fresh = Thread::new(id, governor);
+        Thread { applied, desired: applied, wait, giving_back, booked, free_at, place, cpu, promised, ..fresh }
+    }
+
     /// The mechanism is gone, and with it all that it was told; the books begin anew.
     pub(crate) fn forget_mechanism(&mut self) {
         (self.applied, self.desired, self.wait) = (None, None, Wait::No);
@@ -165,6 +173,12 @@ impl Thread {
     /// What it holds on its CPU beyond what is promised there.
     pub(crate) fn loose(&self) -> u64 {
         self.booked.saturating_sub(self.promised)
+    }
+
+    /// What is in force for it, or will be when the mechanism answers, in millionths.
+    pub(crate) fn holds(&self) -> u64 {
+        let told = if let Wait::Answer(value) = self.wait { millionths(value) } else { 0 };
+        told.max(millionths(self.applied))
     }
 
     /// Whether the mechanism is to be told something.

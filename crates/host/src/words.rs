@@ -58,7 +58,8 @@ pub enum Input {
         owner: Owner,
         /// Which threads the contract covers.
         covers: Covers,
-        /// Those of them that exist now.
+        /// Those of them that exist now. Those that a program's contract covers so far are taken over from it, with the
+        /// reservations they hold.
         threads: Vec<ThreadId>,
         /// What is asked for; checked here.
         contract: Contract,
@@ -93,6 +94,15 @@ pub enum Input {
         app: AppId,
         /// Which.
         thread: ThreadId,
+    },
+    /// A thread goes back to the contract of its program, with the reservation it holds.
+    HandBack {
+        /// Whose it is so far.
+        app: AppId,
+        /// Which.
+        thread: ThreadId,
+        /// The program.
+        to: AppId,
     },
     /// A thread has ended.
     ThreadGone {

@@ -37,6 +37,18 @@ enum Step {
     Leave {
         app: u64,
     },
+    /// A thread that is covered asks for a contract of its own.
+    Own {
+        pick: usize,
+        source: u8,
+        class_a: bool,
+        most: u32,
+    },
+    /// A thread goes to the contract of a program.
+    Back {
+        pick: usize,
+        to: u64,
+    },
     Born {
         app: u64,
     },
@@ -80,6 +92,10 @@ fn step() -> impl Strategy<Value = Step> {
             |(app, most, source, period)| Step::Change { app, most, source, period }
         ),
         1 => app.clone().prop_map(|app| Step::Leave { app }),
+        2 => (0usize..50, 0u8..3, any::<bool>(), 1u32..100).prop_map(
+            |(pick, source, class_a, most)| Step::Own { pick, source, class_a, most }
+        ),
+        1 => (0usize..50, app.clone()).prop_map(|(pick, to)| Step::Back { pick, to }),
         2 => app.clone().prop_map(|app| Step::Born { app }),
         1 => (0usize..50).prop_map(|pick| Step::Gone { pick }),
         8 => (app.clone(), 0u64..50, 0u64..60).prop_map(|(app, cost_ms, late_ms)| Step::Job { app, cost_ms, late_ms }),
@@ -179,6 +195,20 @@ impl Outside {
                 self.input(Input::Change { request: 0, app: AppId(app), contract: contract(source, most, period) })
             }
             Step::Leave { app } => self.input(Input::Leave { app: AppId(app) }),
+            Step::Own { pick, source, class_a, most } => {
+                let Some((app, thread)) = self.pick(pick) else { return };
+                let class = if class_a { Class::A } else { Class::C };
+                let contract = Contract { class, ..contract(source, most, 0) };
+                self.joining.push([thread].into());
+                let (request, covers, threads) = (self.joining.len() as u64 - 1, Covers::Thread(thread), vec![thread]);
+                self.input(Input::Join { request, pid: thread.0, owner: ME, covers, threads, contract });
+                self.moved(app, thread);
+            }
+            Step::Back { pick, to } => {
+                let Some((app, thread)) = self.pick(pick) else { return };
+                self.input(Input::HandBack { app, thread, to: AppId(to) });
+                self.moved(app, thread);
+            }
             Step::Born { app } => {
                 let thread = self.fresh();
                 if let Some(threads) = self.apps.get_mut(&AppId(app)) {
@@ -221,6 +251,13 @@ impl Outside {
             }
         }
         self.check();
+    }
+
+    /// Whether or not it was moved from `app`.
+    fn moved(&mut self, app: AppId, thread: ThreadId) {
+        let Some(now) = self.host.covering(thread).filter(|now| *now != app) else { return };
+        self.apps.get_mut(&app).unwrap().remove(&thread);
+        self.apps.get_mut(&now).unwrap().insert(thread);
     }
 
     fn wait(&mut self, pause: Nanos) {

@@ -110,7 +110,7 @@ const _: fn() = || {
 mod tests {
     use super::*;
     use qfabric_types::ring::{Consumer, Grant, JobEvent, Producer, Pushed};
-    use qfabric_types::{Foresight, Instant, Nanos};
+    use qfabric_types::{Foresight, Instant, Nanos, Overload, Share};
 
     fn memfd(size: usize, seals: SealFlags) -> OwnedFd {
         let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -130,7 +130,9 @@ mod tests {
         let event = JobEvent::Begin { k: 7, known: Foresight::Hint(1.5) };
         assert_eq!(Producer::default().push(&application, event, Instant::new(1)), Pushed::Wake);
         assert_eq!(Consumer::default().take(&daemon), Some(event));
-        let grant = Grant { budget: Nanos::new(5), period: Nanos::new(9), error_ns: -3, jobs: 1 };
+        let overload = Some(Overload { wanted: Share::ONE, granted: Share::from_ppm(7) });
+        let (budget, period, predicted) = (Nanos::new(5), Nanos::new(9), Nanos::new(4));
+        let grant = Grant { budget, period, error_ns: -3, jobs: 1, overload, predicted };
         daemon.publish(grant);
         assert_eq!(application.grant(), grant);
     }

@@ -21,6 +21,7 @@ pub mod monitor;
 mod nouns;
 #[cfg(feature = "openapi")]
 mod openapi;
+mod overload;
 mod quality;
 mod reclaiming;
 mod reservation;
@@ -35,6 +36,7 @@ pub use invariance::Invariance;
 pub use job::{Foresight, JobRecord};
 pub use moments::Moments;
 pub use nouns::{Demand, Sample, Setting, Usage};
+pub use overload::Overload;
 pub use quality::{Quality, QualityMeter, quantized_error, virtual_error};
 pub use reclaiming::Reclaiming;
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::{Foresight, Instant, JobRecord, Nanos};
+use crate::{Foresight, Instant, JobRecord, Nanos, Overload};
 
 /// Records a ring holds: ten seconds of a 25 Hz application while the daemon restarts. A record that finds
 /// the ring full is dropped and counted.
@@ -56,7 +56,8 @@ pub struct JobRing {
     identity: Line,
     /// Written by the producer: head, dropped.
     producer: Line,
-    /// Written by the daemon: tail, wake_before, granted budget, granted period, last error, jobs taken.
+    /// Written by the daemon: tail, wake_before, granted budget, granted period, last error, jobs taken, overload,
+    /// predicted cost.
     consumer: Line,
     slots: [Line; CAPACITY],
 }
@@ -74,6 +75,10 @@ pub struct Grant {
     pub error_ns: i64,
     /// Jobs taken so far.
     pub jobs: u64,
+    /// The application asks for more than it is granted, job after job.
+    pub overload: Option<Overload>,
+    /// What the next job is expected to cost, in CPU time: the middle of the predicted interval; 0 while nothing is predicted.
+    pub predicted: Nanos,
 }
 
 impl JobRing {
@@ -98,8 +103,9 @@ impl JobRing {
 
     /// Publishes what is in force. Readers may see fields of two grants mixed for a moment; each is whole.
     pub fn publish(&self, grant: Grant) {
-        let words = [grant.budget.get(), grant.period.get(), grant.error_ns as u64, grant.jobs];
-        for (word, value) in self.consumer.0[2..6].iter().zip(words) {
+        let Grant { budget, period, error_ns, jobs, overload, predicted } = grant;
+        let words = [budget.get(), period.get(), error_ns as u64, jobs, Overload::word(overload), predicted.get()];
+        for (word, value) in self.consumer.0[2..].iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -107,7 +113,14 @@ impl JobRing {
     /// What the daemon last published.
     pub fn grant(&self) -> Grant {
         let word = |i: usize| self.consumer.0[i].load(Ordering::Relaxed);
-        Grant { budget: Nanos::new(word(2)), period: Nanos::new(word(3)), error_ns: word(4) as i64, jobs: word(5) }
+        Grant {
+            budget: Nanos::new(word(2)),
+            period: Nanos::new(word(3)),
+            error_ns: word(4) as i64,
+            jobs: word(5),
+            overload: Overload::of_word(word(6)),
+            predicted: Nanos::new(word(7)),
+        }
     }
 
     /// Records the producer had to drop, by its own account.

@@ -22,6 +22,7 @@ __all__ = [
     "Error",
     "Grant",
     "NoDaemon",
+    "Overload",
     "Probe",
     "Refused",
     "Session",
@@ -29,6 +30,7 @@ __all__ = [
     "limits",
     "set_limits",
     "status",
+    "suggest",
     "__version__",
 ]
 
@@ -47,24 +49,71 @@ class Grant(_NamedTuple):
         return self.budget_ns / self.period_ns if self.period_ns else 0.0
 
 
+class Overload(_NamedTuple):
+    """The requests of a task exceed what it is granted: both in CPUs, of the last job that was short."""
+
+    wanted: float
+    granted: float
+
+    @property
+    def part(self):
+        """What jobs should cost, relative to what they cost now."""
+        return self.granted / self.wanted
+
+
 class Session(_qfabric.NativeSession):
     """One thread's periodic jobs under contract; ended by `with`, `end()` or its thread's end."""
 
     _next = {}
+    _told = None
+    _in_job = False
+    _left_out = False
+
+    def on_overload(self, tell):
+        """Calls `tell(overload)` when the requests begin to exceed the grants, `tell(None)` when that ends; in `wait()`.
+
+        It begins when 8 of the last 16 jobs asked for more than they were granted, and ends when no more than 2 did.
+        """
+        self._told = tell
+
+    def wait(self):
+        """Sleeps until the next job's release; other Python threads run meanwhile. Says the job's number."""
+        k = super().wait()
+        for news in self.overload_news() if self._told else ():
+            self._told(news and Overload(*news))
+        return k
+
+    @property
+    def overload(self):
+        """The overload now; None while the jobs get what they ask for."""
+        now = self.overload_tuple()
+        return now and Overload(*now)
 
     def expect_next(self, hint=None, *, interval=None, budget=None):
         """Says what is known of the next job; it travels with the current one's end."""
         self._next = {"hint": hint, "interval": interval, "budget": budget}
 
+    def skip(self):
+        """Leaves the current job out; the next one is the current one from now on, or when this step ends."""
+        if self._in_job:
+            self._left_out = True
+        else:
+            super().skip()
+
     def _end_job(self):
         known, self._next = self._next, {}
-        self.end_cycle(**known)
+        left_out, self._left_out, self._in_job = self._left_out, False, False
+        if left_out:
+            super().skip()
+        else:
+            self.end_cycle(**known)
 
     @_contextmanager
     def job(self, hint=None, *, interval=None, budget=None, wait=True):
         """One job: waits for its release, tells what is known of it, and marks its end."""
         k = self.wait() if wait else None
         self.begin(hint, interval=interval, budget=budget)
+        self._in_job = True
         try:
             yield k
         finally:
@@ -75,6 +124,7 @@ class Session(_qfabric.NativeSession):
         done = 0
         while count is None or done < count:
             k = self.wait()
+            self._in_job = True
             try:
                 yield k
             finally:
@@ -101,6 +151,15 @@ class Session(_qfabric.NativeSession):
 def status(socket=None):
     """The host as a dict: capacity, guaranteed, granted, applications."""
     return _json.loads(_qfabric.status_json(socket))
+
+
+def suggest(costs_ns, period_ms, *, hints=(), **contract):
+    """What the computation times of a trial execution suggest: a dict with predictor, max_bandwidth, class_a, class_b, …
+
+    At least 24 jobs. `contract` takes server_period_ms, max_bandwidth, controller, rho, early, late, recovery_jobs and
+    deviation as `Session` does. A calculation: no daemon is asked. class_a, class_b and early are None where no budget does.
+    """
+    return _json.loads(_qfabric.suggest_json(list(costs_ns), period_ms, hints=list(hints), **contract))
 
 
 def limits(socket=None):

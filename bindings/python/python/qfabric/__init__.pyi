@@ -1,5 +1,5 @@
 from contextlib import AbstractContextManager
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from .ecalls import ECalls as ECalls
 
@@ -23,6 +23,12 @@ class Grant(NamedTuple):
     jobs: int
     @property
     def bandwidth(self) -> float: ...
+
+class Overload(NamedTuple):
+    wanted: float
+    granted: float
+    @property
+    def part(self) -> float: ...
 
 class Probe(NamedTuple):
     utilisation: float
@@ -79,7 +85,13 @@ class Session:
         claim: Optional[str] = None,
         reclaiming: Optional[str] = None,
         fixed: Optional[float] = None,
+        profile: Optional[Tuple[List[int], List[float]]] = None,
     ) -> None: ...
+    def on_overload(self, tell: Optional[Callable[[Optional[Overload]], object]]) -> None: ...
+    @property
+    def overload(self) -> Optional[Overload]: ...
+    def predicted_lateness(self) -> Optional[int]: ...
+    def skip(self) -> None: ...
     def job(
         self,
         hint: Optional[float] = None,
@@ -126,6 +138,20 @@ class Session:
     def __enter__(self) -> "Session": ...
     def __exit__(self, *_: object) -> None: ...
 
+def suggest(
+    costs_ns: Iterable[int],
+    period_ms: float,
+    *,
+    hints: Iterable[float] = (),
+    server_period_ms: Optional[float] = None,
+    max_bandwidth: float = 0.95,
+    controller: str = "left",
+    rho: float = 1.0,
+    early: float = 0.2,
+    late: float = 0.0,
+    recovery_jobs: int = 10,
+    deviation: float = 1.0,
+) -> Dict[str, Any]: ...
 def limits(socket: Optional[str] = None) -> Dict[str, Any]: ...
 def set_limits(limits: Dict[str, Any], socket: Optional[str] = None) -> Dict[str, Any]: ...
 def status(socket: Optional[str] = None) -> Dict[str, Any]: ...

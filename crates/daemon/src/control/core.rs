@@ -166,12 +166,6 @@ impl Core {
         }
     }
 
-    /// The thread is another application's from now on; what it was before the first one is not forgotten.
-    pub fn hand_over(&mut self, app: AppId, thread: ThreadId, now: Instant) {
-        self.host.handle(Input::ThreadGone { app, thread }, now);
-        self.carry_out(now);
-    }
-
     /// A covered thread made another, which inherits what its parent was before it was reserved.
     pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
         self.mechanism.born(child, parent);

@@ -94,12 +94,10 @@ impl Engine {
             threads: threads.clone(),
             contract,
         };
-        let handed_over = self.hand_over(&threads, now);
         match self.ask_for(input, claim, now) {
             Ok(id) => self.admitted(id, app, threads, name, now),
             Err(problem) => {
                 self.stop_observing(&app);
-                self.hand_back(handed_over, now);
                 Err(problem)
             }
         }
@@ -145,22 +143,6 @@ impl Engine {
                 }
                 Ok(vec![thread])
             }
-        }
-    }
-
-    /// Threads that another contract covers so far, and that this one takes: they are gone from there.
-    fn hand_over(&mut self, threads: &[ThreadId], now: Instant) -> Vec<(AppId, ThreadId)> {
-        let covered = |thread: &ThreadId| self.apps.of_thread(*thread).map(|app| (app, *thread));
-        let taken: Vec<_> = threads.iter().filter_map(covered).collect();
-        for (app, thread) in &taken {
-            self.core.hand_over(*app, *thread, now);
-        }
-        taken
-    }
-
-    fn hand_back(&mut self, taken: Vec<(AppId, ThreadId)>, now: Instant) {
-        for (app, thread) in taken {
-            self.core.handle(Input::ThreadBorn { app, thread }, now);
         }
     }
 
@@ -285,8 +267,14 @@ impl Engine {
 
     /// Puts the threads of an application back and forgets it. One that is not there has left already.
     pub(super) fn leave(&mut self, id: AppId, now: Instant) {
+        let removed = self.apps.remove(id);
+        if let Some((_, Some((program, thread)))) = removed {
+            // Before it leaves: the thread is never without a reservation.
+            self.apps.cover(thread, program);
+            self.core.handle(Input::HandBack { app: id, thread, to: program }, now);
+        }
         self.core.handle(Input::Leave { app: id }, now);
-        let Some((app, back)) = self.apps.remove(id) else { return };
+        let Some((app, _)) = removed else { return };
         self.sources.remove(&app.watch);
         if let Some(ring) = &app.ring {
             // The application may hold the eventfd open: closing our copy does not end our waiting for it.
@@ -294,10 +282,6 @@ impl Engine {
             self.sources.remove(&ring.lease);
         }
         self.stop_observing(&app);
-        if let Some((program, thread)) = back {
-            self.apps.cover(thread, program);
-            self.core.handle(Input::ThreadBorn { app: program, thread }, now);
-        }
         self.plan_observing(now);
     }
 

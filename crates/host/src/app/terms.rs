@@ -15,6 +15,13 @@ impl App {
         self.threads.iter().find(|thread| !thread.denied).map(|thread| thread.id)
     }
 
+    /// Who counts for their shared server in place of a thread that has left it; none where they share none, or where
+    /// nobody else is in it yet.
+    pub(crate) fn heir(&self) -> Option<ThreadId> {
+        let carrier = self.carrier().filter(|_| self.shares_server())?;
+        self.threads.iter().find(|thread| thread.id == carrier && thread.applied.is_some()).map(|thread| thread.id)
+    }
+
     /// Whether all its threads share one server.
     pub(super) fn shares_server(&self) -> bool {
         self.contract.service.is_some() || (self.contract.fixed.is_some() && self.joint)

@@ -30,6 +30,7 @@ const CALM_PERCENT: u64 = 40;
 impl Host {
     /// Tells the supervisor what the application wants now, and follows what comes of it.
     pub(super) fn refresh(&mut self, at: usize) {
+        self.count_needs(at);
         self.judge_load();
         let app = &mut self.apps[at];
         let wants = app.wants();
@@ -85,20 +86,25 @@ impl Host {
         });
     }
 
+    /// Keeps the sum over applications; one that leaves needs nothing.
+    fn count_needs(&mut self, at: usize) {
+        let app = &mut self.apps[at];
+        let needs = app.needs();
+        let before = std::mem::replace(&mut app.counted, needs);
+        let (sum, count) = &mut self.needs;
+        *sum = *sum - u64::from(before.ppm()) + u64::from(needs.ppm());
+        *count = *count - usize::from(before > Share::ZERO) + usize::from(needs > Share::ZERO);
+    }
+
     /// With room to spare feedback alone misses no more jobs than a static share, and reserves less; a lone application has
     /// nobody to give back to. The floor and giving back are for hosts where jobs compete (docs/design/0021).
     fn judge_load(&mut self) {
         if !self.config.abilities.gives_back {
             return;
         }
-        let (needs, those) = self
-            .apps
-            .iter()
-            .map(|app| app.needs())
-            .filter(|needs| *needs > Share::ZERO)
-            .fold((Share::ZERO, 0), |(sum, count), needs| (sum + needs, count + 1));
+        let (needs, those) = self.needs;
         let bound = if self.contended { CALM_PERCENT } else { CONTENDED_PERCENT };
-        let much = u64::from(needs.ppm()) * 100 > u64::from(self.books.capacity().ppm()) * bound;
+        let much = needs * 100 > u64::from(self.books.capacity().ppm()) * bound;
         let contended = those > 1 && much;
         if contended != self.contended {
             self.contended = contended;
@@ -238,7 +244,7 @@ impl Host {
         self.refresh(at);
     }
 
-    fn touch(&mut self, at: usize) {
+    pub(super) fn touch(&mut self, at: usize) {
         self.apps[at].due = self.apps[at].find_due();
         self.due = self.due.min(self.apps[at].due);
     }

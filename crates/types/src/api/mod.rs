@@ -33,7 +33,7 @@ pub use limits::{HostLimits, InvalidLimit};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Contract, Invariance, Nanos, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
+use crate::{AppId, Contract, Invariance, Nanos, Overload, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
 
 /// Which threads a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,9 @@ pub struct Application {
     pub wanted: Share,
     /// What it has now.
     pub granted: Share,
+    /// Its jobs are short of what they need; it was told so, if it listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
     /// The period that was found in its activations, where the contract leaves that to the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rhythm: Option<FoundRhythm>,

@@ -1,0 +1,58 @@
+//! Parameters from a trial execution: what `qfabric probe` suggests, as a call.
+
+use pyo3::prelude::*;
+use qfabric_client::{Contract, Nanos, Share};
+use qfabric_control::guarantee::NoGuarantee;
+use qfabric_control::trial::{Suggestion, suggest};
+use serde_json::{Value, json};
+
+use crate::ecalls::value_error;
+use crate::session::{profile_of, share};
+
+/// As JSON.
+#[pyfunction]
+#[pyo3(signature = (costs, period_ms, *, hints, server_period_ms=None, max_bandwidth=0.95, controller="left", rho=1.0,
+    early=0.2, late=0.0, recovery_jobs=10, deviation=1.0))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments
+pub(crate) fn suggest_json(
+    costs: Vec<u64>,
+    period_ms: f64,
+    hints: Vec<f64>,
+    server_period_ms: Option<f64>,
+    max_bandwidth: f64,
+    controller: &str,
+    rho: f64,
+    early: f64,
+    late: f64,
+    recovery_jobs: u32,
+    deviation: f64,
+) -> PyResult<String> {
+    let fresh = Contract::new("python", Nanos::from_f64(period_ms * 1e6));
+    let contract = Contract {
+        server_period: server_period_ms.map_or(fresh.server_period, |ms| Nanos::from_f64(ms * 1e6)),
+        max_bandwidth: share("max_bandwidth", max_bandwidth)?,
+        choice: controller.parse().map_err(value_error)?,
+        rho,
+        early,
+        late,
+        recovery_jobs,
+        deviation,
+        ..fresh
+    };
+    let profile = profile_of(costs, hints);
+    Contract { profile: Some(profile.clone()), ..contract.clone() }.check().map_err(value_error)?;
+    Ok(described(&suggest(&profile, &contract).map_err(value_error)?).to_string())
+}
+
+fn described(suggestion: &Suggestion) -> Value {
+    let part = |class: &Result<Share, NoGuarantee>| class.as_ref().ok().map(|share| share.as_f64());
+    json!({
+        "predictor": suggestion.predictor.to_string(),
+        "max_bandwidth": suggestion.max_bandwidth.as_f64(),
+        "class_a": part(&suggestion.class_a),
+        "class_b": part(&suggestion.class_b),
+        "early": suggestion.early,
+        "in_target": suggestion.score.in_target,
+        "mean_bandwidth": suggestion.score.mean_bandwidth,
+    })
+}

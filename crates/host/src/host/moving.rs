@@ -1,0 +1,72 @@
+//! A thread moves from one application to another: the contract of its program gives way to one of its own, and takes it
+//! back.
+//!
+//! The kernel's reservation is the thread's, so it goes on through the move, and all books follow in one step: what the
+//! thread may be consuming is charged to its old application before, to its new one after, never to both or to neither.
+//! Then both are served by their own contracts, as after any other change. A server that several threads share stays with
+//! the others.
+
+use qfabric_types::api::Covers;
+use qfabric_types::{AppId, Share, ThreadId};
+
+use super::Host;
+use crate::thread::{Thread, millionths};
+
+impl Host {
+    /// A program's contract gives way to a more specific one.
+    pub(super) fn gives_way(&self, app: AppId) -> bool {
+        self.find_present(app).is_ok_and(|at| self.apps[at].covers == Covers::Program)
+    }
+
+    /// The thread is covered by `to` from now on, whoever covered it before.
+    pub(super) fn take_over(&mut self, thread: ThreadId, to: AppId) {
+        let Ok(place) = self.covered.binary_search_by_key(&thread, |&(thread, _)| thread) else {
+            return self.find(to).map_or((), |at| self.cover(at, thread));
+        };
+        let from = std::mem::replace(&mut self.covered[place].1, to);
+        let (Some(old), Some(new)) = (self.find(from), self.find(to)) else { return };
+        let Some(index) = self.apps[old].find(thread).filter(|_| from != to) else { return };
+        let mut moved = self.apps[old].remove(index);
+        self.leave_server(old, &mut moved);
+        // What was promised to the old application is not promised to this thread any more.
+        let place = moved.place;
+        self.ledger.settle_on(&mut moved, place, 0, self.now);
+        let held = Share::from_ppm(moved.holds() as u32);
+        self.apps[new].adopt(moved);
+        self.in_flight.iter_mut().filter(|told| told.1 == thread).for_each(|told| told.0 = to);
+        let part = self.books.transfer(from, to, held);
+        self.apps[old].wanted = self.apps[old].wanted.saturating_sub(part);
+        self.apps[new].wanted += part;
+        for at in [old, new] {
+            self.apps[at].note_reserved(self.now);
+            self.touch(at);
+        }
+        self.follow_grants();
+        self.refresh(old);
+    }
+
+    /// A thread goes back to the contract of its program, where that may have one more.
+    pub(super) fn hand_back(&mut self, app: AppId, thread: ThreadId, to: AppId) {
+        let has_it = self.covering(thread) == Some(app);
+        let Some(at) = self.find_present(to).ok().filter(|_| has_it && self.gives_way(to)) else {
+            return self.ignore();
+        };
+        if self.apps[at].threads.len() >= self.config.max_threads {
+            return self.leave_out(at, thread);
+        }
+        self.take_over(thread, to);
+        self.share_anew();
+        if let Some(at) = self.find(to) {
+            self.refresh(at);
+        }
+    }
+
+    /// Where it counted for a server that others share, another one counts for it now.
+    fn leave_server(&mut self, old: usize, moved: &mut Thread) {
+        let app = &mut self.apps[old];
+        let heir = app.heir().and_then(|heir| app.find(heir));
+        if let Some(heir) = heir.filter(|_| millionths(moved.applied) > 0) {
+            self.ledger.inherit(moved, &mut app.threads[heir]);
+        }
+    }
+}

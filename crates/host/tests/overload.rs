@@ -1,0 +1,73 @@
+//! What an application is told when its jobs are short of what they need (AQuoSA §7).
+
+mod common;
+
+use common::*;
+use qfabric_host::HostConfig;
+use qfabric_types::ring::JobEvent;
+use qfabric_types::{Abilities, AppId, Foresight, JobRecord, Nanos, Overload};
+
+fn overload(bench: &Bench, app: AppId) -> Option<Overload> {
+    let shown = bench.host.grant(app).unwrap().overload;
+    assert_eq!(shown, bench.host.application(app).unwrap().overload, "ring and status say the same");
+    shown
+}
+
+/// After how many of `jobs` it was told that it began or ended.
+fn changes(bench: &mut Bench, apps: [AppId; 2], jobs: std::ops::Range<u64>, costs_ms: [u64; 2]) -> Vec<(u64, bool)> {
+    let mut told = Vec::new();
+    let mut before = overload(bench, apps[0]).is_some();
+    for k in jobs {
+        bench.job(apps[0], k, costs_ms[0], 0);
+        bench.job(apps[1], k, costs_ms[1], 0);
+        let now = overload(bench, apps[0]).is_some();
+        if now != std::mem::replace(&mut before, now) {
+            told.push((k, now));
+        }
+    }
+    told
+}
+
+#[test]
+fn an_application_is_told_when_its_requests_exceed_its_grants_and_when_that_ends() {
+    let mut bench = Bench::new(share(80));
+    let apps = [1, 2].map(|thread| bench.join_thread(&marked(), thread).unwrap());
+    // 20 ms and 16 ms in 40 ms: 0.5 and 0.4 of a CPU, of which 0.8 is there; equal weights, 0.4 each.
+    let told = changes(&mut bench, apps, 0..30, [20, 16]);
+    assert_eq!(told, [(8, true)], "job 0 is not predicted; of the jobs that are, the eighth begins it");
+    let Overload { wanted, granted } = overload(&bench, apps[0]).unwrap();
+    assert_eq!((wanted, granted), (share(50), share(40)));
+    assert_eq!(overload(&bench, apps[1]), None, "the other one has what it asks for");
+    // It heeds that: its frames cost 0.8 of what they did.
+    let told = changes(&mut bench, apps, 30..60, [16, 16]);
+    assert_eq!(told, [(44, false)], "job 30 was decided for the old cost; then fourteen jobs in a row are not short");
+}
+
+#[test]
+fn what_the_administrator_takes_away_is_an_overload() {
+    let mut bench = Bench::new(share(90));
+    let apps = [1, 2].map(|thread| bench.join_thread(&marked(), thread).unwrap());
+    assert_eq!(changes(&mut bench, apps, 0..20, [16, 8]), []);
+    let limits =
+        qfabric_host::Limits { users: [(ME.uid, share(30))].into(), ..qfabric_host::Limits::of_capacity(share(90)) };
+    bench.input(qfabric_host::Input::Limits { limits, max_applications: 9, max_threads: 9 });
+    assert_eq!(changes(&mut bench, apps, 20..40, [16, 8]), [(27, true)]);
+}
+
+#[test]
+fn what_it_gives_back_while_it_sleeps_is_no_overload() {
+    let abilities = Abilities { gives_back: true, ..Abilities::default() };
+    let mut bench = Bench::with_config(HostConfig { abilities, ..HostConfig::default() });
+    let apps = [1, 2].map(|thread| bench.join_thread(&marked(), thread).unwrap());
+    for k in 0..60 {
+        let release = at(1_000 + 40 * k);
+        let finish = release + Nanos::from_millis(20);
+        bench.wait_until(finish);
+        for app in apps {
+            let job = JobRecord { k, release, finish, cost: Nanos::from_millis(14), next: Foresight::Nothing };
+            bench.input(qfabric_host::Input::Job { app, event: JobEvent::End(job) });
+            assert_eq!(overload(&bench, app), None, "job {k}");
+        }
+    }
+    assert!(bench.budget_us(1) < 3_500, "it does give back: {} µs", bench.budget_us(1));
+}
