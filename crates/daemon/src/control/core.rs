@@ -8,7 +8,7 @@ use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget, capacity};
 use qfabric_types::api::{Application, HostLimits, HostStatus, Problem};
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, ThreadId};
+use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, ThreadId};
 
 use super::aims::Aims;
 use super::counters::Counters;
@@ -382,7 +382,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use qfabric_host::HostConfig;
-    use qfabric_types::{Abilities, Nanos};
+    use qfabric_types::{Abilities, Nanos, Share};
 
     use super::*;
 
