@@ -407,11 +407,12 @@ mod tests {
     }
 
     #[test]
-    fn the_probed_capacity_stands_in_for_one_not_configured() {
-        let probed = Share::from_ppm(1_800_000);
-        assert_eq!(supervisor_limits(&Config::default().limits, probed).capacity, probed);
-        let config = parse("[limits]\ncapacity = 0.8\n").unwrap();
-        assert_eq!(supervisor_limits(&config.limits, probed).capacity, Share::from_ppm(800_000));
+    fn the_supervisor_is_told_the_maxima_and_what_may_be_promised_now() {
+        let config = parse("[limits]\ncapacity = 0.8\ndefault_user = 0.3\n[limits.levels]\n9 = 0.2\n").unwrap();
+        let (room, share) = (Share::from_ppm(700_000), Share::from_ppm);
+        let limits = supervisor_limits(&config.limits, room);
+        assert_eq!((limits.capacity, limits.default_user), (room, Some(share(300_000))));
+        assert_eq!(limits.levels, [(9, share(200_000))].into());
     }
 
     #[test]

@@ -268,7 +268,8 @@ impl Engine {
     /// Puts the threads of an application back and forgets it. One that is not there has left already.
     pub(super) fn leave(&mut self, id: AppId, now: Instant) {
         let removed = self.apps.remove(id);
-        if let Some((_, Some((program, thread)))) = removed {
+        let back = removed.as_ref().and_then(|(_, back)| *back);
+        if let Some((program, thread)) = back.filter(|(_, thread)| self.core.host.covering(*thread) == Some(id)) {
             // Before it leaves: the thread is never without a reservation.
             self.apps.cover(thread, program);
             self.core.handle(Input::HandBack { app: id, thread, to: program }, now);
