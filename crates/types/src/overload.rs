@@ -24,7 +24,7 @@ impl Overload {
 
     /// As one word, so that no reader ever sees one half of two.
     pub(crate) fn word(overload: Option<Overload>) -> u64 {
-        overload.map_or(0, |Overload { wanted, granted }| u64::from(wanted.ppm()) << 32 | u64::from(granted.ppm()))
+        overload.map_or(0, |Overload { wanted, granted }| (u64::from(wanted.ppm()) << 32) | u64::from(granted.ppm()))
     }
 
     pub(crate) fn of_word(word: u64) -> Option<Overload> {

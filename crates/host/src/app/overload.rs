@@ -31,7 +31,7 @@ impl Shortage {
     /// A job ended that had asked for `wanted` and was `granted` so much.
     pub(super) fn count(&mut self, wanted: Share, granted: Share) {
         let short = granted + HYSTERESIS < wanted;
-        self.jobs = (self.jobs << 1 | u32::from(short)) & ((1 << WINDOW) - 1);
+        self.jobs = ((self.jobs << 1) | u32::from(short)) & ((1 << WINDOW) - 1);
         let often = self.jobs.count_ones();
         let lasts = if self.overload.is_some() { often > END } else { often >= BEGIN };
         self.overload = match (lasts, short) {
