@@ -11,6 +11,12 @@ pub fn now() -> Instant {
     Instant::new(in_ns(time.tv_sec, time.tv_nsec))
 }
 
+/// Now, on CLOCK_MONOTONIC_RAW, which no time server slews: as near as can be to the clock of the kernel's run queues.
+pub(crate) fn raw() -> Instant {
+    let time = clock_gettime(ClockId::MonotonicRaw);
+    Instant::new(in_ns(time.tv_sec, time.tv_nsec))
+}
+
 /// CPU time the calling thread has used.
 pub fn thread_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);

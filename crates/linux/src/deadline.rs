@@ -140,7 +140,8 @@ impl Deadline {
             held.given = Some(wanted);
             return self.check_alive(thread);
         }
-        let (account, watch) = leaving::enter(thread, wanted).map_err(|e| refusal(thread, reservation, &e))?;
+        let (account, watch) =
+            leaving::enter(thread, wanted, held.before.was).map_err(|e| refusal(thread, reservation, &e))?;
         (held.given, held.entered, held.watch) = (Some(wanted), account, watch);
         self.look_again(thread);
         self.check_alive(thread)

@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use qfabric_linux::hrtick::DEBUGFS;
-use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::departures::{self, Plan};
 use qfabric_linux::testing::losses::book_for_nobody;
 use qfabric_linux::testing::{Worker, live_lock, may_reserve, settled_room, skip};
-use qfabric_linux::{books, threads};
-use qfabric_types::{Nanos, Reservation, ThreadId};
+use qfabric_linux::{ApplyError, Deadline, Mechanism, books, clock, threads};
+use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 const PERIOD: Nanos = Nanos::from_millis(10);
 
@@ -98,6 +98,52 @@ fn a_rebuild_remembers_the_living_after_a_process_died_reserved() {
     assert!(left.is_err(), "there is nothing to take out");
     match books {
         Ok(books) => assert_eq!((books.of_nobody(), books.threads), (0, 1), "{books:?}"),
+        Err(error) => skip(error),
+    }
+}
+
+/// Weightless, a thread that overruns has its deadline 1.1 s later for each µs, and keeps it whatever it is given: reserved,
+/// it would stand still, and hold its bandwidth as long.
+#[test]
+fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_nothing() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let (hog, weightless) =
+        (Worker::burning(), Reservation::new(Nanos::new(1_024), Nanos::from_millis(1_100)).unwrap());
+    let deadline = || {
+        let sched = std::fs::read_to_string(format!("/proc/{}/sched", hog.thread)).unwrap_or_default();
+        let line = sched.lines().find(|line| line.starts_with("dl.deadline")).map(str::to_owned);
+        line.and_then(|line| line.rsplit(':').next()?.trim().parse().ok()).map(Nanos::new)
+    };
+    for _ in 0..50 {
+        if SchedAttr::deadline(reservation(500), false).give(hog.thread).is_err() {
+            return eprintln!("skipped: others hold all room");
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        SchedAttr::deadline(weightless, false).give(hog.thread).unwrap();
+        std::thread::sleep(Duration::from_millis(60));
+        match deadline() {
+            None => return skip("this kernel does not show deadlines of servers"),
+            Some(at) if at.get() > clock::now().get() + 15_000_000_000 => break,
+            Some(_) => SchedAttr::fair(0).give(hog.thread).unwrap(),
+        }
+    }
+    SchedAttr::fair(0).give(hog.thread).unwrap();
+    let mut mechanism = Deadline::new();
+    let asked = Setting {
+        thread: hog.thread,
+        reservation: Some(reservation(500)),
+        reclaiming: Reclaiming::Hard,
+        terms: Default::default(),
+    };
+    let refused = mechanism.apply(&asked);
+    let books = books::lost(Path::new(DEBUGFS));
+    assert!(matches!(refused, Err(ApplyError::Busy { .. })), "{refused:?}");
+    assert_ne!(SchedAttr::of(hog.thread).unwrap().policy, Policy::DEADLINE);
+    match books {
+        Ok(books) => assert_eq!(books.of_nobody(), 0, "{books:?}"),
         Err(error) => skip(error),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use qfabric_types::{Instant, Nanos, ThreadId};
 
 use super::{Deadline, LONGEST_END, MAX_THREADS};
-use crate::leaving::{self, Departure, Step, Watch};
+use crate::leaving::{self, Departure, Reading, Step, Watch};
 use crate::mechanism::{ApplyError, Mechanism};
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{clock, journal, threads};
@@ -154,19 +154,25 @@ impl Deadline {
     }
 
     /// A thread that stands still, runnable and without budget, is marked as throttled with nothing to wake it,
-    /// whoever left it so. Its 0-lag time is long past, so leaving and coming back washes it.
+    /// whoever left it so. Its 0-lag time is long past, so leaving and coming back washes it. Where that is far away, it leaves
+    /// for good.
     pub(super) fn wash_if_stuck(&mut self, thread: ThreadId) -> bool {
         let Some(held) = self.threads.get_mut(&thread).filter(|h| h.leaving.is_none()) else { return false };
         let Some(given) = held.given else { return false };
         if !Watch::is_stuck(&mut held.watch, thread, Nanos::new(given.period_ns))
             || SchedAttr::of(thread).ok() != Some(given)
-            || held.before.was.give(thread).is_err()
         {
+            return false;
+        }
+        if Reading::of(thread).known().is_some_and(|account| account.is_far()) {
+            let _ = SchedAttr::weightless().give(thread); // with any weight it would hold that until then
+        }
+        if held.before.was.give(thread).is_err() {
             return false;
         }
         (held.given, held.entered, held.watch) = (None, None, None);
         // Refused: it runs as it did before, and the next setting reserves it again.
-        if let Ok((account, watch)) = leaving::enter(thread, given) {
+        if let Ok((account, watch)) = leaving::enter(thread, given, held.before.was) {
             (held.given, held.entered, held.watch) = (Some(given), account, watch);
         }
         true

@@ -106,6 +106,9 @@ impl Departure {
         let asleep = threads::is_asleep(self.thread);
         let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
         let look = Look { started, asleep, account, never_ran };
+        if account.is_far() {
+            return self.leave_far(account);
+        }
         match (account.runtime_ns, asleep) {
             (..0, false) if !look.is_old(clock::now()) => self.leave_directly(account),
             (..0, false) if self.steps < TRIES => Ok(Step::Wait(MARGIN_TIME)),
@@ -175,6 +178,13 @@ impl Departure {
         let left = clock::now();
         let (sleeps, asleep) = (account::sleeps(self.thread), threads::is_asleep(self.thread));
         Ok(Step::Left { rest: look.rest(weighed, left, sleeps, asleep) })
+    }
+
+    /// A weightless thread that a service left behind, and that overran: with any weight it would hold that until then.
+    fn leave_far(&self, account: Account) -> io::Result<Step> {
+        let _ = SchedAttr::weightless().give(self.thread);
+        self.out()?;
+        Ok(Step::Left { rest: account.ahead })
     }
 
     /// Nothing is lost, and a stale mark is possible: it stays outside.
@@ -259,7 +269,7 @@ mod tests {
     const AT: fn(u64) -> Instant = Instant::new;
 
     fn look(runtime_ns: i64, asleep: bool) -> Look {
-        let account = Account { runtime_ns, sleeps: 5, switches: 9 };
+        let account = Account { runtime_ns, sleeps: 5, switches: 9, ahead: Nanos::ZERO };
         Look { started: AT(1_000), asleep, account, never_ran: false }
     }
 

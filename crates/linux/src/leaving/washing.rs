@@ -10,11 +10,21 @@ use super::{Account, Reading};
 use crate::sched_attr::SchedAttr;
 use crate::{clock, threads};
 
-/// Reserves `wanted` for `thread`. The account tells a later departure whether it ever ran; the watch says that the
+/// Reserves `wanted` for `thread`, which was under `was`: EBUSY where its deadline of an earlier stay is far away,
+/// since it would stand still until then. The account tells a later departure whether it ever ran; the watch says that the
 /// thread may be marked.
-pub(crate) fn enter(thread: ThreadId, wanted: SchedAttr) -> io::Result<(Option<Account>, Option<Watch>)> {
+pub(crate) fn enter(
+    thread: ThreadId,
+    wanted: SchedAttr,
+    was: SchedAttr,
+) -> io::Result<(Option<Account>, Option<Watch>)> {
     wanted.give(thread)?;
     let account = Reading::of(thread).known();
+    if account.is_some_and(|a| a.is_far()) {
+        let _ = SchedAttr::weightless().give(thread);
+        was.give(thread)?;
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
     let suspicious = account.filter(|a| a.runtime_ns < 0 && !threads::is_asleep(thread));
     Ok((account, suspicious.map(|a| Watch::begin(thread, a))))
 }

@@ -174,12 +174,17 @@ impl Trial {
         })
     }
 
-    /// As a service does, it goes on with suspicious threads meanwhile: one that entered with an old mark is washed.
+    /// As a service does, it goes on with suspicious threads meanwhile, and looks at all every second: one that entered
+    /// with an old mark is washed.
     fn comes_further(&mut self, kind: usize, beats: u64) -> bool {
-        let begin = Instant::now();
+        let (begin, mut looked) = (Instant::now(), Instant::now());
         while self.crowd.beats(kind) == beats && begin.elapsed() < SIGN_OF_LIFE {
             nap(1_000);
             self.outcome.failed += failures(self.mechanism.advance(clock::now()));
+            if looked.elapsed() > Duration::from_secs(1) {
+                self.mechanism.tend();
+                looked = Instant::now();
+            }
         }
         self.crowd.beats(kind) != beats
     }
