@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   Growing ──not held back──> Following ──throttled; hard: or saturated──> Growing
-//!   each window: Growing Q·1.5    Following max(1.15·percentile, hard, or 1.15·mean; Q·0.9)
+//!   each window: Growing Q·1.5    Following max(1.15·percentile; Q·0.9), hard, or max(1.15·mean; Q·0.7)
 //! ```
 
 use qfabric_types::{Contract, MIN_BUDGET, Nanos, Reclaiming, Reservation};
@@ -21,8 +21,10 @@ const COVERED: f64 = 0.95;
 const MARGIN: f64 = 1.15;
 /// Growth per throttled window: from a hundredth of a CPU to all of it in a dozen windows.
 const GROWTH: f64 = 1.5;
-/// What a budget keeps per window while it shrinks: halved in seven windows.
-const DECAY: f64 = 0.9;
+/// What a budget keeps per window while it shrinks: halved in seven windows under a hard reservation; in two where the
+/// thread reclaims and loses little by a budget that is too small.
+const DECAY_HARD: f64 = 0.9;
+const DECAY_RECLAIMING: f64 = 0.7;
 /// Consumption above this part of the grant counts as throttled: enforcement at the tick is coarse.
 const SATURATED: f64 = 0.95;
 /// Never below this part of the server period: what wakes up must be able to show what it wants, within its budget
@@ -71,7 +73,7 @@ impl ConsumptionController {
         self.budget_ns = if held_back {
             wanted_ns.max(granted_ns(granted, self.server_period).unwrap_or(self.budget_ns) * GROWTH)
         } else {
-            wanted_ns.max(self.budget_ns * DECAY)
+            wanted_ns.max(self.budget_ns * if self.reclaims { DECAY_RECLAIMING } else { DECAY_HARD })
         };
         self.budget_ns = self.budget_ns.clamp(self.floor_ns(), self.max_budget.as_f64());
         self.budget()

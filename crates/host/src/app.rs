@@ -301,6 +301,9 @@ impl App {
         if let Some(job) = ended {
             self.finish(at, job);
         }
+        if !leads {
+            self.rest_idle_lead();
+        }
         let elects = matches!(self.contract.jobs, JobSource::Activations | JobSource::Auto);
         if several && self.elect_at == Instant::NEVER && elects {
             self.elect_at = to + self.contract.period.saturating_mul(ELECTION);
@@ -380,6 +383,16 @@ impl App {
     pub(crate) fn note_reserved(&mut self, now: Instant) {
         let held: u64 = self.threads.iter().map(|thread| millionths(thread.applied)).sum();
         self.reserved.set(held as f64 / 1e6, now);
+    }
+
+    /// A lead starts with all the contract allows, and is looked at only once it runs. One that sleeps while others work
+    /// (the main thread of a program that is reserved while it runs) keeps nothing for that.
+    fn rest_idle_lead(&mut self) {
+        let Some(lead) = self.lead else { return };
+        let is_idle = |thread: &Thread| matches!(&thread.governor, Governor::Consumption(c) if c.is_untried());
+        if self.find(lead).is_some_and(|at| is_idle(&self.threads[at])) {
+            self.govern(lead, false);
+        }
     }
 
     /// The busiest thread leads from now on, where it does half as much again as the one that leads.

@@ -74,6 +74,11 @@ impl Consumption {
         if self.rests { floor } else { self.controller.budget().max(floor) }
     }
 
+    /// It has all it may have, and has never run.
+    pub(crate) fn is_untried(&self) -> bool {
+        !self.rests && self.start == Instant::ZERO
+    }
+
     pub(crate) fn due(&self) -> Instant {
         self.end
     }

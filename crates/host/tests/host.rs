@@ -221,6 +221,20 @@ fn the_thread_that_works_leads() {
 }
 
 #[test]
+fn a_main_thread_that_sleeps_while_another_works_holds_nothing() {
+    for jobs in [JobSource::Consumption, JobSource::Auto] {
+        let mut bench = Bench::new(share(90));
+        let app = bench.join(&Contract { jobs, ..marked() }, Covers::Program, &[1, 2]).unwrap();
+        for k in 0..100 {
+            bench.ran(app, 2, at(1_000 + 40 * k), Nanos::from_millis(2), true);
+        }
+        bench.wait_until(at(5_200));
+        assert!(bench.budget_us(1) <= 100, "{jobs:?}: {} µs", bench.budget_us(1));
+        assert!((400..1_000).contains(&bench.budget_us(2)), "{jobs:?}: {} µs", bench.budget_us(2));
+    }
+}
+
+#[test]
 fn impossible_inputs_are_counted_and_change_nothing() {
     let mut bench = Bench::new(share(90));
     let app = bench.join_thread(&marked(), 7).unwrap();
