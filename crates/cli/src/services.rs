@@ -122,6 +122,7 @@ mod tests {
             raised: 7,
             dropped: 0,
             cpu: 0,
+            max_instructions: 10_000,
         }
     }
 

@@ -129,8 +129,9 @@ impl Call<'_> {
                 let taken = if self.eval(condition, f)? != 0 { yes } else { no };
                 return self.block(taken, f);
             }
-            Stmt::Loop { condition, tests_after, step, body, line } => {
-                let turn = Turn { condition: condition.as_ref(), step: step.as_ref(), body, line: *line };
+            Stmt::Loop { condition, tests_after, step, body, number, line } => {
+                let cost = self.program.loops[*number as usize].cost;
+                let turn = Turn { condition: condition.as_ref(), step: step.as_ref(), body, cost, line: *line };
                 return self.repeat(turn, *tests_after, f);
             }
             Stmt::Break => return Ok(Flow::Break),
@@ -153,7 +154,8 @@ impl Call<'_> {
                 return Ok(Flow::Next);
             }
             tests = true;
-            self.left.fuel = self.left.fuel.checked_sub(1).ok_or(Fault { kind: FaultKind::Fuel, line: turn.line })?;
+            let empty = Fault { kind: FaultKind::Fuel, line: turn.line };
+            self.left.fuel = self.left.fuel.checked_sub(turn.cost).ok_or(empty)?;
             match self.block(turn.body, f)? {
                 Flow::Next | Flow::Continue => {}
                 Flow::Break => return Ok(Flow::Next),
@@ -325,6 +327,7 @@ struct Turn<'a> {
     condition: Option<&'a Expr>,
     step: Option<&'a Expr>,
     body: &'a [Stmt],
+    cost: u32,
     line: u32,
 }
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod ast;
+mod bound;
 pub mod bpf;
 mod check;
 mod diagnostics;
@@ -24,6 +25,7 @@ mod suggest;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use bound::Bound;
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use engine::{Engine, Limits, World};
 pub use environment::Environment;

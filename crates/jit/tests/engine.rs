@@ -46,9 +46,10 @@ fn the_world_is_that_of_the_call() {
 #[test]
 fn limits_are_those_it_was_made_with() {
     let text = "int i, n = 0; for (i = 0; i < 100; i++) n += emit();\nreturn n;";
-    let mut bounded = Jit::new(&program(text), Limits { fuel: 100, emissions: 3 }).unwrap();
+    let fuel = 100 * program(text).loops[0].cost;
+    let mut bounded = Jit::new(&program(text), Limits { fuel, emissions: 3 }).unwrap();
     assert_eq!(bounded.call(&[], &World::default(), &mut |_| ()), Ok(3));
-    let mut tight = Jit::new(&program(text), Limits { fuel: 99, emissions: 3 }).unwrap();
+    let mut tight = Jit::new(&program(text), Limits { fuel: fuel - 1, emissions: 3 }).unwrap();
     let fault = Fault { kind: FaultKind::Fuel, line: 1 };
     assert_eq!(tight.call(&[], &World::default(), &mut |_| ()), Err(fault));
 }

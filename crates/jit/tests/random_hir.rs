@@ -10,7 +10,7 @@ use qfabric_jit::Jit;
 
 #[test]
 fn machine_code_does_what_the_interpreter_does() {
-    let limits = Limits { fuel: 60, emissions: 3 };
+    let limits = Limits { fuel: 3_000, emissions: 3 };
     for seed in 0..rounds() {
         let program = maker::program(seed);
         let mut jit = Jit::new(&program, limits).unwrap();

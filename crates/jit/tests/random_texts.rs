@@ -6,7 +6,7 @@ use qfabric_ecode::{Interpreter, Limits};
 use qfabric_jit::Jit;
 
 fn agree(wild: bool) {
-    let limits = Limits { fuel: 2_000, emissions: 3 };
+    let limits = Limits { fuel: 50_000, emissions: 3 };
     for seed in 0..rounds() {
         let text = Text::random(seed, wild).ecode();
         let Some(program) = compiled(&text, seed) else { continue };

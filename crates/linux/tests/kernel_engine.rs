@@ -30,7 +30,7 @@ fn random_programs_are_verified_and_do_what_the_interpreter_does() {
     if !may_load() {
         return;
     }
-    let limits = Limits { fuel: 60, emissions: 3 };
+    let limits = Limits { fuel: 3_000, emissions: 3 };
     for seed in 0..rounds() {
         let program = maker::program(seed);
         if measure(&program).instructions > 30_000 {
@@ -49,7 +49,7 @@ fn random_texts_are_verified_and_do_what_the_interpreter_does() {
     if !may_load() {
         return;
     }
-    let limits = Limits { fuel: 2_000, emissions: 3 };
+    let limits = Limits { fuel: 50_000, emissions: 3 };
     for (seed, wild) in (0..rounds() / 2).flat_map(|seed| [(seed, false), (seed, true)]) {
         let text = Text::random(seed, wild).ecode();
         let program = program(&text);
@@ -140,7 +140,7 @@ fn fuel_ends_a_call_in_the_kernel_and_the_next_one_has_it_all_again() {
         return;
     }
     let program = program("static int calls; calls++; long n = 0; while (n < 100000000) n++; return n;");
-    let mut engine = KernelEngine::new(&program, Limits { fuel: 1000, emissions: 0 }).unwrap();
+    let mut engine = KernelEngine::new(&program, Limits { fuel: 10_000, emissions: 0 }).unwrap();
     for call in 1..3 {
         let fault = engine.call(&[], &World::default(), &mut |_| ());
         assert!(matches!(fault, Err(Fault { kind: FaultKind::Fuel, line: 1 })), "{fault:?}");

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
-use qfabric_ecode::{Environment, Limits, Program, bpf};
+use qfabric_daemon::EcallsConfig;
+use qfabric_ecode::{Bound, Environment, Limits, Program, bpf};
 use serde_json::json;
 
-use super::source::{Source, format_of};
+use super::source::{Source, events_of};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
 /// Compiles E-code and says what is wrong with it, or how large it is.
 ///
-/// What passes here is accepted by the kernel.
+/// What passes here is accepted by the kernel. Ends with 3 when one event would take more instructions, at worst, than
+/// the service allows.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode check f.ec --service sched.wakeup
           qfabric ecode check --code 'return input.len > 1400;' --service net.rx --asm")]
@@ -38,32 +40,53 @@ pub struct Args {
 /// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
-    let input = args.service.as_ref().map(|service| format_of(service, args.socket.as_ref())).transpose()?;
+    let events = args.service.as_ref().map(|service| events_of(service, args.socket.as_ref())).transpose()?;
+    let (input, limit) = match events {
+        Some(events) => (Some(events.format), events.max_instructions),
+        None => (None, EcallsConfig::default().max_instructions),
+    };
     let program = source.compile(&Environment { input, ..Environment::default() })?;
+    let bound = Bound::of([&program], None, limit);
     match args.json {
-        true => output::print_json(&summary(&program))?,
-        false => output::print(&text(&source.name, &program))?,
+        true => output::print_json(&summary(&program, bound, limit))?,
+        false if bound.fits(limit) => output::print(&text(&source.name, &program, bound))?,
+        false => {}
     }
     if args.asm {
         let code = qfabric_jit::assemble(&program, Limits::default()).map_err(Failure::usage)?;
         output::print(&code.to_string())?;
     }
-    Ok(Done(0))
+    match bound.fits(limit) || args.service.is_none() {
+        true => Ok(Done(0)),
+        false => Err(too_long(&source.name, args.service.as_deref().unwrap_or_default(), bound, limit)),
+    }
 }
 
-fn summary(program: &Program) -> serde_json::Value {
+fn too_long(name: &str, service: &str, bound: Bound, limit: u32) -> Failure {
+    Failure::refused(format!(
+        "{name}: one event of {service} would take up to {} instructions; {limit} is the limit\n\
+         try: do less in each turn of a loop, take fewer turns, or have the administrator raise the limit under [ecalls]",
+        bound.instructions
+    ))
+}
+
+fn summary(program: &Program, bound: Bound, limit: u32) -> serde_json::Value {
     let measure = bpf::measure(program);
     json!({
         "input_bytes": program.input.size, "output_bytes": program.output.as_ref().map(|format| format.size),
         "static_bytes": program.statics.len(), "frame_bytes": measure.frame, "instructions": measure.instructions,
+        "worst_case_instructions": bound.instructions, "limit_instructions": limit, "fuel": bound.fuel,
         "attributes": program.attributes, "loops": program.has_loops, "writes_shared": program.writes_shared,
     })
 }
 
-fn text(name: &str, program: &Program) -> String {
+fn text(name: &str, program: &Program, bound: Bound) -> String {
     let measure = bpf::measure(program);
     let mut text =
         format!("{name}: good; at most {} instructions, {} bytes of frame", measure.instructions, measure.frame);
+    if program.has_loops {
+        text += &format!("; with all turns of its loops at most {} instructions in a call", bound.instructions);
+    }
     if !program.statics.is_empty() {
         text += &format!(", {} bytes that persist", program.statics.len());
     }

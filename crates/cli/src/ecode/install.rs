@@ -25,7 +25,7 @@ pub struct Place {
     /// First value of an attribute
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = attribute)]
     pub attributes: Vec<(String, i64)>,
-    /// Turns of all loops of one call [default: the daemon's limit]
+    /// Instructions that the loops of one call may take [default: what they need, else a quarter of the service's limit]
     #[arg(long)]
     pub fuel: Option<u32>,
     /// The daemon's socket [default: searched for]

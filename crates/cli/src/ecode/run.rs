@@ -43,7 +43,7 @@ pub struct Args {
     /// The service it is for, whose events are its input
     #[arg(long)]
     service: Option<String>,
-    /// Turns of all loops of one call
+    /// Instructions that the loops of one call may take
     #[arg(long, default_value_t = Limits::default().fuel)]
     fuel: u32,
     /// As JSON

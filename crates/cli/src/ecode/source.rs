@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use qfabric_daemon::EcallsConfig;
 use qfabric_ecode::{Diagnostics, Environment, Program};
 use qfabric_linux::ecalls::Kernel;
 use qfabric_types::format::Format;
@@ -53,19 +54,34 @@ impl Source {
     }
 }
 
+/// What a handler of a service gets, and how long it may be.
+pub struct Events {
+    pub format: Format,
+    /// Instructions for one event.
+    pub max_instructions: u32,
+}
+
 /// What the events of a service look like: asked of the daemon, or of the kernel where none runs.
 pub fn format_of(service: &str, socket: Option<&PathBuf>) -> Result<Format, Failure> {
+    events_of(service, socket).map(|events| events.format)
+}
+
+/// The same with the daemon's limit; without a daemon, with the one that it has by default.
+pub fn events_of(service: &str, socket: Option<&PathBuf>) -> Result<Events, Failure> {
     if let Ok(client) = connect::daemon(socket.map(PathBuf::as_path)) {
         let list = client.services().map_err(connect::failure)?;
-        return Ok(services::find(&list, service)?.format.clone());
+        let found = services::find(&list, service)?;
+        return Ok(Events { format: found.format.clone(), max_instructions: found.max_instructions });
     }
     let known = match Kernel::open() {
         Ok(kernel) => kernel.services().to_vec(),
         Err(why) => Kernel::services_without(&why),
     };
     let names = || known.iter().map(|service| service.name).collect::<Vec<_>>().join(", ");
-    let found = known.iter().find(|known| known.name == service).map(|known| known.format.clone());
+    let (max_instructions, _) = EcallsConfig::default().instructions_at(service);
+    let found = known.iter().find(|known| known.name == service);
     found
+        .map(|known| Events { format: known.format.clone(), max_instructions })
         .ok_or_else(|| Failure::usage(format!("there is no service {service:?} in the kernel; there are: {}", names())))
 }
 

@@ -99,7 +99,7 @@ impl Subscribe {
         self.with(|request| request.on_fault = on_fault)
     }
 
-    /// Turns of all loops of one call.
+    /// Instructions that the loops of one call of a handler may take.
     pub fn fuel(self, fuel: u32) -> Subscribe {
         self.with(|request| request.fuel = Some(fuel))
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use qfabric_ecode::{Environment, Limits, Program};
+use qfabric_ecode::{Bound, Environment, Program};
 use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
@@ -44,7 +44,7 @@ struct Draft {
     /// Whose events it gets, if they are one process's.
     filtered: Option<Target>,
     plan: Plan,
-    limits: Limits,
+    bound: Bound,
     /// Of each handler, in the order of the chain.
     programs: Vec<Program>,
     /// The session's attributes, with those of these handlers.
@@ -95,8 +95,8 @@ impl Ecalls {
         check_signal_target(&plan, target.as_ref())?;
         self.registry().check_room_for_subscription(peer.owner, &self.config)?;
         let (down, known) = self.session_of(peer, &request)?;
-        let limits = self.limits(&request)?;
         let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
+        let bound = self.bound(peer, &request, &service, &programs)?;
         let format = delivered(&service.format, &plan, &programs);
         let geometry = geometry(request.memory_up.as_ref(), &format)?;
         let bytes = geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
@@ -111,7 +111,7 @@ impl Ecalls {
             target,
             filtered,
             plan,
-            limits,
+            bound,
             programs,
             attributes,
             down,
@@ -135,12 +135,22 @@ impl Ecalls {
         }
     }
 
-    fn limits(&self, request: &SubscriptionRequest) -> Result<Limits, Problem> {
-        let most = self.config.max_fuel;
-        match request.fuel.unwrap_or(most) {
-            fuel if (1..=most).contains(&fuel) => Ok(Limits { fuel, emissions: EMISSIONS }),
-            fuel => Err(problems::limit(&format!("{fuel} turns of loops in one call"), most, "ecalls.max_fuel")),
+    /// What one event may take of these handlers, and of all that the user has at this service.
+    fn bound(
+        &self,
+        peer: Peer,
+        request: &SubscriptionRequest,
+        service: &ServiceInfo,
+        programs: &[Program],
+    ) -> Result<Bound, Problem> {
+        let (most, key) = self.config.instructions_at(&service.name);
+        let fuel = request.fuel.filter(|fuel| *fuel > most);
+        if let Some(fuel) = fuel {
+            return Err(problems::limit(&format!("{fuel} instructions of fuel"), most, key));
         }
+        let bound = Bound::of(programs, request.fuel, most);
+        self.registry().check_room_for_instructions(peer.owner, service, bound.instructions, key)?;
+        Ok(bound)
     }
 
     /// The memory_down of the connection, with the attributes that have their numbers; or one of its own.
@@ -297,7 +307,7 @@ impl Draft {
                 Step::KHandler | Step::KCode => {
                     let program = programs.next().expect("a program for every handler");
                     format = program.output.clone().unwrap_or(format);
-                    Stage::Handler(Mutex::new(Handler::new(program, self.limits, self.down.clone())))
+                    Stage::Handler(Mutex::new(Handler::new(program, self.bound.limits(EMISSIONS), self.down.clone())))
                 }
             });
         }
@@ -326,7 +336,9 @@ impl Draft {
 
     fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
         let Parts { up, aim, stages, installed, backlog } = parts;
-        let Draft { request, service, owner, target, filtered, plan, attributes, down, format, geometry, .. } = self;
+        let Draft {
+            request, service, owner, target, filtered, plan, bound, attributes, down, format, geometry, ..
+        } = self;
         for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
             down.words().set_attribute(number, value);
         }
@@ -347,6 +359,7 @@ impl Draft {
             memory: request.memory_up,
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
             attributes,
+            instructions: bound.instructions,
             down,
             up,
             stages,
@@ -383,7 +396,7 @@ fn install(
         options: &draft.request.options,
         only_pid: draft.request.only_pid,
         steps,
-        limits: draft.limits,
+        limits: draft.bound.limits(EMISSIONS),
         down: draft.down.map(),
         deadline,
         fault_passes: draft.request.on_fault == OnFault::Pass,

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use qfabric_types::Owner;
 use serde::Deserialize;
 
+const SCHEDULER: &str = "ecalls.max_instructions_scheduler";
+
 /// ECalls: limits and grants.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -30,8 +32,10 @@ pub struct EcallsConfig {
     pub max_memory: u64,
     /// See [`EcallsConfig::max_memory`].
     pub max_memory_per_user: u64,
-    /// Turns of all loops of one call of a handler.
-    pub max_fuel: u32,
+    /// Instructions that a user's handlers may take for one event, together and at worst: about as many nanoseconds.
+    pub max_instructions: u32,
+    /// The same at hooks of the scheduler (`sched.*`), where a CPU does nothing else meanwhile.
+    pub max_instructions_scheduler: u32,
     /// Events that wait for the dispatcher; the next is dropped and counted.
     pub queue: usize,
     /// Of these, at most so many of one subscription.
@@ -58,7 +62,8 @@ impl Default for EcallsConfig {
             max_handlers_per_user: 64,
             max_memory: 256 << 20,
             max_memory_per_user: 64 << 20,
-            max_fuel: 65_536,
+            max_instructions: 200_000,
+            max_instructions_scheduler: 10_000,
             queue: 8_192,
             queue_per_subscription: 1_024,
             handler_threads: 4,
@@ -80,10 +85,19 @@ impl EcallsConfig {
             ("ecalls.queue", self.queue, 1..=1_000_000, "1 to 1000000"),
             ("ecalls.queue_per_subscription", self.queue_per_subscription, 1..=1_000_000, "1 to 1000000"),
             ("ecalls.handler_threads", self.handler_threads, 1..=256, "1 to 256"),
-            ("ecalls.max_fuel", self.max_fuel as usize, 1..=100_000_000, "1 to 100000000"),
+            ("ecalls.max_instructions", self.max_instructions as usize, 1..=100_000_000, "1 to 100000000"),
+            (SCHEDULER, self.max_instructions_scheduler as usize, 1..=100_000_000, "1 to 100000000"),
         ];
         let found = sizes.into_iter().find(|(_, value, range, _)| !range.contains(value));
         found.map(|(key, value, _, expected)| (key, value.to_string(), expected))
+    }
+
+    /// Instructions that a user's handlers may take for one event of this service, and the key that says so.
+    pub fn instructions_at(&self, service: &str) -> (u32, &'static str) {
+        match service.starts_with("sched.") {
+            true => (self.max_instructions_scheduler, SCHEDULER),
+            false => (self.max_instructions, "ecalls.max_instructions"),
+        }
     }
 
     /// Whether the configuration grants `owner` the whole of a service.

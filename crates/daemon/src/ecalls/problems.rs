@@ -60,6 +60,15 @@ pub(crate) fn limit(what: &str, limit: impl std::fmt::Display, key: &str) -> Pro
     new("ecalls_limit", format!("{what}, {limit} is the limit"), format!("end what is not needed, or raise {key}"))
 }
 
+/// Handlers that would take `more` instructions for one event, beside `has` of the same user's.
+pub(crate) fn too_long(service: &str, more: u64, has: u64, limit: u32, key: &str) -> Problem {
+    let beside = if has > 0 { format!(", and your other handlers there {has}") } else { String::new() };
+    let message = format!(
+        "one event of {service} would take up to {more} instructions{beside}; {limit} is the limit for a user's handlers"
+    );
+    new("ecalls_limit", message, format!("do less in each turn or take fewer turns, give less fuel, or raise {key}"))
+}
+
 /// What is asked for does not fit together; the text says what to do.
 pub(crate) fn chain(why: String) -> Problem {
     let (message, next_step) = why.split_once("; ").unwrap_or((&why, "see the guide's page on ECalls"));

@@ -43,6 +43,8 @@ pub(crate) struct Service {
     pub options: Vec<OptionInfo>,
     pub concerns_process: bool,
     pub unavailable: Option<String>,
+    /// For one event, of one user's handlers.
+    pub max_instructions: u32,
     pub owner: Option<ServiceOwner>,
     pub subscriptions: Vec<Arc<Subscription>>,
     pub groups: HashMap<String, Group>,
@@ -198,6 +200,23 @@ impl Registry {
         of_user("named handlers", own, owner, config.max_handlers_per_user, "ecalls.max_handlers_per_user")
     }
 
+    /// Whether a user's handlers at a service may take `more` instructions for one event. Root's are bounded one by one.
+    pub fn check_room_for_instructions(
+        &self,
+        owner: Owner,
+        service: &ServiceInfo,
+        more: u64,
+        key: &str,
+    ) -> Result<(), Problem> {
+        let others = self.services.get(&service.id).map_or(&[][..], |service| &service.subscriptions);
+        let has: u64 =
+            others.iter().filter(|s| owner.uid != 0 && s.owner.uid == owner.uid).map(|s| s.instructions).sum();
+        match has.saturating_add(more) <= u64::from(service.max_instructions) {
+            true => Ok(()),
+            false => Err(problems::too_long(&service.name, more, has, service.max_instructions, key)),
+        }
+    }
+
     /// Whether `bytes` more of shared memory may be had.
     pub fn check_room_for_memory(&self, owner: Owner, bytes: u64, config: &EcallsConfig) -> Result<(), Problem> {
         let sum = |of: &dyn Fn(&Subscription) -> bool| -> u64 {
@@ -255,6 +274,7 @@ impl Service {
             raised: self.raised + in_kernel,
             dropped: in_hooks + dropped.sum::<u64>(),
             cpu: self.cpu,
+            max_instructions: self.max_instructions,
         }
     }
 

@@ -76,6 +76,8 @@ pub(crate) struct Subscription {
     pub memory: Option<MemoryUp>,
     pub memory_bytes: u64,
     pub attributes: Vec<String>,
+    /// For one event, at worst.
+    pub instructions: u64,
     pub down: Arc<Down>,
     pub up: Option<Up>,
     pub stages: Vec<Stage>,
@@ -276,6 +278,7 @@ impl Subscription {
             format: self.format.clone(),
             memory_up: self.memory.clone(),
             attributes: self.attributes.iter().enumerate().map(value).collect(),
+            instructions: self.instructions,
             state: lock(&self.state).clone(),
             counters: self.counters(),
             installed_in_us: self.installed_in_us,

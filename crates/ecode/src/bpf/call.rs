@@ -19,8 +19,8 @@ impl Generator<'_> {
             _ => None,
         };
         let leave = Leave { to: self.asm.label(), need, slot };
-        match &mut self.sizes {
-            Some((sizes, sum)) if self.asm.is_reachable() => *sum = sum.saturating_add(sizes[function]),
+        match &mut self.tally {
+            Some(tally) if self.asm.is_reachable() => tally.call(function),
             Some(_) => {}
             None => self.inline(function, leave),
         }

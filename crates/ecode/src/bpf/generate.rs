@@ -5,6 +5,7 @@
 //! that states are equal where paths meet, and whatever is generated is verified in about linear time.
 
 use super::arith::Need;
+use super::tally::Tally;
 use super::{Alu, Asm, Jmp, Label, Layout, Reg, Size, facts, walk};
 use crate::engine::Limits;
 use crate::hir::{Builtin, Expr, ExprKind, Fault, FaultKind, Function, Program, Stmt};
@@ -64,9 +65,8 @@ pub(super) struct Generator<'a> {
     pub flows: &'a [u64],
     /// Temporaries in use.
     pub waiting: u32,
-    /// Instead of the bodies of called functions: their sizes, and the sum of those that were called.
-    pub sizes: Option<(&'a [u64], u64)>,
-    /// Codes of faults and where each is reported.
+    /// When measuring: bodies of called functions are counted, not made.
+    pub tally: Option<Tally<'a>>,
     /// The one at hand, and where its `return` goes.
     pub function: usize,
     pub leave: Leave,
@@ -103,7 +103,7 @@ impl<'a> Generator<'a> {
         (function, leave): (usize, Leave),
     ) -> Self {
         let (turns, faults) = (Vec::new(), Vec::new());
-        Self { asm, program, layout, host, flows, waiting: 0, sizes: None, function, leave, turns, faults }
+        Self { asm, program, layout, host, flows, waiting: 0, tally: None, function, leave, turns, faults }
     }
 
     /// Fuel and emissions are full, the output is zero.
@@ -158,8 +158,9 @@ impl<'a> Generator<'a> {
         match stmt {
             Stmt::Expr(expr) => self.effect(expr),
             Stmt::If(condition, yes, no) => self.if_else(condition, yes, no),
-            Stmt::Loop { condition, tests_after, step, body, line } => {
-                let parts = Loop { condition: condition.as_ref(), step: step.as_ref(), body, line: *line };
+            Stmt::Loop { condition, tests_after, step, body, number, line } => {
+                let (condition, step) = (condition.as_ref(), step.as_ref());
+                let parts = Loop { condition, step, body, number: *number, line: *line };
                 self.repeat(parts, *tests_after);
             }
             Stmt::Break => self.asm.jump(self.turn().end),
@@ -202,8 +203,12 @@ impl<'a> Generator<'a> {
             condition => (condition, None),
         };
         self.asm.bind(head);
+        let mut open = self.tally.as_mut().map(|tally| tally.begin(self.asm.len()));
         before.into_iter().for_each(|condition| self.branch(condition, false, end));
-        self.take_fuel(parts.line);
+        if let (Some(tally), Some(open)) = (&self.tally, &mut open) {
+            tally.tested(open, self.asm.len());
+        }
+        self.take_fuel(self.program.loops[parts.number as usize].cost, parts.line);
         self.turns.push(Turn { end, next });
         self.block(parts.body);
         self.turns.pop();
@@ -213,17 +218,20 @@ impl<'a> Generator<'a> {
             Some(condition) => self.branch(condition, true, head),
             None => self.asm.jump(head),
         }
+        if let (Some(tally), Some(open)) = (&mut self.tally, open) {
+            tally.end(open, parts.number, self.asm.len());
+        }
         self.asm.bind(end);
     }
 
-    fn take_fuel(&mut self, line: u32) {
+    fn take_fuel(&mut self, cost: u32, line: u32) {
         let empty = self.fault(FaultKind::Fuel, line);
         if self.asm.is_reachable() {
             self.host.loop_guard(self.asm, empty);
         }
         self.asm.load(Size::W, Reg::R0, FRAME, Layout::FUEL as i16);
-        self.asm.jump_if(Jmp::Eq, Reg::R0, 0, empty);
-        self.asm.alu64(Alu::Sub, Reg::R0, 1);
+        self.asm.jump_if(Jmp::Lt, Reg::R0, cost as i32, empty);
+        self.asm.alu64(Alu::Sub, Reg::R0, cost as i32);
         self.asm.store(Size::W, FRAME, Layout::FUEL as i16, Reg::R0);
     }
 
@@ -272,6 +280,7 @@ struct Loop<'a> {
     condition: Option<&'a Expr>,
     step: Option<&'a Expr>,
     body: &'a [Stmt],
+    number: u32,
     line: u32,
 }
 

@@ -27,7 +27,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Turns that may still be taken (64 bits).
+    /// Instructions that turns of loops may still take (64 bits).
     pub const FUEL: u32 = 0;
     /// Emissions that may still be made (64 bits).
     pub const EMISSIONS: u32 = 8;

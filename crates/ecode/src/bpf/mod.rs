@@ -14,6 +14,7 @@ mod insn;
 mod layout;
 mod measure;
 mod place;
+mod tally;
 mod text;
 mod walk;
 
@@ -21,4 +22,5 @@ pub use asm::{Asm, Code, Label, TooLarge};
 pub use generate::{Exits, Host, generate};
 pub use insn::{Alu, Insn, Jmp, Operand, Reg, Size};
 pub use layout::Layout;
+pub(crate) use measure::costs;
 pub use measure::{Measure, measure};

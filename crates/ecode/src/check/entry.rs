@@ -199,7 +199,10 @@ impl Checker<'_> {
         let writes_shared = bodies().any(super::loops::writes_shared);
         let has_loops = bodies().any(super::loops::has_loops);
         let (statics, attributes) = (std::mem::take(&mut self.statics), std::mem::take(&mut self.attributes));
-        Program { input, output, statics, attributes, functions, writes_shared, has_loops }
+        let loops = std::mem::take(&mut self.loops);
+        let mut program = Program { input, output, statics, attributes, functions, loops, writes_shared, has_loops };
+        program.charge();
+        program
     }
 }
 

@@ -15,14 +15,14 @@ pub(super) struct Turns {
 
 impl Turns {
     /// What the loop becomes: nothing, where its condition is false from the beginning.
-    pub fn statement(self, line: u32) -> Option<Stmt> {
+    pub fn statement(self, number: u32, line: u32) -> Option<Stmt> {
         let Turns { condition, tests_after, step, body } = self;
         let condition = match condition.as_ref().and_then(known) {
             Some(0) if !tests_after => return None,
             Some(0) | None => condition,
             Some(_) => None,
         };
-        Some(Stmt::Loop { condition, tests_after, step, body, line })
+        Some(Stmt::Loop { condition, tests_after, step, body, number, line })
     }
 
     pub fn end_is_visible(&self) -> bool {
@@ -31,6 +31,14 @@ impl Turns {
             Some((condition, None)) => self.may_change(condition) || leaves(&self.body),
             Some((_, Some(_))) | None => leaves(&self.body),
         }
+    }
+
+    /// Whether these statements or expressions may write to the variable.
+    pub fn changes<'e>(&self, place: &Place, body: &[Stmt], exprs: impl Iterator<Item = &'e Expr>) -> bool {
+        let mut touched = Touched::default();
+        touched.stmts(body);
+        touched.exprs(exprs);
+        touched.may_write(&extent(place, place.ty.bytes()))
     }
 
     fn may_change(&self, condition: &Expr) -> bool {

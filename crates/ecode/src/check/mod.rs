@@ -18,6 +18,7 @@ mod place;
 mod scope;
 mod stmt;
 mod switch;
+mod turns;
 pub(crate) mod types;
 
 use std::collections::{HashMap, HashSet};
@@ -28,7 +29,7 @@ use qfabric_types::format::Scalar;
 use crate::ast::Ident;
 use crate::diagnostics::{Diagnostic, Sink, Span};
 use crate::environment::Environment;
-use crate::hir::{Base, FunctionId, Place};
+use crate::hir::{Base, FunctionId, Place, Repetition};
 use crate::parser::Failed;
 use scope::{Scopes, Symbol};
 use types::Struct;
@@ -97,6 +98,8 @@ struct Checker<'a> {
     broken: HashSet<String>,
     /// Variables of the text's statements, which functions do not see.
     text_locals: HashSet<String>,
+    /// Of all functions.
+    loops: Vec<Repetition>,
     frame: Frame,
 }
 
@@ -118,6 +121,7 @@ impl<'a> Checker<'a> {
             functions: HashMap::new(),
             broken: HashSet::new(),
             text_locals: HashSet::new(),
+            loops: Vec::new(),
             frame: Frame::default(),
         };
         checker.take_environment();

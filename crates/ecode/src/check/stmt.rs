@@ -7,7 +7,7 @@ use super::types::Type;
 use super::{Around, Checked, Checker};
 use crate::ast::{Expr, ExprKind, Operator, Stmt, StmtKind};
 use crate::diagnostics::{Diagnostic, Span};
-use crate::hir::{self, CompareOp};
+use crate::hir::{self, CompareOp, Repetition};
 use crate::parser::Failed;
 use qfabric_types::format::Scalar;
 
@@ -132,8 +132,9 @@ impl Checker<'_> {
         if self.sink.len() == errors_before && !turns.end_is_visible() {
             return self.fail_endless(*keyword, condition.as_ref(), &turns);
         }
-        let line = self.line(*keyword);
-        body.extend(turns.statement(line));
+        let (number, line) = (self.loops.len() as u32, self.line(*keyword));
+        self.loops.push(Repetition { turns: turns.most(body.last()), cost: 0 });
+        body.extend(turns.statement(number, line));
         Ok(())
     }
 

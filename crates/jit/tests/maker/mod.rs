@@ -33,6 +33,7 @@ struct Maker {
     in_loop: bool,
     is_void: bool,
     line: u32,
+    loops: Vec<Repetition>,
 }
 
 impl Maker {
@@ -234,7 +235,9 @@ impl Maker {
         self.in_loop = outer;
         let step = if self.chance(50) { Some(self.any(2)) } else { None };
         let condition = if self.chance(90) { Some(condition) } else { None };
-        Stmt::Loop { condition, tests_after: self.chance(30), step, body, line: self.line() }
+        let number = self.loops.len() as u32;
+        self.loops.push(Repetition { turns: Repetition::UNKNOWN, cost: 1 });
+        Stmt::Loop { condition, tests_after: self.chance(30), step, body, number, line: self.line() }
     }
 
     fn function(&mut self, callable: usize) -> Function {
@@ -258,7 +261,8 @@ impl Maker {
 
     fn all(seed: u64) -> Program {
         let rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut maker = Maker { rng, callable: 0, functions: vec![], in_loop: false, is_void: false, line: 0 };
+        let mut maker =
+            Maker { rng, callable: 0, functions: vec![], in_loop: false, is_void: false, line: 0, loops: vec![] };
         for number in 0..3 {
             let mut function = maker.function(number);
             if number == 2 {
@@ -271,15 +275,18 @@ impl Maker {
         let format = Format { name: "event".into(), size: BYTES, align: 8, fields: vec![] };
         let mut statics = vec![0; BYTES as usize];
         maker.rng.fill_bytes(&mut statics);
-        Program {
+        let mut program = Program {
             input: format.clone(),
             output: Some(format),
             statics,
             attributes: vec!["a".into(), "b".into(), "c".into()],
             functions: maker.functions,
+            loops: maker.loops,
             writes_shared: true,
             has_loops: true,
-        }
+        };
+        program.charge();
+        program
     }
 }
 

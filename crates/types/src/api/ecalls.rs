@@ -85,6 +85,9 @@ pub struct ServiceInfo {
     pub dropped: u64,
     /// Events that asked for the CPU scheduler's cooperation.
     pub cpu: u64,
+    /// Instructions that a user's handlers may take for one event, together and at worst.
+    #[serde(default)]
+    pub max_instructions: u32,
 }
 
 /// An option of a service.
@@ -336,7 +339,8 @@ pub struct SubscriptionRequest {
     pub options: BTreeMap<String, String>,
     /// What becomes of an event at which a handler faults.
     pub on_fault: OnFault,
-    /// Turns of all loops of one call; none: the daemon's limit.
+    /// Instructions that the loops of one call of a handler may take; none: what they need where their turns are known,
+    /// else a part of [`ServiceInfo::max_instructions`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u32>,
     /// First values of attributes.
@@ -422,6 +426,9 @@ pub struct SubscriptionInfo {
     pub memory_up: Option<MemoryUp>,
     /// Its attributes in the order of their numbers in `memory_down`, with their values.
     pub attributes: Vec<(String, i64)>,
+    /// Instructions that its handlers take for one event at worst.
+    #[serde(default)]
+    pub instructions: u64,
     /// How it stands.
     pub state: State,
     /// What it did.
