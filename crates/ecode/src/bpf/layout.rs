@@ -119,6 +119,7 @@ mod tests {
             statics: vec![],
             attributes: vec![],
             functions: vec![function(8, &[]), function(20, &[0]), function(16, &[]), function(5, &[1, 2])],
+            loops: vec![],
             writes_shared: false,
             has_loops: false,
         };
