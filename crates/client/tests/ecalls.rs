@@ -159,7 +159,7 @@ fn a_handler_thread_carries_on_behind_a_filter() {
 fn late_events_are_dropped_and_counted() {
     with_daemon(|_, ecalls| {
         let own = service(ecalls);
-        let busy = "long i; for (i = 0; i < 60000; i++) ; return 0;";
+        let busy = "long i; for (i = 0; i < 10000; i++) ; return 0;";
         let _slow = ecalls.subscribe(&Subscribe::to("test.sample").code(busy)).unwrap();
         let wanted = Subscribe::to("test.sample").deadline(Nanos::from_micros(1)).memory_up(MemoryUp::default());
         let events = ecalls.subscribe(&wanted).unwrap();
@@ -251,6 +251,7 @@ fn what_cannot_be_meant_is_refused_and_leaves_nothing() {
             (memory().handler("no.handler"), "no_such_handler", "no.handler"),
             (memory().attribute("x", 1), "chain", "attribute x"),
             (memory().fuel(u32::MAX), "ecalls_limit", "4294967295"),
+            (memory().code("int i; for (i = 0; i < 60000; i++) ; return 0;"), "ecalls_limit", "200000 is the limit"),
             (memory().process(i32::MAX), "gone", "2147483647"),
             (Subscribe::to("test.sample").signal(40).signal_value("none"), "chain", "none"),
             (Subscribe::to("test.sample").memory_up(MemoryUp { slots: 3, ..MemoryUp::default() }), "chain", "3 slots"),

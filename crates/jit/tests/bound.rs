@@ -1,6 +1,7 @@
 //! No call executes more instructions than was measured: generated code runs here one instruction at a time, counted,
 //! and gives what the interpreter gives.
 
+#[allow(dead_code)] // only its programs are used here
 mod maker;
 
 use qfabric_ecode::bpf::{Asm, Code, Exits, Host, Insn, Label, Layout, Reg, Size, generate, measure};

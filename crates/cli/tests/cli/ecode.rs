@@ -51,6 +51,13 @@ fn a_good_program_is_measured_and_a_wrong_one_shown_with_its_line() {
     run(&folder, &["ecode", "check", "sum.ec", "--asm"]).expect(0, &["exit", "r0 = *(u64 *)(r8"]);
     let summary = run(&folder, &["ecode", "check", "sum.ec", "--json"]).json();
     assert!(summary["instructions"].as_u64().unwrap() > 3 && summary["attributes"] == json!(["calls"]), "{summary}");
+    let turns = "long n = 0; for (int i = 0; i < 3000; i++) n += i * i; return n;";
+    let check = |rest: &[&str]| run(&folder, &[&["ecode", "check", "--code", turns], rest].concat());
+    check(&["--service", "net.rx"]).expect(0, &["good", "with all turns"]);
+    check(&["--service", "sched.switch"]).expect(3, &["sched.switch", "10000 is the limit", "fewer turns"]);
+    let refused = check(&["--service", "sched.switch", "--json"]);
+    let (worst, limit) = (&refused.json()["worst_case_instructions"], &refused.json()["limit_instructions"]);
+    assert!(worst.as_u64() > Some(30_000) && limit == 10_000, "{worst} of {limit}");
     run(&folder, &["ecode", "check", "bad.ec"]).expect(2, &["bad.ec:2:14", "no member `b`", "help"]);
     run(&folder, &["ecode", "check", "none.ec"]).expect(2, &["none.ec", "No such file"]);
     run(&folder, &["ecode", "check"]).expect(2, &["--code"]);

@@ -432,3 +432,34 @@ fn geometry(memory: Option<&MemoryUp>, format: &Format) -> Result<Option<Geometr
     let made = Geometry::new(memory.layout, memory.slots, format.size);
     made.map(Some).map_err(|error| problems::chain(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ecalls::EcallsConfig;
+
+    /// A loop whose turns nobody knows gets a quarter of the limit; with the code around it, three of them fit.
+    #[test]
+    fn the_handlers_of_a_user_at_a_service_share_its_limit_and_roots_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = EcallsConfig::default();
+        config.users.insert(1_000, vec![misses::SERVICE.to_owned()]);
+        let ecalls = Ecalls::new(config, folder.path()).unwrap();
+        let subscribe = |uid| {
+            let peer = Peer { pid: std::process::id() as i32, owner: Owner { uid, gid: uid } };
+            let code = "int n = 1; while (n != 0) n = n * 3; attr.calls += 1; return 1;";
+            let request = SubscriptionRequest {
+                service: misses::SERVICE.into(),
+                k_code: Some(code.into()),
+                ..Default::default()
+            };
+            ecalls.subscribe(peer, request)
+        };
+        let taken: Vec<u64> = (0..3).map(|_| subscribe(1_000).unwrap().instructions).collect();
+        assert!(taken.iter().all(|instructions| (50_000..60_000).contains(instructions)), "{taken:?}");
+        let refused = subscribe(1_000).unwrap_err();
+        assert!(refused.code == "ecalls_limit" && refused.message.contains("200000 is the limit"), "{refused:?}");
+        assert!(refused.message.contains(&taken.iter().sum::<u64>().to_string()), "{refused:?}");
+        (0..5).for_each(|_| drop(subscribe(0).unwrap()));
+    }
+}
