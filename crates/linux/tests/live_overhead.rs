@@ -320,7 +320,8 @@ fn picture(nine: &[Point], ten: &[Point]) -> String {
     let of = |feedback: bool| nine.iter().filter(move |p| matches!(p.budget, Budget::Feedback) == feedback);
     let beside: fn(&Point) -> String = |p| format!("{} tasks beside", p.dummies);
     let budget: fn(&Point) -> String = |p| p.budget.name();
-    let (switches, percent): (fn(&Point) -> f64, fn(&Point) -> f64) = (|p| p.switches, |p| 100.0 * p.overhead);
+    let switches: fn(&Point) -> f64 = |p| p.switches;
+    let percent: fn(&Point) -> f64 = |p| 100.0 * p.overhead;
     let (counted, over) = ("context switches per job", "overhead [% of the player's work]");
     sweep_svg(
         "server period P [ms]",
