@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use qfabric_daemon::EcallsConfig;
 use qfabric_ecode::{Diagnostics, Environment, Program};
 use qfabric_linux::ecalls::Kernel;
+use qfabric_types::api::ecalls::Origin;
 use qfabric_types::format::Format;
 
 use crate::exit::Failure;
@@ -78,7 +79,7 @@ pub fn events_of(service: &str, socket: Option<&PathBuf>) -> Result<Events, Fail
         Err(why) => Kernel::services_without(&why),
     };
     let names = || known.iter().map(|service| service.name).collect::<Vec<_>>().join(", ");
-    let (max_instructions, _) = EcallsConfig::default().instructions_at(service);
+    let (max_instructions, _) = EcallsConfig::default().instructions_at(service, Origin::Kernel);
     let found = known.iter().find(|known| known.name == service);
     found
         .map(|known| Events { format: known.format.clone(), max_instructions })

@@ -143,7 +143,7 @@ impl Ecalls {
         service: &ServiceInfo,
         programs: &[Program],
     ) -> Result<Bound, Problem> {
-        let (most, key) = self.config.instructions_at(&service.name);
+        let (most, key) = self.config.instructions_at(&service.name, service.origin);
         let fuel = request.fuel.filter(|fuel| *fuel > most);
         if let Some(fuel) = fuel {
             return Err(problems::limit(&format!("{fuel} instructions of fuel"), most, key));
@@ -435,31 +435,52 @@ fn geometry(memory: Option<&MemoryUp>, format: &Format) -> Result<Option<Geometr
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
     use super::*;
     use crate::ecalls::EcallsConfig;
+
+    /// A process of a user that is not root, until dropped; this one where nobody else can be.
+    struct Theirs(Option<Child>, Peer);
+
+    impl Theirs {
+        fn start() -> Theirs {
+            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            if uid != 0 {
+                return Theirs(None, Peer { pid: std::process::id() as i32, owner: Owner { uid, gid } });
+            }
+            let child = Command::new("sleep").arg("600").uid(1_000).gid(1_000).spawn().unwrap();
+            let pid = child.id() as i32;
+            Theirs(Some(child), Peer { pid, owner: Owner { uid: 1_000, gid: 1_000 } })
+        }
+    }
+
+    impl Drop for Theirs {
+        fn drop(&mut self) {
+            if let Some(child) = &mut self.0 {
+                child.kill().and_then(|()| child.wait()).unwrap();
+            }
+        }
+    }
 
     /// A loop whose turns nobody knows gets a quarter of the limit; with the code around it, three of them fit.
     #[test]
     fn the_handlers_of_a_user_at_a_service_share_its_limit_and_roots_do_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut config = EcallsConfig::default();
-        config.users.insert(1_000, vec![misses::SERVICE.to_owned()]);
-        let ecalls = Ecalls::new(config, folder.path()).unwrap();
-        let subscribe = |uid| {
-            let peer = Peer { pid: std::process::id() as i32, owner: Owner { uid, gid: uid } };
+        let (folder, theirs) = (tempfile::tempdir().unwrap(), Theirs::start());
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path()).unwrap();
+        let subscribe = |peer| {
             let code = "int n = 1; while (n != 0) n = n * 3; attr.calls += 1; return 1;";
-            let request = SubscriptionRequest {
-                service: misses::SERVICE.into(),
-                k_code: Some(code.into()),
-                ..Default::default()
-            };
-            ecalls.subscribe(peer, request)
+            let (service, k_code) = (misses::SERVICE.to_owned(), Some(code.to_owned()));
+            let only_pid = Some(theirs.1.pid);
+            ecalls.subscribe(peer, SubscriptionRequest { service, k_code, only_pid, ..Default::default() })
         };
-        let taken: Vec<u64> = (0..3).map(|_| subscribe(1_000).unwrap().instructions).collect();
+        let taken: Vec<u64> = (0..3).map(|_| subscribe(theirs.1).unwrap().instructions).collect();
         assert!(taken.iter().all(|instructions| (50_000..60_000).contains(instructions)), "{taken:?}");
-        let refused = subscribe(1_000).unwrap_err();
+        let refused = subscribe(theirs.1).unwrap_err();
         assert!(refused.code == "ecalls_limit" && refused.message.contains("200000 is the limit"), "{refused:?}");
         assert!(refused.message.contains(&taken.iter().sum::<u64>().to_string()), "{refused:?}");
-        (0..5).for_each(|_| drop(subscribe(0).unwrap()));
+        let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
+        (0..5).for_each(|_| drop(subscribe(root).unwrap()));
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_types::Owner;
+use qfabric_types::api::ecalls::Origin;
 use serde::Deserialize;
 
 const SCHEDULER: &str = "ecalls.max_instructions_scheduler";
@@ -34,7 +35,7 @@ pub struct EcallsConfig {
     pub max_memory_per_user: u64,
     /// Instructions that a user's handlers may take for one event, together and at worst: about as many nanoseconds.
     pub max_instructions: u32,
-    /// The same at hooks of the scheduler (`sched.*`), where a CPU does nothing else meanwhile.
+    /// The same at the kernel's hooks of the scheduler (`sched.*`), where a CPU does nothing else meanwhile.
     pub max_instructions_scheduler: u32,
     /// Events that wait for the dispatcher; the next is dropped and counted.
     pub queue: usize,
@@ -93,8 +94,8 @@ impl EcallsConfig {
     }
 
     /// Instructions that a user's handlers may take for one event of this service, and the key that says so.
-    pub fn instructions_at(&self, service: &str) -> (u32, &'static str) {
-        match service.starts_with("sched.") {
+    pub fn instructions_at(&self, service: &str, origin: Origin) -> (u32, &'static str) {
+        match origin == Origin::Kernel && service.starts_with("sched.") {
             true => (self.max_instructions_scheduler, SCHEDULER),
             false => (self.max_instructions, "ecalls.max_instructions"),
         }

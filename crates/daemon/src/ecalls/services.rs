@@ -73,7 +73,7 @@ impl Ecalls {
 
     /// A name that is taken keeps its first owner; kernel and daemon services are there before any other.
     fn add(&self, mut service: Service) {
-        (service.max_instructions, _) = self.config.instructions_at(&service.name);
+        (service.max_instructions, _) = self.config.instructions_at(&service.name, service.origin);
         let (name, text) = (service.name.clone(), service.text());
         if self.registry().add_service(service).is_ok() {
             self.files.show(&name, &text);
@@ -121,7 +121,7 @@ impl Ecalls {
         let owner = registry.lease(lease, peer)?.peer;
         registry.check_room_for_service(owner.owner, &self.config)?;
         service.owner = Some(ServiceOwner { lease, peer: owner, open });
-        (service.max_instructions, _) = self.config.instructions_at(&name);
+        (service.max_instructions, _) = self.config.instructions_at(&name, Origin::User);
         let id = registry.add_service(service)?;
         let info = registry.services[&id].info(id);
         drop(registry);
