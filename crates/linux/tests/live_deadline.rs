@@ -83,7 +83,7 @@ fn a_reservation_that_a_library_copied_is_taken_over_and_ends_under_the_normal_s
     attr(maker.thread).give(pooled.thread).unwrap();
     mechanism.apply(&setting(pooled.thread, 500, 10_000)).unwrap();
     assert_eq!(attr(pooled.thread).runtime_ns, 500_000);
-    mechanism.apply(&none(pooled.thread)).unwrap();
+    put_back(&mut mechanism, pooled.thread);
     assert_eq!(attr(pooled.thread).policy, Policy::OTHER);
 }
 
@@ -354,7 +354,7 @@ fn a_throttled_thread_that_leaves_and_comes_back_runs() {
         std::thread::sleep(Duration::from_millis(2 * turn));
         if soon(&mut mechanism, setting(worker.thread, 5_000, 10_000)) {
             assert!(runs(&worker), "turn {turn}");
-            mechanism.apply(&none(worker.thread)).unwrap();
+            put_back(&mut mechanism, worker.thread);
             came_back += 1;
         }
     }
@@ -461,6 +461,6 @@ fn the_deadline_of_a_threads_server_is_told_from_linux_7_1_on() {
     let (whole, slack) = (period.get(), period.get() / 20);
     assert!(moved.iter().all(|ns| (ns + slack) % whole <= 2 * slack), "moved by {moved:?} ns");
     assert!(told[39] > told[0], "it moved at all");
-    mechanism.apply(&none(worker.thread)).unwrap();
+    put_back(&mut mechanism, worker.thread);
     assert_eq!(mechanism.server_deadline(worker.thread), None, "put back");
 }

@@ -24,7 +24,7 @@ const MARGIN_TIME: Nanos = Nanos::new(MARGIN as u64);
 /// A runnable thread with a little budget may overrun the weightless budget, and rest for long. So often it is looked at
 /// again: it has slept, or overrun, or been refilled then, unless its budgets are that small.
 const SECOND_LOOKS: u64 = 4;
-/// What was seen longer ago than this says nothing of the thread: the caller was preempted, and a thread that was
+/// A caller that did not run for longer than this since it looked knows nothing of the thread any more: one that was
 /// throttled then may have been refilled, and sleep past its 0-lag time. Leaving directly would lose its bandwidth.
 const OLD: Nanos = Nanos::from_micros(500);
 /// After so many steps a caller that is preempted each time lets the thread leave weightless, which loses nothing.
@@ -93,7 +93,7 @@ impl Departure {
         }
         // The budget first, then the state: a thread that is seen runnable after its budget was seen used up is
         // throttled, or will be. The other way round it may have fallen asleep in between.
-        let started = clock::now();
+        let (started, cpu) = (clock::now(), clock::thread_cpu());
         let account = match Reading::of(self.thread) {
             Reading::NotReserved => return Ok(Step::Left { rest: Nanos::ZERO }),
             Reading::Hidden => return self.leave_unseen(),
@@ -105,12 +105,12 @@ impl Departure {
         }
         let asleep = threads::is_asleep(self.thread);
         let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
-        let look = Look { started, asleep, account, never_ran };
+        let look = Look { started, cpu, asleep, account, never_ran };
         if account.is_far() {
             return self.leave_far(account);
         }
         match (account.runtime_ns, asleep) {
-            (..0, false) if !look.is_old(clock::now()) => self.leave_directly(account),
+            (..0, false) if !look.is_old(clock::now(), clock::thread_cpu()) => self.leave_directly(account),
             (..0, false) if self.steps < TRIES => Ok(Step::Wait(MARGIN_TIME)),
             (0..MARGIN, false) if self.steps <= SECOND_LOOKS => Ok(Step::Wait(MARGIN_TIME)),
             (..MARGIN, true) if !never_ran && started < self.give_up_at(account) => {
@@ -222,14 +222,18 @@ impl Departure {
 /// What was seen before the thread became weightless.
 struct Look {
     started: Instant,
+    /// CPU time of the caller then.
+    cpu: Nanos,
     asleep: bool,
     account: Account,
     never_ran: bool,
 }
 
 impl Look {
-    fn is_old(&self, now: Instant) -> bool {
-        now.since(self.started) > OLD
+    /// Whether the caller was preempted for long since. Its own CPU time does not count: the look itself takes some 30 µs,
+    /// on an emulated processor a millisecond.
+    fn is_old(&self, now: Instant, cpu: Nanos) -> bool {
+        now.since(self.started) > OLD + (cpu - self.cpu)
     }
 
     /// Zero where the thread certainly left with budget to spend. Else it may have woken, and overrun the
@@ -270,7 +274,7 @@ mod tests {
 
     fn look(runtime_ns: i64, asleep: bool) -> Look {
         let account = Account { runtime_ns, sleeps: 5, switches: 9, ahead: Nanos::ZERO };
-        Look { started: AT(1_000), asleep, account, never_ran: false }
+        Look { started: AT(1_000), cpu: Nanos::new(10), asleep, account, never_ran: false }
     }
 
     #[test]
@@ -282,8 +286,9 @@ mod tests {
 
     #[test]
     fn what_a_preempted_caller_saw_does_not_count() {
-        assert!(!look(-1, false).is_old(AT(1_000 + 500_000)));
-        assert!(look(-1, false).is_old(AT(1_000 + 500_001)));
+        let is_old = |after: u64, ran: u64| look(-1, false).is_old(AT(1_000 + after), Nanos::new(10 + ran));
+        assert!(!is_old(500_000, 0) && is_old(500_001, 0));
+        assert!(!is_old(700_000, 200_000) && is_old(700_001, 200_000), "it ran itself for 0.2 ms of that");
     }
 
     #[test]
