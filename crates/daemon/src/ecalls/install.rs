@@ -144,8 +144,7 @@ impl Ecalls {
         programs: &[Program],
     ) -> Result<Bound, Problem> {
         let (most, key) = self.config.instructions_at(&service.name, service.origin);
-        let fuel = request.fuel.filter(|fuel| *fuel > most);
-        if let Some(fuel) = fuel {
+        if let Some(fuel) = request.fuel.filter(|fuel| *fuel > most) {
             return Err(problems::limit(&format!("{fuel} instructions of fuel"), most, key));
         }
         let bound = Bound::of(programs, request.fuel, most);

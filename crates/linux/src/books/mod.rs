@@ -23,6 +23,7 @@ use crate::mechanism::ApplyError;
 use crate::{cgroup, threads};
 
 pub use limit::Limit;
+pub(crate) use rebuild::REBUILDS_WHEN_READ;
 pub use rebuild::{RebuildError, rebuild, repair_after_crash};
 
 /// The kernel's first pid namespace: in another one, not all threads can be seen (`PROC_PID_INIT_INO`).

@@ -29,7 +29,7 @@ const STILL: Duration = Duration::from_millis(5_000);
 const LONGEST: Duration = Duration::from_millis(20_000);
 
 /// Since Linux 6.17 the kernel rebuilds all root domains when this is read (`limit.rs`).
-const REBUILDS_WHEN_READ: &str = "/proc/sys/kernel/sched_rt_period_us";
+pub(crate) const REBUILDS_WHEN_READ: &str = "/proc/sys/kernel/sched_rt_period_us";
 /// Folders of this module in the hierarchy of cpusets: `qfabric-rebuild-PID`.
 const FOLDER: &str = "qfabric-rebuild-";
 

@@ -11,9 +11,6 @@ use crate::hrtick::DEBUGFS;
 use crate::sched_attr::SchedAttr;
 use crate::{books, capacity, threads};
 
-/// Kernels since 6.17 rebuild all root domains when this is read; see `books/limit.rs`.
-const REBUILDS_WHEN_READ: &str = "/proc/sys/kernel/sched_rt_period_us";
-
 /// A wrong sum, until dropped.
 #[derive(Debug)]
 pub struct Wrong(());
@@ -52,7 +49,7 @@ pub fn subtract_twice() -> Option<Wrong> {
         }
         SchedAttr::fair(0).give(hog.thread).expect("every thread may leave");
         let pending = sum() > before;
-        let _ = std::fs::read_to_string(REBUILDS_WHEN_READ);
+        let _ = std::fs::read_to_string(books::REBUILDS_WHEN_READ);
         if pending && sum() > before {
             return None;
         }
