@@ -164,7 +164,18 @@ impl Session {
     /// known after the previous job had ended: said in time, at that end, it can still change the budget.
     pub fn begin(&mut self, known: Foresight) {
         let now = clock::now();
-        self.settle(now);
+        self.begin_job(now, now, known);
+    }
+
+    /// As [`Session::begin`], with `release` as the origin of the grid where this is the first job: for releases that follow
+    /// a clock of the application's own, such as a start that several players have in common. A first job that had to wait
+    /// for a CPU would else move the releases of all later ones.
+    pub fn begin_at(&mut self, release: Instant, known: Foresight) {
+        self.begin_job(clock::now(), release, known);
+    }
+
+    fn begin_job(&mut self, now: Instant, release: Instant, known: Foresight) {
+        self.settle(release);
         let known = self.checked(known);
         if !known.is_nothing() {
             self.hint = known.hint();
@@ -172,11 +183,11 @@ impl Session {
         }
     }
 
-    /// Makes the first job's beginning the origin of the grid.
-    fn settle(&mut self, now: Instant) {
+    /// Makes the first job's release the origin of the grid.
+    fn settle(&mut self, release: Instant) {
         if !self.begun {
             self.begun = true;
-            self.grid.rebase(now);
+            self.grid.rebase(release);
             self.cpu = clock::thread_cpu();
         }
     }

@@ -83,6 +83,17 @@ fn the_first_beginning_is_the_origin_of_the_grid() {
 }
 
 #[test]
+fn a_first_job_that_had_to_wait_does_not_move_the_releases() {
+    let (mut session, mut daemon) = pair();
+    let start = clock::now();
+    burn(Nanos::from_millis(5)); // others ran meanwhile
+    session.begin_at(start, Foresight::Nothing);
+    let jobs = [session.end_cycle(Foresight::Nothing), session.end_cycle(Foresight::Nothing)];
+    assert_eq!(jobs.map(|job| job.release), [start, start + T]);
+    assert_eq!(daemon.ends(), jobs);
+}
+
+#[test]
 fn what_is_known_at_the_beginning_is_told_at_the_beginning() {
     let (mut session, mut daemon) = pair();
     session.begin(Foresight::Hint(1.0));

@@ -41,7 +41,7 @@ impl Marks {
             Marks::Alone { period } => pace::sleep_until(start + period.saturating_mul(k)),
             Marks::Session(session) if k == 0 => {
                 pace::sleep_until(start);
-                session.begin(known);
+                session.begin_at(start, known);
             }
             Marks::Session(session) => drop(session.wait_for_next_job()),
         }
