@@ -82,6 +82,13 @@ pub enum State {
     Disturbed,
 }
 
+impl Verdict {
+    /// There is no verdict for this reason, whatever was measured.
+    pub fn withdraw(&mut self, reason: &str) {
+        (self.state, self.reason) = (State::Disturbed, Some(reason.into()));
+    }
+}
+
 /// One claim and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {

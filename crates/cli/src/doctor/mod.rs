@@ -30,6 +30,10 @@ pub struct Args {
     /// players under GRUB miss more jobs with it
     #[arg(long, requires = "fix")]
     exact: bool,
+    /// Also measure whether the kernel lends what is reserved to others that reclaim: takes a second or two and all free
+    /// CPU time, while nothing is reserved
+    #[arg(long)]
+    reclaiming: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -42,6 +46,9 @@ pub fn run(args: Args) -> Outcome {
         fixed = fix(args.exact)?;
     }
     let mut report = doctor::examine();
+    if args.reclaiming {
+        report.findings.push(doctor::reclaiming(Path::new(DEBUGFS)));
+    }
     let served = Served::ask();
     if let Some(served) = &served {
         report.findings = report.findings.into_iter().map(|finding| served.seen(finding)).collect();

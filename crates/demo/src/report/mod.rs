@@ -154,6 +154,9 @@ pub struct Machine {
     pub processor: String,
     /// Where budgets are enforced: at the tick, or by a high-resolution timer; in the host's own words.
     pub enforcement: String,
+    /// What the kernel lends though it is reserved, in its own words; none where it lends only what is free.
+    #[serde(default)]
+    pub lends_too_much: Option<String>,
 }
 
 /// One clip, and what decoding it cost in the trial execution.
@@ -239,11 +242,14 @@ impl Report {
         let complete = records.len() + missing.len() == agenda.rounds;
         let steal: Vec<f64> = records.iter().map(|round| round.around.mean_steal()).collect();
         let grid = grid::outcomes(&agenda.cells, &records);
-        let (verdicts, comparisons) = match (complete, agenda.cells.is_empty()) {
+        let (mut verdicts, comparisons) = match (complete, agenda.cells.is_empty()) {
             (false, _) => (Vec::new(), Vec::new()),
             (true, true) => (verdict::verdicts(&records), verdict::comparisons(&rows)),
             (true, false) => (grid::verdicts(&grid), vec![grid::tally(&grid)]),
         };
+        if let Some(reason) = &machine.lends_too_much {
+            verdicts.iter_mut().for_each(|verdict| verdict.withdraw(reason));
+        }
         Report {
             version: env!("CARGO_PKG_VERSION").into(),
             date: date(),
@@ -333,8 +339,22 @@ impl Machine {
     pub fn examine() -> Machine {
         let system = rustix::system::uname();
         let kernel = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
-        Machine { kernel, processor: processor().unwrap_or_default(), enforcement: enforcement(), ..Machine::default() }
+        let processor = processor().unwrap_or_default();
+        Machine {
+            kernel,
+            processor,
+            enforcement: enforcement(),
+            lends_too_much: lends_too_much(),
+            ..Machine::default()
+        }
     }
+}
+
+/// Where GRUB lends what is reserved, no comparison under GRUB says anything.
+fn lends_too_much() -> Option<String> {
+    use qfabric_linux::doctor::{self, State};
+    let finding = doctor::reclaiming(Path::new(qfabric_linux::hrtick::DEBUGFS));
+    (finding.state == State::Warn).then(|| format!("{}; {}", finding.reason, finding.fix.unwrap_or_default()))
 }
 
 fn processor() -> Option<String> {
@@ -428,6 +448,10 @@ mod tests {
 
     /// A report of two scenarios from records that were never measured.
     pub(crate) fn report() -> Report {
+        Report::new(measured(), &agenda())
+    }
+
+    fn measured() -> Measured {
         let named = |scenario: &str, policy: &str, response_ms: &[u64], budget_ms: f64| {
             let mut run = run(response_ms, response_ms.len(), budget_ms);
             (run.scenario, run.policy) = (scenario.into(), policy.into());
@@ -442,8 +466,7 @@ mod tests {
             named("shift", "Q-Fabric hint[24], GRUB", &[35, 36, 41, 38, 39], 2.5),
         ];
         let machine = Machine { cpus: 2, processor: "made up <&>".into(), ..Machine::default() };
-        let measured = Measured { records, missing: Vec::new(), machine, clips: Vec::new(), loads: Vec::new() };
-        Report::new(measured, &agenda())
+        Measured { records, missing: Vec::new(), machine, clips: Vec::new(), loads: Vec::new() }
     }
 
     fn agenda() -> Agenda {
@@ -533,6 +556,15 @@ mod tests {
         assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 5));
         assert!(report.grid[0].ratio < 0.01 && report.html().unwrap().contains("0.00x"));
         assert!(report.text().contains("players"), "{}", report.text());
+    }
+
+    #[test]
+    fn where_the_kernel_lends_what_is_reserved_nothing_is_claimed() {
+        let machine = Machine { lends_too_much: Some("GRUB lends 0.4 CPU".into()), ..Machine::default() };
+        let report = Report::new(Measured { machine, ..measured() }, &agenda());
+        let reasons = report.verdicts.iter().map(|verdict| (verdict.state, verdict.reason.as_deref()));
+        let withdrawn = (verdict::State::Disturbed, Some("GRUB lends 0.4 CPU"));
+        assert_eq!(reasons.collect::<Vec<_>>(), [withdrawn; 4]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! The sum may be too small, too, and even negative: where the root domain was rebuilt while departures were pending
 //! (`limit.rs` says what does that), their timers subtracted once more.
 
+mod lent;
 mod limit;
 mod rebuild;
 mod servers;
@@ -22,6 +23,7 @@ use crate::cpus::CpuList;
 use crate::mechanism::ApplyError;
 use crate::{cgroup, threads};
 
+pub use lent::{LentError, TOLERANCE as LENT_TOLERANCE, lent_too_much};
 pub use limit::Limit;
 pub(crate) use rebuild::REBUILDS_WHEN_READ;
 pub use rebuild::{RebuildError, rebuild, repair_after_crash};

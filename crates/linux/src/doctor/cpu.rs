@@ -1,12 +1,13 @@
 //! What reservations of CPU time need: the policy itself, room, fine enforcement, reclaiming.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
-use crate::books::{self, Books, BooksError, Limit};
+use crate::books::{self, Books, BooksError, LentError, Limit};
 use crate::cpus::CpuList;
 use crate::hrtick::{self, DEBUGFS, Feature};
 use crate::mechanism::ApplyError;
@@ -212,6 +213,24 @@ fn grub(tried: &std::io::Result<Tried>) -> Finding {
     }
 }
 
+/// A reservation was given to threads that were dead already, by whoever it was.
+pub(super) fn reclaiming(lent: Result<BTreeMap<u32, Share>, LentError>) -> Finding {
+    let lent = match lent {
+        Ok(lent) => lent,
+        Err(error) => {
+            let fix = "see the reason; measure when nothing is reserved";
+            return Finding::new("reclaiming", State::Unknown, format!("not known: {error}")).fix(fix);
+        }
+    };
+    if lent.is_empty() {
+        return Finding::ok("reclaiming", "GRUB lends only what is free");
+    }
+    let parts: Vec<_> = lent.iter().map(|(cpu, share)| format!("{share} of CPU {cpu}")).collect();
+    let reason = format!("GRUB lends {} though it is reserved, so reservations may be served late", parts.join(", "));
+    Finding::new("reclaiming", State::Warn, reason)
+        .fix("restart this machine: nothing else corrects the kernel's sums; hard reservations are not concerned")
+}
+
 fn dynamic(tried: &std::io::Result<Tried>) -> Finding {
     match tried.as_ref().is_ok_and(|t| t.dynamic) {
         true => Finding::ok("dynamic_getattr", "the kernel tells what is left of a budget"),
@@ -273,6 +292,15 @@ mod tests {
         assert!(leaked.reason.contains("0.062500 CPU is booked for nobody"), "{leaked:?}");
         assert!(leaked.reason.contains("servers 0.1 CPU;"), "a leak is not the servers': {leaked:?}");
         assert_eq!(booked(&Err(BooksError::NotAllSeen)).state, State::Unknown);
+    }
+
+    #[test]
+    fn what_is_lent_though_reserved_is_named_with_its_cpu() {
+        assert_eq!(reclaiming(Ok(BTreeMap::new())).state, State::Ok);
+        let found = reclaiming(Ok([(1, Share::from_ppm(420_000))].into()));
+        assert!(found.state == State::Warn && found.reason.contains("0.42 CPU of CPU 1"), "{found:?}");
+        let unknown = reclaiming(Err(LentError::Reserved { threads: 3 }));
+        assert!(unknown.state == State::Unknown && unknown.reason.contains("3 threads hold"), "{unknown:?}");
     }
 
     #[test]

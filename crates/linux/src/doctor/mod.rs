@@ -17,6 +17,7 @@ use std::path::Path;
 
 use qfabric_types::Share;
 
+use crate::books;
 use crate::hrtick::{DEBUGFS, Feature};
 use crate::journal::{Journal, SwitchError};
 
@@ -130,6 +131,11 @@ pub fn fix(debugfs: &Path, journal: &mut Journal) -> Finding {
         Err(SwitchError::Refused(state)) => cpu::hrtick(state, None),
         Err(error) => Finding::new("hrtick_dl", State::Missing, error.to_string()),
     }
+}
+
+/// Measures whether GRUB lends what is reserved ([`books::lent_too_much`]): takes a second or two, and all free CPU time.
+pub fn reclaiming(debugfs: &Path) -> Finding {
+    cpu::reclaiming(books::lent_too_much(debugfs))
 }
 
 /// Frees bandwidth that is booked for nobody, by rebuilding the root domain of the first CPU; nothing is left to be put
