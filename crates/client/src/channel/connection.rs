@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use qfabric_shm::fds;
 use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{Decided, Event, FromClient, FromDaemon, MAX_MESSAGE, Report, VERSION};
+use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, MAX_MESSAGE, Report, VERSION};
 use qfabric_types::monitor::MAX_NAME;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::handle::{Channel, Spec};
+use super::handlers::{Handler, Handlers};
 use super::inbox::{Answer, Inbox, Notice};
 use crate::client::Client;
 use crate::error::ClientError;
@@ -27,8 +28,6 @@ pub(super) const WINDOW: u32 = 64;
 
 /// How long new events are waited for beside old ones that nobody takes.
 const GLANCE: Duration = Duration::from_millis(5);
-
-pub(super) type Handler = Box<dyn FnMut(&Event<'_>) + Send>;
 
 /// Called for what resource managers decide.
 type OnDecided = Arc<Mutex<Box<dyn FnMut(&Decided<'_>) + Send>>>;
@@ -44,7 +43,7 @@ pub(super) struct Inner {
     lease: LeaseId,
     host: String,
     state: Mutex<State>,
-    handlers: Mutex<BTreeMap<u32, Arc<Mutex<Handler>>>>,
+    handlers: Handlers,
     on_decided: Mutex<Option<OnDecided>>,
     tags: AtomicU32,
     /// Readable when the socket is, or when something waits in the inbox.
@@ -126,7 +125,7 @@ impl Channels {
             lease: 0,
             host: String::new(),
             state: state.into(),
-            handlers: Mutex::default(),
+            handlers: Handlers::default(),
             on_decided: Mutex::default(),
             tags: AtomicU32::new(1),
             notify,
@@ -241,7 +240,9 @@ impl Channels {
     /// decisions are no notices any more.
     pub fn on_decided(&self, handler: impl FnMut(&Decided<'_>) + Send + 'static) {
         let handler: OnDecided = Arc::new(Mutex::new(Box::new(handler)));
-        *self.0.on_decided.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
+        let before = self.0.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
+        // What a closure holds may call this connection when it is dropped.
+        drop(before);
     }
 
     /// Readable when there is something to poll: for `select`, `poll`, `epoll` and event loops.
@@ -282,12 +283,11 @@ impl Inner {
     }
 
     pub fn set_handler(&self, sink: u32, handler: Handler) {
-        let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-        handlers.insert(sink, Arc::new(Mutex::new(handler)));
+        self.handlers.set(sink, handler);
     }
 
     pub fn forget_sink(&self, sink: u32) {
-        self.handlers.lock().unwrap_or_else(PoisonError::into_inner).remove(&sink);
+        self.handlers.remove(sink);
         let mut state = self.state();
         state.inbox.forget(sink);
         state.read.remove(&sink);
@@ -362,14 +362,9 @@ impl Inner {
         loop {
             let mut state = self.state();
             self.receive_all(&mut state)?;
-            let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = state.inbox.next_of(|sink| handlers.contains_key(&sink));
-            let Some((sink, message)) = next else {
-                drop((handlers, state));
-                return Ok(handled + self.handle_decided());
-            };
-            let handler = handlers[&sink].clone();
-            drop((handlers, state));
+            let next = self.handlers.first(|has| state.inbox.next_of(has));
+            drop(state);
+            let Some((handler, (sink, message))) = next else { return Ok(handled + self.handle_decided()) };
             if let Some(FromDaemon::Event(event)) = FromDaemon::decode(&message) {
                 handler.lock().unwrap_or_else(PoisonError::into_inner)(&event);
             }

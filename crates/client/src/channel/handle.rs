@@ -12,7 +12,8 @@ use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::channel_wire::{Event, FromClient};
 use qfabric_types::format::Format;
 
-use super::connection::{Handler, Inner, WINDOW, name};
+use super::connection::{Inner, WINDOW, name};
+use super::handlers::Handler;
 use super::members::{Sink, Source};
 use crate::error::ClientError;
 

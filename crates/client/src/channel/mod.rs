@@ -41,6 +41,7 @@
 mod calls;
 mod connection;
 mod handle;
+mod handlers;
 mod inbox;
 mod members;
 

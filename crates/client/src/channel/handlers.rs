@@ -1,0 +1,68 @@
+//! Closures that applications gave for the events of their sinks. They are called and dropped with no lock held: what a
+//! closure holds may call the connection again when it is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qfabric_types::channel_wire::Event;
+
+/// Called for each event of a sink.
+pub(super) type Handler = Box<dyn FnMut(&Event<'_>) + Send>;
+
+type Shared = Arc<Mutex<Handler>>;
+
+/// By the sink's number.
+#[derive(Default)]
+pub(super) struct Handlers(Mutex<BTreeMap<u32, Shared>>);
+
+impl Handlers {
+    pub fn set(&self, sink: u32, handler: Handler) {
+        let before = self.all().insert(sink, Arc::new(Mutex::new(handler)));
+        drop(before);
+    }
+
+    pub fn remove(&self, sink: u32) {
+        let before = self.all().remove(&sink);
+        drop(before);
+    }
+
+    /// What `find` finds for a sink that has a handler, with the handler.
+    pub fn first<T>(&self, find: impl FnOnce(&dyn Fn(u32) -> bool) -> Option<(u32, T)>) -> Option<(Shared, (u32, T))> {
+        let all = self.all();
+        let (sink, found) = find(&|sink| all.contains_key(&sink))?;
+        Some((all.get(&sink)?.clone(), (sink, found)))
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Shared>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sets another handler when it is dropped.
+    struct Again(Arc<Handlers>);
+
+    impl Drop for Again {
+        fn drop(&mut self) {
+            self.0.set(2, Box::new(|_| {}));
+        }
+    }
+
+    fn again(handlers: &Arc<Handlers>) -> Handler {
+        let again = Again(handlers.clone());
+        Box::new(move |_| _ = &again)
+    }
+
+    #[test]
+    fn what_a_handler_holds_may_use_the_connection_when_it_is_dropped() {
+        for end in [|handlers: &Handlers| handlers.remove(1), |handlers: &Handlers| handlers.set(1, Box::new(|_| {}))] {
+            let handlers = Arc::new(Handlers::default());
+            handlers.set(1, again(&handlers));
+            end(&handlers);
+            assert!(handlers.all().contains_key(&2));
+        }
+    }
+}
