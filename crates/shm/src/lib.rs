@@ -8,15 +8,20 @@
 //!
 //! The areas of ECalls ([`qfabric_types::memory`]) are mapped in the same way: by the application from BPF array
 //! maps or memfds that the daemon hands out, by the daemon where it writes itself.
+//!
+//! All of it is copied into the children of an application; [`Process`] tells them from it.
 
 pub mod fds;
 mod mapping;
+mod memfd;
+mod process;
 mod ring;
 mod signal;
 mod socket;
 mod wake;
 
-pub use mapping::{Area, OwnedUp, Shared, SharedDown, SharedSockets, SharedUp};
+pub use mapping::{Area, OwnedUp, Shared, SharedDown, SharedSockets, SharedUp, UpArea};
+pub use process::Process;
 pub use ring::SharedRing;
 pub use signal::Signals;
 pub use socket::bind_socket;

@@ -3,14 +3,18 @@
 //! The file behind a mapping is a BPF array map, whose size never changes, or a memfd that is sealed against
 //! shrinking: neither can raise `SIGBUS`. All words are atomic, so the other side may write at any time.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, SocketPage, Up, UpHeader, UpWriter};
-use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, SocketPage, Up, UpHeader, UpStorage, UpWriter};
+use qfabric_types::ring::JobRing;
+use rustix::fs::{FileType, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::memfd::{self, Unshrinkable, refused};
 
 /// Pages of a file that somebody else has mapped, too. Unmapped when dropped.
 #[derive(Debug)]
@@ -37,27 +41,21 @@ impl Mapping {
     /// Every bit pattern is a `T`, and `T` has atomic words only.
     #[allow(unsafe_code)] // the one place where a mapping becomes a value
     pub unsafe fn view<T>(&self) -> NonNull<T> {
+        // A mapping begins at a page, and pages are no smaller than this anywhere.
         assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the area is too small");
         self.at.cast()
     }
 }
 
-/// Of an array map (an anonymous inode) no more can be mapped than there is.
+/// Of an array map (an anonymous inode) no more can be mapped than there is. What kind of file it is never changes.
 fn check(file: &OwnedFd, bytes: usize) -> io::Result<()> {
-    let stat = fstat(file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    if FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::RegularFile {
         return Ok(());
     }
-    match fcntl_get_seals(file) {
-        Ok(seals) if !seals.contains(SealFlags::SHRINK) => Err(refused("the shared memory could shrink")),
-        Ok(_) if stat.st_size < bytes as i64 => Err(refused("the shared memory has other sizes than the daemon told")),
-        Ok(_) => Ok(()),
-        Err(errno) => Err(refused(&format!("the shared memory is no memfd: {errno}"))),
+    match Unshrinkable::check(file)?.size()? < bytes as u64 {
+        true => Err(refused("the shared memory has other sizes than the daemon told")),
+        false => Ok(()),
     }
-}
-
-fn refused(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 #[allow(unsafe_code)] // mapping shared memory is what this crate is for
@@ -83,45 +81,55 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// A memory_up: header and body of one mapping.
-#[allow(unsafe_code)] // the parts outlive the function by the caller's promise
-fn parts<'a>(mapping: &Mapping) -> (&'a UpHeader, &'a [AtomicU64]) {
-    let words = (mapping.bytes - HEADER_BYTES as usize) / 8;
-    // SAFETY: `bytes` are mapped and page-aligned; header and body have atomic words only and lie inside. The
-    // callers keep the mapping for as long as what they make of the parts.
-    unsafe {
-        let body = mapping.at.add(HEADER_BYTES as usize).cast::<AtomicU64>();
-        (mapping.view::<UpHeader>().as_ref(), std::slice::from_raw_parts(body.as_ptr(), words))
+/// A memory_up: header and body of one mapping, which whoever reads or writes it owns.
+#[derive(Debug)]
+pub struct UpArea(Mapping);
+
+impl UpArea {
+    fn of(file: &OwnedFd, geometry: Geometry) -> io::Result<UpArea> {
+        Ok(UpArea(Mapping::shared(file, geometry.total_bytes() as usize)?))
+    }
+}
+
+impl UpStorage for UpArea {
+    #[allow(unsafe_code)] // the mapping outlives the reference
+    fn header(&self) -> &UpHeader {
+        // SAFETY: mapped until drop, page-aligned, large enough (`view`), and all words are atomic.
+        unsafe { self.0.view::<UpHeader>().as_ref() }
+    }
+
+    #[allow(unsafe_code)] // the mapping outlives the reference
+    fn body(&self) -> &[AtomicU64] {
+        let words = (self.0.bytes - HEADER_BYTES as usize) / 8;
+        // SAFETY: a geometry's total is more than its header; the words behind it are mapped until drop, aligned since the
+        // header is whole lines, and atomic.
+        unsafe { std::slice::from_raw_parts(self.0.at.add(HEADER_BYTES as usize).cast().as_ptr(), words) }
     }
 }
 
 /// A memory_up as its reader has it.
 #[derive(Debug)]
 pub struct SharedUp {
-    up: Up<'static>,
-    /// Behind `up`, so that it goes last.
-    _mapping: Mapping,
+    up: Up<UpArea>,
 }
 
 impl SharedUp {
     /// Maps the area that came as `file`; refused unless it has the sizes that were agreed on.
     pub fn map(file: &OwnedFd, agreed: Geometry) -> io::Result<SharedUp> {
-        let mapping = Mapping::shared(file, agreed.total_bytes() as usize)?;
-        let (header, body) = parts(&mapping);
-        let up = Up::new(header, body).map_err(|error| refused(&error.to_string()))?;
+        let up = Up::new(UpArea::of(file, agreed)?).map_err(|error| refused(&error.to_string()))?;
         match up.geometry() == agreed {
-            true => Ok(SharedUp { up, _mapping: mapping }),
+            true => Ok(SharedUp { up }),
             false => Err(refused("the shared memory has other sizes than the daemon told")),
         }
     }
 
     /// The reader.
-    pub fn up(&mut self) -> &mut Up<'static> {
+    pub fn up(&mut self) -> &mut Up<UpArea> {
         &mut self.up
     }
 
     /// The reader, for questions only.
-    pub fn peek(&self) -> &Up<'static> {
+    pub fn peek(&self) -> &Up<UpArea> {
         &self.up
     }
 }
@@ -129,25 +137,21 @@ impl SharedUp {
 /// A memory_up as a process has it that writes into it (the daemon, for what does not happen in the kernel).
 #[derive(Debug)]
 pub struct OwnedUp {
-    writer: UpWriter<'static>,
+    writer: UpWriter<UpArea>,
     file: OwnedFd,
-    _mapping: Mapping,
 }
 
 impl OwnedUp {
     /// Makes a fresh area in a sealed memfd. `position`: see [`UpWriter`].
     pub fn create(geometry: Geometry) -> io::Result<OwnedUp> {
-        let bytes = geometry.total_bytes() as usize;
-        let file = sealed("qfabric-up", bytes)?;
-        let mapping = Mapping::shared(&file, bytes)?;
-        let (header, body) = parts(&mapping);
-        header.initialize(geometry);
-        let writer = UpWriter::new(header, body, geometry);
-        Ok(OwnedUp { writer, file, _mapping: mapping })
+        let file = memfd::create("qfabric-up", geometry.total_bytes() as usize)?;
+        let area = UpArea::of(&file, geometry)?;
+        area.header().initialize(geometry);
+        Ok(OwnedUp { writer: UpWriter::new(area, geometry), file })
     }
 
     /// The writer.
-    pub fn writer(&mut self) -> &mut UpWriter<'static> {
+    pub fn writer(&mut self) -> &mut UpWriter<UpArea> {
         &mut self.writer
     }
 
@@ -157,31 +161,32 @@ impl OwnedUp {
     }
 }
 
-fn sealed(name: &str, bytes: usize) -> io::Result<OwnedFd> {
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, bytes as u64)?;
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(file)
-}
-
 /// One of the areas that are a value of a fixed size.
-#[derive(Debug)]
 pub struct Shared<T: Area> {
     at: NonNull<T>,
-    _mapping: Mapping,
+    mapping: Mapping,
 }
 
-/// What a [`Shared`] may hold: atomic words only.
-pub trait Area: sealed_trait::Sealed {}
+impl<T: Area> fmt::Debug for Shared<T> {
+    /// Where it is; its words are many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shared").field(&self.mapping).finish()
+    }
+}
+
+/// What a [`Shared`] may hold: atomic words only, so that every bit pattern is one.
+pub trait Area: sealed_trait::Sealed + Send + Sync {}
 
 mod sealed_trait {
     pub trait Sealed {}
     impl Sealed for qfabric_types::memory::Down {}
     impl Sealed for qfabric_types::memory::SocketPage {}
+    impl Sealed for qfabric_types::ring::JobRing {}
 }
 
 impl Area for Down {}
 impl Area for SocketPage {}
+impl Area for JobRing {}
 
 /// memory_down.
 pub type SharedDown = Shared<Down>;
@@ -191,7 +196,7 @@ pub type SharedSockets = Shared<SocketPage>;
 impl<T: Area> Shared<T> {
     /// Makes a fresh area in a sealed memfd; the file is to be handed out.
     pub fn create(name: &str) -> io::Result<(Shared<T>, OwnedFd)> {
-        let file = sealed(name, size_of::<T>())?;
+        let file = memfd::create(name, size_of::<T>())?;
         Ok((Shared::map(&file)?, file))
     }
 
@@ -201,7 +206,7 @@ impl<T: Area> Shared<T> {
         let mapping = Mapping::shared(file, size_of::<T>())?;
         // SAFETY: an `Area` has atomic words only.
         let at = unsafe { mapping.view::<T>() };
-        Ok(Shared { at, _mapping: mapping })
+        Ok(Shared { at, mapping })
     }
 }
 
@@ -216,7 +221,7 @@ impl<T: Area> std::ops::Deref for Shared<T> {
 }
 
 #[allow(unsafe_code)] // the raw pointer hides that its target is shareable
-// SAFETY: the target has atomic words only.
+// SAFETY: the target has atomic words only, and `Area` asks for Send and Sync.
 unsafe impl<T: Area> Send for Shared<T> {}
 #[allow(unsafe_code)] // as above
 // SAFETY: as above.
@@ -226,6 +231,7 @@ unsafe impl<T: Area> Sync for Shared<T> {}
 mod tests {
     use super::*;
     use qfabric_types::memory::{Layout, Stamp};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
     fn what_is_written_on_one_side_is_read_on_the_other() {
@@ -236,6 +242,21 @@ mod tests {
         assert!(daemon.writer().write(&[7; 12], stamp, None));
         let mut data = [0; 12];
         assert_eq!((application.up().take(&mut data), data), (Some(stamp), [7; 12]));
+    }
+
+    #[test]
+    fn readers_and_writers_that_change_places_keep_their_memory() {
+        let geometry = Geometry::new(Layout::Ring, 4, 12).unwrap();
+        let mut daemons = [OwnedUp::create(geometry).unwrap(), OwnedUp::create(geometry).unwrap()];
+        let mut readers = daemons.each_ref().map(|daemon| SharedUp::map(daemon.file(), geometry).unwrap());
+        let ([first, second], [ours, theirs]) = (&mut readers, &mut daemons);
+        std::mem::swap(first.up(), second.up());
+        std::mem::swap(ours.writer(), theirs.writer());
+        // Both are of the second area now, whose first holders go.
+        let ([mut reader, _], [mut daemon, _]) = (readers, daemons);
+        assert!(daemon.writer().write(&[7; 12], Stamp::default(), None));
+        let mut data = [0; 12];
+        assert!(reader.up().take(&mut data).is_some() && data == [7; 12]);
     }
 
     #[test]

@@ -2,115 +2,62 @@
 
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::OwnedFd;
 
 use qfabric_types::ring::JobRing;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::mapping::Shared;
+use crate::memfd::{Unshrinkable, refused};
 
 const SIZE: usize = size_of::<JobRing>();
 
 /// A ring that another process has mapped, or will map, too. Unmapped when dropped.
 #[derive(Debug)]
-pub struct SharedRing {
-    at: NonNull<JobRing>,
-}
+pub struct SharedRing(Shared<JobRing>);
 
 impl SharedRing {
     /// Makes a fresh ring (daemon). The file is to be handed out with [`crate::fds::send`]: it can neither
     /// shrink nor grow, whatever its receiver does.
     pub fn create() -> io::Result<(SharedRing, OwnedFd)> {
-        let file = memfd_create("qfabric-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, SIZE as u64)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let ring = map(&file)?;
+        let (ring, file) = Shared::<JobRing>::create("qfabric-ring")?;
         ring.initialize();
-        Ok((ring, file))
+        Ok((SharedRing(ring), file))
     }
 
     /// Maps a ring made by somebody else (application). Refused unless it is sealed against shrinking, has
     /// the right size, and holds a ring of this version.
     pub fn map(file: OwnedFd) -> io::Result<SharedRing> {
-        check_seals(&file)?;
-        check_size(&file)?;
-        let ring = map(&file)?;
+        check_size(Unshrinkable::check(&file)?.size()?)?;
+        let ring = Shared::<JobRing>::map(&file)?;
         if ring.is_valid() {
-            Ok(ring)
+            Ok(SharedRing(ring))
         } else {
             Err(refused("the shared memory is no job ring of this version; use a daemon of the same version"))
         }
     }
 }
 
-/// Looked at before the size: what is sealed stays sealed, so the size seen afterwards is final.
-fn check_seals(file: &OwnedFd) -> io::Result<()> {
-    match fcntl_get_seals(file) {
-        Ok(seals) if seals.contains(SealFlags::SHRINK) => Ok(()),
-        Ok(seals) => Err(refused(&format!("the shared memory could shrink under its reader: seals {seals:?}"))),
-        Err(errno) => Err(refused(&format!("the shared memory is no memfd: {errno}"))),
-    }
-}
-
-fn check_size(file: &OwnedFd) -> io::Result<()> {
-    let size = fstat(file)?.st_size;
-    if size == SIZE as i64 {
+fn check_size(size: u64) -> io::Result<()> {
+    if size == SIZE as u64 {
         return Ok(());
     }
     Err(refused(&format!("the shared memory has {size} bytes, a job ring {SIZE}; use a daemon of the same version")))
 }
 
-fn refused(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
-}
-
-#[allow(unsafe_code)] // mapping shared memory is what this crate is for
-fn map(file: impl AsFd) -> io::Result<SharedRing> {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-    let at = unsafe { mmap(std::ptr::null_mut(), SIZE, access, MapFlags::SHARED, file, 0)? };
-    let at = NonNull::new(at.cast::<JobRing>()).expect("the kernel maps nothing at address zero");
-    Ok(SharedRing { at })
-}
-
 impl Deref for SharedRing {
     type Target = JobRing;
 
-    #[allow(unsafe_code)] // the mapping outlives the reference
     fn deref(&self) -> &JobRing {
-        // SAFETY: `at` is page-aligned, SIZE bytes are mapped until drop and backed by a file that cannot
-        // shrink, every bit pattern is a JobRing, and all its words are atomic, so the other process may
-        // write at any time.
-        unsafe { self.at.as_ref() }
+        &self.0
     }
 }
-
-impl Drop for SharedRing {
-    #[allow(unsafe_code)] // the other half of mapping
-    fn drop(&mut self) {
-        // SAFETY: mapped with this size in `map`, and no reference outlives `self`. Failure would mean a
-        // wrong address or size; there is nothing to be done about it here.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), SIZE) };
-    }
-}
-
-#[allow(unsafe_code)] // the raw pointer hides that its target is shareable
-// SAFETY: the target is a JobRing, which is Send and Sync; the pointer is only read.
-unsafe impl Send for SharedRing {}
-#[allow(unsafe_code)] // as above
-// SAFETY: as above.
-unsafe impl Sync for SharedRing {}
-
-const _: fn() = || {
-    fn shareable<T: Send + Sync>() {}
-    shareable::<JobRing>();
-};
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use qfabric_types::ring::{Consumer, Grant, JobEvent, Producer, Pushed};
     use qfabric_types::{Foresight, Instant, Nanos, Overload, Share};
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     fn memfd(size: usize, seals: SealFlags) -> OwnedFd {
         let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();

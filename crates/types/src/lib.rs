@@ -27,8 +27,12 @@ mod reclaiming;
 mod reservation;
 pub mod ring;
 mod server;
+mod shared;
 mod spec;
 mod units;
+
+/// Where each word of a ring lies is agreed on with the other side.
+const _: () = assert!(size_of::<ring::JobRing>() == 64 * (3 + ring::CAPACITY) && align_of::<ring::JobRing>() == 64);
 
 pub use contract::{Contract, InvalidContract, JobSource, Profile};
 pub use ids::{AppId, Owner, ThreadId};

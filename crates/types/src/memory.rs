@@ -24,7 +24,7 @@ mod writer;
 
 pub use down::{DeferredFull, Down};
 pub use socket::{SocketInterest, SocketPage, SocketReady};
-pub use up::{Stamp, Up, UpHeader};
+pub use up::{Stamp, Up, UpHeader, UpParts, UpStorage};
 pub use writer::UpWriter;
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -45,6 +45,8 @@ pub const BATCH: usize = 16;
 pub const SOCKETS: usize = 65_536;
 /// Largest memory_up, in bytes.
 pub const MAX_UP_BYTES: u32 = 16 << 20;
+
+const _: () = assert!(size_of::<UpHeader>() == HEADER_BYTES as usize && align_of::<UpHeader>() == 64);
 
 /// How events lie in a memory_up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -67,7 +69,8 @@ impl Layout {
         }
     }
 
-    const fn from_number(number: u32) -> Option<Layout> {
+    /// The layout of that number.
+    pub const fn from_number(number: u32) -> Option<Layout> {
         match number {
             1 => Some(Layout::Ring),
             2 => Some(Layout::Bits),

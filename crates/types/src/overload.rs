@@ -22,12 +22,13 @@ impl Overload {
         self.granted.as_f64() / self.wanted.as_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// As one word, so that no reader ever sees one half of two.
-    pub(crate) fn word(overload: Option<Overload>) -> u64 {
+    /// As one word of shared memory, so that no reader ever sees one half of two.
+    pub fn word(overload: Option<Overload>) -> u64 {
         overload.map_or(0, |Overload { wanted, granted }| (u64::from(wanted.ppm()) << 32) | u64::from(granted.ppm()))
     }
 
-    pub(crate) fn of_word(word: u64) -> Option<Overload> {
+    /// What such a word says; none where it makes no sense.
+    pub fn of_word(word: u64) -> Option<Overload> {
         let [wanted, granted] = [(word >> 32) as u32, word as u32].map(Share::from_ppm);
         (wanted > granted).then_some(Overload { wanted, granted })
     }

@@ -9,13 +9,12 @@
 //! otherwise it makes one wake-up call. Both sides put a full fence between their write and their read, so
 //! a record is never left behind by a look that had just passed.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
+use crate::shared::{self, AtomicU64, Ordering, fence};
 use crate::{Foresight, Instant, JobRecord, Nanos, Overload};
 
 /// Records a ring holds: ten seconds of a 25 Hz application while the daemon restarts. A record that finds
 /// the ring full is dropped and counted.
-pub const CAPACITY: usize = 256;
+pub const CAPACITY: usize = shared::RECORDS;
 const MAGIC: u64 = u64::from_le_bytes(*b"qfring\0\x01");
 const KIND_END: u64 = 1;
 const KIND_BEGIN: u64 = 2;
@@ -49,6 +48,12 @@ pub enum Pushed {
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
 
+impl Line {
+    fn zeros() -> Line {
+        Line(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
 /// The shared memory. All zeros until [`JobRing::initialize`].
 #[repr(C, align(64))]
 pub struct JobRing {
@@ -61,8 +66,6 @@ pub struct JobRing {
     consumer: Line,
     slots: [Line; CAPACITY],
 }
-
-const _: () = assert!(size_of::<JobRing>() == 64 * (3 + CAPACITY) && align_of::<JobRing>() == 64);
 
 /// What the daemon tells the application through the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +82,14 @@ pub struct Grant {
     pub overload: Option<Overload>,
     /// What the next job is expected to cost, in CPU time: the middle of the predicted interval; 0 while nothing is predicted.
     pub predicted: Nanos,
+}
+
+impl Default for JobRing {
+    /// All zeros, in memory that nobody shares.
+    fn default() -> JobRing {
+        let slots = std::array::from_fn(|_| Line::zeros());
+        JobRing { identity: Line::zeros(), producer: Line::zeros(), consumer: Line::zeros(), slots }
+    }
 }
 
 impl JobRing {
@@ -247,9 +258,7 @@ mod tests {
     use super::*;
 
     fn ring() -> JobRing {
-        let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        let ring =
-            JobRing { identity: line(), producer: line(), consumer: line(), slots: std::array::from_fn(|_| line()) };
+        let ring = JobRing::default();
         ring.initialize();
         ring
     }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
 use qfabric_ecode::bpf::{Alu, Asm, Reg, Size};
-use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader};
+use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader, UpParts};
 
 use super::delivery::{Place, Target, private};
 use super::state;
@@ -72,9 +72,9 @@ impl UpMemory {
     }
 
     /// A view to read it in this process.
-    pub fn reader(&self) -> Up<'_> {
-        let (header, body) = (self.mapping.head(), self.mapping.words(HEADER_BYTES as usize));
-        Up::new(header, body).expect("initialized by `new`, and the mapping has its size")
+    pub fn reader(&self) -> Up<UpParts<'_>> {
+        let parts = (self.mapping.head(), self.mapping.words(HEADER_BYTES as usize));
+        Up::new(parts).expect("initialized by `new`, and the mapping has its size")
     }
 }
 

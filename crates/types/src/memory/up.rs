@@ -1,8 +1,7 @@
 //! memory_up: the reader's side, and the lines that both sides share.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
 use super::{Geometry, HEADER_BYTES, InvalidGeometry, Layout, MAGIC};
+use crate::shared::{AtomicU32, AtomicU64, Ordering, TRIES, fence};
 
 /// The first two lines of a memory_up.
 #[repr(C, align(64))]
@@ -22,8 +21,6 @@ pub struct UpHeader {
     _reader: [AtomicU64; 7],
 }
 
-const _: () = assert!(size_of::<UpHeader>() == HEADER_BYTES as usize && align_of::<UpHeader>() == 64);
-
 impl UpHeader {
     /// Bytes from the area's beginning, for those who write it by address.
     pub const FLAG: u32 = 0;
@@ -38,10 +35,10 @@ impl UpHeader {
 
     /// Makes fresh, zeroed memory a memory_up. Its owner does this before it hands the memory out.
     pub fn initialize(&self, geometry: Geometry) {
-        self.layout.store(geometry.layout.number(), Ordering::Relaxed);
-        self.slots.store(geometry.slots, Ordering::Relaxed);
-        self.slot_bytes.store(geometry.slot_bytes, Ordering::Relaxed);
-        self.data_bytes.store(geometry.data_bytes, Ordering::Relaxed);
+        self.layout.store(geometry.layout().number(), Ordering::Relaxed);
+        self.slots.store(geometry.slots(), Ordering::Relaxed);
+        self.slot_bytes.store(geometry.slot_bytes(), Ordering::Relaxed);
+        self.data_bytes.store(geometry.data_bytes(), Ordering::Relaxed);
         self.magic.store(MAGIC, Ordering::Release);
     }
 
@@ -66,23 +63,44 @@ pub struct Stamp {
     pub deadline_ns: u64,
 }
 
+/// Where the words of a memory_up lie. Each call answers the same words, so a mapping that is owned will do as well as
+/// references.
+pub trait UpStorage {
+    /// The two lines that both sides share.
+    fn header(&self) -> &UpHeader;
+    /// Everything behind them.
+    fn body(&self) -> &[AtomicU64];
+}
+
+/// Words that belong to somebody else.
+pub type UpParts<'a> = (&'a UpHeader, &'a [AtomicU64]);
+
+impl UpStorage for UpParts<'_> {
+    fn header(&self) -> &UpHeader {
+        self.0
+    }
+    fn body(&self) -> &[AtomicU64] {
+        self.1
+    }
+}
+
 /// A memory_up and where its reader stands. One reader per area.
 #[derive(Debug)]
-pub struct Up<'a> {
-    header: &'a UpHeader,
-    body: &'a [AtomicU64],
+pub struct Up<S> {
+    storage: S,
     geometry: Geometry,
     front: u32,
 }
 
-impl<'a> Up<'a> {
-    /// `body` is everything behind the header. Refused unless it is a memory_up that fits.
-    pub fn new(header: &'a UpHeader, body: &'a [AtomicU64]) -> Result<Up<'a>, InvalidGeometry> {
-        let geometry = header.geometry()?;
-        if ((geometry.total_bytes() - HEADER_BYTES) / 8) as usize > body.len() {
+impl<S: UpStorage> Up<S> {
+    /// Refused unless it is a memory_up that fits.
+    pub fn new(storage: S) -> Result<Up<S>, InvalidGeometry> {
+        let geometry = storage.header().geometry()?;
+        if ((geometry.total_bytes() - HEADER_BYTES) / 8) as usize > storage.body().len() {
             return Err(InvalidGeometry::Foreign);
         }
-        Ok(Up { header, body, geometry, front: header.front.load(Ordering::Relaxed) })
+        let front = storage.header().front.load(Ordering::Relaxed);
+        Ok(Up { storage, geometry, front })
     }
 
     /// Its sizes.
@@ -92,18 +110,18 @@ impl<'a> Up<'a> {
 
     /// Grows by one with every event; wraps around. The cheapest question: did anything happen?
     pub fn flag(&self) -> u32 {
-        self.header.flag.load(Ordering::Acquire)
+        self.header().flag.load(Ordering::Acquire)
     }
 
     /// Events that found no room.
     pub fn dropped(&self) -> u64 {
-        self.header.dropped.load(Ordering::Relaxed)
+        self.header().dropped.load(Ordering::Relaxed)
     }
 
     /// Whether nothing waits to be taken.
     pub fn is_empty(&self) -> bool {
-        match self.geometry.layout {
-            Layout::Ring => self.header.back.load(Ordering::Acquire) == self.front,
+        match self.geometry.layout() {
+            Layout::Ring => self.header().back.load(Ordering::Acquire) == self.front,
             Layout::Bits => (0..self.geometry.bit_words()).all(|w| self.bits(w).load(Ordering::Acquire) == 0),
         }
     }
@@ -111,7 +129,7 @@ impl<'a> Up<'a> {
     /// The next event, copied into `data` (as much as fits): the oldest of a ring; of slots, the one at the
     /// lowest position, which is what makes the position a priority.
     pub fn take(&mut self, data: &mut [u8]) -> Option<Stamp> {
-        match self.geometry.layout {
+        match self.geometry.layout() {
             Layout::Ring => self.take_oldest(data),
             Layout::Bits => self.take_lowest(data).map(|(_, stamp)| stamp),
         }
@@ -131,7 +149,7 @@ impl<'a> Up<'a> {
 
     /// What is new at one position. While somebody writes there, it is tried again, a bounded number of times.
     pub fn take_at(&mut self, position: u32, data: &mut [u8]) -> Option<Stamp> {
-        if self.geometry.layout != Layout::Bits || position >= self.geometry.slots {
+        if self.geometry.layout() != Layout::Bits || position >= self.geometry.slots() {
             return None;
         }
         let mask = 1 << (position % 64);
@@ -152,38 +170,42 @@ impl<'a> Up<'a> {
     /// Announces that the reader is about to sleep. `true`: it may, the writer will wake it. `false`: something
     /// came meanwhile, look again. After waking, call [`super::acknowledge`].
     pub fn may_sleep(&self) -> bool {
-        self.header.waiting.store(1, Ordering::Relaxed);
+        self.header().waiting.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let empty = self.is_empty();
         if !empty {
-            self.header.waiting.store(0, Ordering::Relaxed);
+            self.header().waiting.store(0, Ordering::Relaxed);
         }
         empty
     }
 
     fn take_oldest(&mut self, data: &mut [u8]) -> Option<Stamp> {
-        let back = self.header.back.load(Ordering::Acquire);
+        let back = self.header().back.load(Ordering::Acquire);
         let waiting = back.wrapping_sub(self.front);
         if waiting == 0 {
             return None;
         }
-        if waiting > self.geometry.slots {
+        if waiting > self.geometry.slots() {
             // Somebody scribbled, or this reader was replaced: go on from the newest.
             self.front = back.wrapping_sub(1);
         }
-        let stamp = self.copy(self.front & (self.geometry.slots - 1), data);
+        let stamp = self.copy(self.front & (self.geometry.slots() - 1), data);
         self.front = self.front.wrapping_add(1);
-        self.header.front.store(self.front, Ordering::Release);
+        self.header().front.store(self.front, Ordering::Release);
         Some(stamp)
     }
 
+    fn header(&self) -> &UpHeader {
+        self.storage.header()
+    }
+
     fn bits(&self, word: u32) -> &AtomicU64 {
-        &self.body[word as usize]
+        &self.storage.body()[word as usize]
     }
 
     fn slot(&self, index: u32) -> &[AtomicU64] {
-        let first = ((self.geometry.slots_offset() - HEADER_BYTES + index * self.geometry.slot_bytes) / 8) as usize;
-        &self.body[first..first + (self.geometry.slot_bytes / 8) as usize]
+        let first = ((self.geometry.slots_offset() - HEADER_BYTES + index * self.geometry.slot_bytes()) / 8) as usize;
+        &self.storage.body()[first..first + (self.geometry.slot_bytes() / 8) as usize]
     }
 
     /// The slot's contents if nobody wrote there meanwhile.
@@ -197,16 +219,13 @@ impl<'a> Up<'a> {
 
     fn copy(&self, index: u32, data: &mut [u8]) -> Stamp {
         let slot = self.slot(index);
-        let length = data.len().min(self.geometry.data_bytes as usize);
+        let length = data.len().min(self.geometry.data_bytes() as usize);
         for (part, word) in data[..length].chunks_mut(8).zip(&slot[3..]) {
             part.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..part.len()]);
         }
         Stamp { time_ns: slot[1].load(Ordering::Relaxed), deadline_ns: slot[2].load(Ordering::Relaxed) }
     }
 }
-
-/// Looks at a slot that is being written, before its reader gives up until the next call.
-const TRIES: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -229,12 +248,12 @@ mod tests {
     }
 
     impl Area {
-        fn reader(&self) -> Up<'_> {
-            Up::new(&self.header, &self.body).unwrap()
+        fn reader(&self) -> Up<UpParts<'_>> {
+            Up::new((&self.header, &self.body[..])).unwrap()
         }
 
-        fn writer(&self) -> UpWriter<'_> {
-            UpWriter::new(&self.header, &self.body, self.geometry)
+        fn writer(&self) -> UpWriter<UpParts<'_>> {
+            UpWriter::new((&self.header, &self.body[..]), self.geometry)
         }
     }
 
@@ -301,7 +320,7 @@ mod tests {
         assert_eq!(header.geometry(), Err(InvalidGeometry::Foreign));
         header.initialize(Geometry::new(Layout::Ring, 64, 64).unwrap());
         let short: Vec<AtomicU64> = (0..10).map(|_| AtomicU64::new(0)).collect();
-        assert!(matches!(Up::new(&header, &short), Err(InvalidGeometry::Foreign)));
+        assert!(matches!(Up::new((&header, &short[..])), Err(InvalidGeometry::Foreign)));
         header.slots.store(5, Ordering::Relaxed);
         assert_eq!(header.geometry(), Err(InvalidGeometry::Slots(5)));
     }

@@ -1,16 +1,14 @@
 //! The writer's side of a [`super::Up`] in user space: the daemon, for events that do not come from a handler in
 //! the kernel. The kernel's writers follow the same order of stores.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
-use super::{Geometry, Layout, Stamp, UpHeader};
+use super::{Geometry, HEADER_BYTES, Layout, Stamp, UpStorage};
+use crate::shared::{AtomicU64, Ordering, fence};
 
 /// Writes events into a memory_up. One writer per area; its positions are its own, so that a scribbling reader
 /// can only lose events of its own.
 #[derive(Debug)]
-pub struct UpWriter<'a> {
-    header: &'a UpHeader,
-    body: &'a [AtomicU64],
+pub struct UpWriter<S> {
+    storage: S,
     geometry: Geometry,
     back: u32,
     /// Where the search for a free slot begins.
@@ -18,75 +16,80 @@ pub struct UpWriter<'a> {
     dropped: u64,
 }
 
-impl<'a> UpWriter<'a> {
-    /// A writer of a fresh area, whose header was initialized with `geometry`; `body` is all behind it.
-    pub fn new(header: &'a UpHeader, body: &'a [AtomicU64], geometry: Geometry) -> Self {
-        let words = (geometry.total_bytes() - super::HEADER_BYTES) / 8;
-        assert!(body.len() >= words as usize, "the area is smaller than its geometry");
-        UpWriter { header, body, geometry, back: 0, next: 0, dropped: 0 }
+impl<S: UpStorage> UpWriter<S> {
+    /// A writer of a fresh area, whose header was initialized with `geometry`.
+    pub fn new(storage: S, geometry: Geometry) -> Self {
+        let words = (geometry.total_bytes() - HEADER_BYTES) / 8;
+        assert!(storage.body().len() >= words as usize, "the area is smaller than its geometry");
+        UpWriter { storage, geometry, back: 0, next: 0, dropped: 0 }
+    }
+
+    fn body(&self) -> &[AtomicU64] {
+        self.storage.body()
     }
 
     /// Writes one event; `position` is its slot where slots have a meaning. `false`: there was no room (or no
     /// such position); it is dropped and counted.
     pub fn write(&mut self, data: &[u8], stamp: Stamp, position: Option<u64>) -> bool {
-        let written = match self.geometry.layout {
+        let written = match self.geometry.layout() {
             Layout::Ring => self.append(data, stamp),
             Layout::Bits => self.set(data, stamp, position),
         };
         if !written {
             self.dropped += 1;
-            self.header.dropped.store(self.dropped, Ordering::Relaxed);
+            self.storage.header().dropped.store(self.dropped, Ordering::Relaxed);
             return false;
         }
-        self.header.flag.fetch_add(1, Ordering::Release);
+        self.storage.header().flag.fetch_add(1, Ordering::Release);
         true
     }
 
     /// Whether the reader sleeps and is to be woken; asked after writing, answered `true` once per sleep.
     pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.header.waiting.load(Ordering::Relaxed) != 0 && self.header.waiting.swap(0, Ordering::AcqRel) != 0
+        let waiting = &self.storage.header().waiting;
+        waiting.load(Ordering::Relaxed) != 0 && waiting.swap(0, Ordering::AcqRel) != 0
     }
 
     fn append(&mut self, data: &[u8], stamp: Stamp) -> bool {
-        let front = self.header.front.load(Ordering::Acquire);
-        if self.back.wrapping_sub(front) >= self.geometry.slots {
+        let front = self.storage.header().front.load(Ordering::Acquire);
+        if self.back.wrapping_sub(front) >= self.geometry.slots() {
             return false;
         }
-        self.store(self.back & (self.geometry.slots - 1), data, stamp);
+        self.store(self.back & (self.geometry.slots() - 1), data, stamp);
         self.back = self.back.wrapping_add(1);
-        self.header.back.store(self.back, Ordering::Release);
+        self.storage.header().back.store(self.back, Ordering::Release);
         true
     }
 
     fn set(&mut self, data: &[u8], stamp: Stamp, position: Option<u64>) -> bool {
         let slot = match position {
-            Some(position) => Some(position).filter(|p| *p < u64::from(self.geometry.slots)).map(|p| p as u32),
+            Some(position) => Some(position).filter(|p| *p < u64::from(self.geometry.slots())).map(|p| p as u32),
             None => self.free_slot(),
         };
         let Some(slot) = slot else { return false };
         self.store(slot, data, stamp);
-        self.body[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::AcqRel);
+        self.body()[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::AcqRel);
         true
     }
 
     fn free_slot(&mut self) -> Option<u32> {
-        let slots = self.geometry.slots;
-        let is_free = |slot: &u32| self.body[*slot as usize / 64].load(Ordering::Acquire) >> (slot % 64) & 1 == 0;
+        let slots = self.geometry.slots();
+        let is_free = |slot: &u32| self.body()[*slot as usize / 64].load(Ordering::Acquire) >> (slot % 64) & 1 == 0;
         let found = (0..slots).map(|i| (self.next + i) & (slots - 1)).find(is_free)?;
         self.next = found + 1;
         Some(found)
     }
 
     fn store(&self, index: u32, data: &[u8], stamp: Stamp) {
-        let first = (self.geometry.slots_offset() - super::HEADER_BYTES + index * self.geometry.slot_bytes) / 8;
-        let slot = &self.body[first as usize..][..self.geometry.slot_bytes as usize / 8];
+        let first = (self.geometry.slots_offset() - HEADER_BYTES + index * self.geometry.slot_bytes()) / 8;
+        let slot = &self.body()[first as usize..][..self.geometry.slot_bytes() as usize / 8];
         let sequence = slot[0].load(Ordering::Relaxed) & !1;
         slot[0].store(sequence + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         slot[1].store(stamp.time_ns, Ordering::Relaxed);
         slot[2].store(stamp.deadline_ns, Ordering::Relaxed);
-        let data = &data[..data.len().min(self.geometry.data_bytes as usize)];
+        let data = &data[..data.len().min(self.geometry.data_bytes() as usize)];
         for (word, part) in slot[3..].iter().zip(data.chunks(8).chain(std::iter::repeat(&[][..]))) {
             let mut bytes = [0; 8];
             bytes[..part.len()].copy_from_slice(part);
@@ -98,7 +101,7 @@ impl<'a> UpWriter<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Up;
+    use super::super::{Up, UpHeader, UpParts};
     use super::*;
 
     fn stamp(time_ns: u64) -> Stamp {
@@ -106,14 +109,14 @@ mod tests {
     }
 
     /// Runs `test` on a fresh area of 4 slots of 12 bytes.
-    fn with(layout: Layout, test: impl FnOnce(&mut UpWriter<'_>, &mut Up<'_>)) {
+    fn with(layout: Layout, test: impl FnOnce(&mut UpWriter<UpParts<'_>>, &mut Up<UpParts<'_>>)) {
         let geometry = Geometry::new(layout, 4, 12).unwrap();
         let header = UpHeader::default();
         header.initialize(geometry);
-        let words = (geometry.total_bytes() - super::super::HEADER_BYTES) / 8;
+        let words = (geometry.total_bytes() - HEADER_BYTES) / 8;
         let body: Vec<_> = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let mut up = Up::new(&header, &body).unwrap();
-        test(&mut UpWriter::new(&header, &body, geometry), &mut up);
+        let mut up = Up::new((&header, &body[..])).unwrap();
+        test(&mut UpWriter::new((&header, &body[..]), geometry), &mut up);
     }
 
     #[test]
