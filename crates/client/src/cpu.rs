@@ -28,6 +28,7 @@
 
 use std::process;
 
+use qfabric_shm::Process;
 use qfabric_types::api::{ApplicationRequest, Covers};
 use qfabric_types::{AppId, Class, Contract, Foresight, JobSource, Nanos, Profile, Share};
 
@@ -62,7 +63,7 @@ enum State {
     /// The calling thread's own jobs.
     Reserved(Box<Session>),
     /// Another process's.
-    ReservedFor { client: Client, id: AppId },
+    ReservedFor { client: Client, id: AppId, by: Process },
 }
 
 impl Cpu {
@@ -105,7 +106,8 @@ impl Cpu {
             State::Reserved(Box::new(Session::start(client, contract)?))
         } else {
             let request = ApplicationRequest { pid, covers: Covers::Program, contract };
-            State::ReservedFor { client: client.clone(), id: client.admit(&request)?.id }
+            let by = Process::current().map_err(ClientError::unnumbered)?;
+            State::ReservedFor { client: client.clone(), id: client.admit(&request)?.id, by }
         };
         Ok(())
     }
@@ -140,8 +142,9 @@ impl Cpu {
     pub fn free_reserve(&mut self) -> Result<(), ClientError> {
         match std::mem::take(&mut self.state) {
             State::Reserved(session) => session.end(),
-            State::ReservedFor { client, id } => client.release(id),
-            State::Free | State::Probing { .. } => Ok(()),
+            // In a child of a fork it is the parent's.
+            State::ReservedFor { client, id, by } if by.is_current() => client.release(id),
+            State::ReservedFor { .. } | State::Free | State::Probing { .. } => Ok(()),
         }
     }
 

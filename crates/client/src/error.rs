@@ -105,9 +105,22 @@ pub enum ClientError {
         /// What went wrong.
         why: String,
     },
+    /// This process was forked from the one that made what is used here; it belongs to that one, and goes on there.
+    #[error("{what} belongs to the process that this one was forked from; make another one here")]
+    Forked {
+        /// What was used.
+        what: &'static str,
+    },
     /// An argument cannot be meant; the daemon was not asked.
     #[error("{0}")]
     Value(String),
+}
+
+impl ClientError {
+    /// [`qfabric_shm::Process::current`] failed.
+    pub(crate) fn unnumbered(error: io::Error) -> ClientError {
+        ClientError::Memory { what: "the page that tells a process from its children", why: error.to_string() }
+    }
 }
 
 fn listed(tried: &[(PathBuf, io::Error)]) -> String {

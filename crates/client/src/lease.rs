@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use qfabric_shm::{SharedRing, fds};
+use qfabric_shm::{Process, SharedRing, fds};
 use qfabric_types::AppId;
 use qfabric_types::api::{Application, ApplicationRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +17,8 @@ use crate::error::ClientError;
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) id: AppId,
+    /// Whose it is. A child of a fork has copies of the descriptors, no lease.
+    pub(crate) process: Process,
     pub(crate) ring: SharedRing,
     /// An eventfd, non-blocking.
     pub(crate) wake: OwnedFd,
@@ -64,7 +66,7 @@ impl Lease {
     /// Whatever descriptor came for waking, writing to it will never block.
     pub(crate) fn new(id: AppId, ring: SharedRing, wake: OwnedFd, connection: Option<OwnedFd>) -> io::Result<Lease> {
         fcntl_setfl(&wake, fcntl_getfl(&wake)? | OFlags::NONBLOCK)?;
-        Ok(Lease { id, ring, wake, connection })
+        Ok(Lease { id, process: Process::current()?, ring, wake, connection })
     }
 
     /// Whether the daemon still holds its end. One system call, no waiting.

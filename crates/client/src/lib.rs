@@ -39,6 +39,7 @@
 //! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`]. ECalls are in [`ecalls`], Q-channels in [`channel`].
 #![forbid(unsafe_code)]
 
+mod attempt;
 pub mod channel;
 mod client;
 pub mod clock;
@@ -55,6 +56,10 @@ mod overload;
 mod plugin;
 mod services;
 mod session;
+/// What `tests/models` replaces by a model checker's.
+mod sync {
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+}
 
 pub use client::{Client, sockets};
 pub use cpu::{Cpu, Probe};
@@ -66,6 +71,7 @@ pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
+pub use qfabric_shm::Process;
 pub use qfabric_types::api::{
     Application, ApplicationRequest, Claim, Covers, HostLimits, HostStatus, Loan, Offer, Problem,
 };

@@ -10,15 +10,20 @@
 //! Telling the daemon of a job never fails, blocks or allocates; alone, it does nothing. Whether the lease
 //! still holds is looked at once per second at most, and only while waiting for the next job or when the
 //! daemon has missed a look it had promised.
+//!
+//! A child of a fork has copies of all this. It closes its copies of the descriptors and tells nobody anything:
+//! contract, ring and connection are its parent's, which goes on with them.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use qfabric_shm::Process;
 use qfabric_types::api::ApplicationRequest;
 use qfabric_types::ring::{Grant, JobEvent, Producer, Pushed};
 use qfabric_types::{AppId, Instant, Nanos};
 
+use crate::attempt::Attempt;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::lease::{Lease, join};
@@ -64,25 +69,36 @@ pub(crate) struct Link {
     producer: Producer,
     /// None: there is no daemon to come back to.
     way: Option<Way>,
+    owner: Owner,
     looked: Instant,
-    attempt: Option<Arc<Mutex<Attempt>>>,
+    attempt: Option<Arc<Attempt<Lease>>>,
     pub(crate) counters: Counters,
 }
 
-#[derive(Debug)]
-struct Attempt {
-    joined: Option<Lease>,
-    why: String,
+/// Whose the link is.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    /// Nobody's promise: it never had a lease.
+    Any,
+    /// This process's alone.
+    Only(Process),
+    /// The parent's; what was copied of it is closed.
+    Parent,
 }
+
+/// What a session is called in [`ClientError::Forked`].
+const SESSION: &str = "the session";
 
 impl Link {
     pub(crate) fn new(lease: Option<Lease>, way: Option<Way>) -> Link {
         let (producer, counters) = (Producer::default(), Counters::default());
-        Link { lease, producer, way, looked: Instant::ZERO, attempt: None, counters }
+        let owner = lease.as_ref().map_or(Owner::Any, |lease| Owner::Only(lease.process));
+        Link { lease, producer, way, owner, looked: Instant::ZERO, attempt: None, counters }
     }
 
     /// Tells the daemon, if there is one. Wait-free; at most one wake-up call.
     pub(crate) fn tell(&mut self, event: JobEvent, now: Instant) {
+        self.part();
         let pushed = match &self.lease {
             Some(lease) => self.producer.push(&lease.ring, event, now),
             None => return self.keep(now),
@@ -105,6 +121,7 @@ impl Link {
 
     /// Looks after the connection, at most once per second; nothing here waits for anybody.
     pub(crate) fn keep(&mut self, now: Instant) {
+        self.part();
         self.adopt();
         if now.since(self.looked) < RETRY {
             return;
@@ -120,8 +137,7 @@ impl Link {
     }
 
     fn adopt(&mut self) {
-        let joined = self.attempt.as_ref().and_then(|attempt| attempt.try_lock().ok()?.joined.take());
-        if let Some(lease) = joined {
+        if let Some(lease) = self.attempt.as_ref().and_then(|attempt| attempt.adopt()) {
             self.install(lease);
             self.counters.rejoined += 1;
         }
@@ -134,20 +150,28 @@ impl Link {
 
     fn start_rejoining(&mut self) {
         let Some((client, request)) = self.way.clone() else { return };
-        let attempt = Attempt { joined: None, why: "the daemon closed the connection".into() };
-        let attempt = Arc::new(Mutex::new(attempt));
-        let slot = Arc::downgrade(&attempt);
+        let attempt = Arc::new(Attempt::new("the daemon closed the connection"));
+        let helped = attempt.clone();
         let helper = thread::Builder::new().name("qfabric-rejoin".into());
         // Where no thread is to be had, the next look tries again.
-        self.attempt = helper.spawn(move || rejoin(&client, &request, &slot)).ok().map(|_| attempt);
+        self.attempt = helper.spawn(move || rejoin(&client, &request, &helped)).ok().map(|_| attempt);
+    }
+
+    /// The helper sees it and stops; a lease that it has won is closed.
+    fn give_up(&mut self) {
+        drop(self.attempt.take().and_then(|attempt| attempt.give_up()));
     }
 
     /// Joins now, waiting for the daemon.
     pub(crate) fn reconnect(&mut self) -> Result<(), ClientError> {
+        self.part();
+        if matches!(self.owner, Owner::Parent) {
+            return Err(ClientError::Forked { what: SESSION });
+        }
         if self.lease.as_ref().is_some_and(Lease::holds) {
             return Ok(());
         }
-        self.attempt = None; // the helper sees it and stops
+        self.give_up();
         let Some((client, request)) = &self.way else { return Ok(()) };
         let (lease, _) = join(client, request)?;
         self.install(lease);
@@ -156,54 +180,71 @@ impl Link {
     }
 
     pub(crate) fn way_mut(&mut self) -> Option<&mut Way> {
+        self.part();
         self.way.as_mut()
     }
 
     pub(crate) fn id(&self) -> Option<AppId> {
-        self.lease.as_ref().map(|lease| lease.id)
+        self.lease().map(|lease| lease.id)
+    }
+
+    fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref().filter(|_| self.is_own())
+    }
+
+    fn is_own(&self) -> bool {
+        match self.owner {
+            Owner::Any => true,
+            Owner::Only(process) => process.is_current(),
+            Owner::Parent => false,
+        }
+    }
+
+    /// In a child of a fork: parts from what is the parent's. Its helper thread is the parent's, too, and may hold
+    /// the attempt's lock for ever here.
+    fn part(&mut self) {
+        if !self.is_own() {
+            (self.lease, self.way, self.attempt, self.owner) = (None, None, None, Owner::Parent);
+        }
     }
 
     pub(crate) fn connection(&self) -> Connection {
+        if !self.is_own() {
+            return Connection::Alone { why: ClientError::Forked { what: SESSION }.to_string() };
+        }
         match (&self.lease, &self.attempt) {
             (Some(lease), _) => Connection::Joined(lease.id),
-            (None, Some(attempt)) => {
-                let why = attempt.lock().map(|attempt| attempt.why.clone()).unwrap_or_default();
-                Connection::Alone { why }
-            }
+            (None, Some(attempt)) => Connection::Alone { why: attempt.why() },
             (None, None) => Connection::Alone { why: "no daemon".into() },
         }
     }
 
     /// What the daemon last published; nothing while alone.
     pub(crate) fn grant(&self) -> Grant {
-        self.lease.as_ref().map(|lease| lease.ring.grant()).unwrap_or_default()
+        self.lease().map(|lease| lease.ring.grant()).unwrap_or_default()
     }
 
     /// Leaves. Numbers start anew in a restarted daemon, so an application is only released by its number
     /// while its lease holds.
     pub(crate) fn leave(&mut self) -> Result<(), ClientError> {
-        self.attempt = None;
+        self.part();
+        self.give_up();
         let (Some(lease), Some((client, _))) = (self.lease.take(), &self.way) else { return Ok(()) };
         if lease.holds() { client.release(lease.id) } else { Ok(()) }
     }
 }
 
 /// Runs in the helper thread until it has joined, or the session no longer wants it to.
-fn rejoin(client: &Client, request: &ApplicationRequest, slot: &Weak<Mutex<Attempt>>) {
+fn rejoin(client: &Client, request: &ApplicationRequest, attempt: &Attempt<Lease>) {
     loop {
         thread::sleep(Duration::from_nanos(RETRY.get()));
-        if slot.strong_count() == 0 {
+        if !attempt.is_wanted() {
             return;
         }
-        let outcome = join(client, request);
-        let Some(attempt) = slot.upgrade() else { return }; // a lease just won is closed again
-        let Ok(mut attempt) = attempt.lock() else { return };
-        match outcome {
-            Ok((lease, _)) => {
-                attempt.joined = Some(lease);
-                return;
-            }
-            Err(why) => attempt.why = why.to_string(),
+        match join(client, request) {
+            // Closed again where it comes back.
+            Ok((lease, _)) => return drop(attempt.joined(lease)),
+            Err(why) => attempt.failed(why.to_string()),
         }
     }
 }

@@ -32,6 +32,10 @@ use crate::plugin::{Controller, Predictor, sensible};
 /// **When the daemon goes away** the session keeps its pace without a reservation; the kernel keeps the last
 /// one until the daemon's next start puts it back. A helper thread then asks once per second for the same
 /// contract again; [`Session::reconnect`] asks at once. [`Session::connection`] tells.
+///
+/// **In a child made by `fork`** the session is its parent's: there it goes on undisturbed, here it is alone for good
+/// (paced and measured), and dropping it closes the child's copies of the descriptors. The child may start a session
+/// of its own.
 pub struct Session {
     link: Link,
     grid: Grid,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use qfabric_shm::fds;
+use qfabric_shm::{Process, fds};
 use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, MAX_MESSAGE, Report, VERSION};
@@ -20,6 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::handle::{Channel, Spec};
 use super::handlers::{Handler, Handlers};
 use super::inbox::{Answer, Inbox, Notice};
+use super::slot::Slot;
 use crate::client::Client;
 use crate::error::ClientError;
 
@@ -30,7 +31,7 @@ pub(super) const WINDOW: u32 = 64;
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Called for what resource managers decide.
-type OnDecided = Arc<Mutex<Box<dyn FnMut(&Decided<'_>) + Send>>>;
+type OnDecided = Arc<Slot<Box<dyn FnMut(&Decided<'_>) + Send>>>;
 
 /// A connection for channels. Everything made with it ends with its last copy. Cheap to clone, usable from any thread.
 #[derive(Clone, Debug)]
@@ -40,6 +41,7 @@ pub(super) struct Inner {
     pub client: Client,
     socket: OwnedFd,
     path: PathBuf,
+    process: Process,
     lease: LeaseId,
     host: String,
     state: Mutex<State>,
@@ -95,7 +97,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         // The daemon may be gone; then so is the registration.
-        let _ = self.inner.client.leave("registrations", self.number);
+        self.inner.leave("registrations", self.number);
     }
 }
 
@@ -109,6 +111,7 @@ impl Channels {
             io::ErrorKind::NotFound => client.channels().err().unwrap_or_else(|| lost(&path, &error.to_string())),
             _ => lost(&path, &error.to_string()),
         };
+        let process = Process::current().map_err(ClientError::unnumbered)?;
         let socket = fds::connect(&path, client.patience()).map_err(missing)?;
         let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| broken(e.into()))?;
         let notify = both(&socket, &waiting).map_err(broken)?;
@@ -122,6 +125,7 @@ impl Channels {
             client: client.clone(),
             socket,
             path,
+            process,
             lease: 0,
             host: String::new(),
             state: state.into(),
@@ -160,7 +164,7 @@ impl Channels {
         let range =
             |(metric, min, max): &(&str, i64, i64)| QosRange { metric: (*metric).to_owned(), min: *min, max: *max };
         self.register_as(GroupRequest {
-            lease: self.lease(),
+            lease: self.0.own()?,
             application: name(application_id)?,
             group: name(group_id)?,
             parent: None,
@@ -171,7 +175,7 @@ impl Channels {
 
     /// The same, with the group's place in the tree. The request's lease is this connection's.
     pub fn register_as(&self, mut request: GroupRequest) -> Result<Registration, ClientError> {
-        request.lease = self.lease();
+        request.lease = self.0.own()?;
         let registered = self.0.client.join_group(&request)?;
         Ok(Registration { inner: self.0.clone(), number: registered.number, channel: registered.channel })
     }
@@ -179,7 +183,7 @@ impl Channels {
     /// Creates a channel.
     pub fn create(&self, channel: &str, spec: &Spec) -> Result<Channel, ClientError> {
         let request = ChannelRequest {
-            lease: self.lease(),
+            lease: self.0.own()?,
             name: name(channel)?,
             formats: spec.formats.clone(),
             order: spec.order,
@@ -193,7 +197,7 @@ impl Channels {
     /// Opens a channel that some host holds: `NAME`, or `quality:NAME`.
     pub fn open(&self, channel: &str) -> Result<Channel, ClientError> {
         let id: ChannelId = channel.parse().map_err(|error| ClientError::Value(format!("{error}")))?;
-        let info = self.0.client.open_channel(&id, self.lease())?;
+        let info = self.0.client.open_channel(&id, self.0.own()?)?;
         Ok(Channel::new(self.0.clone(), info))
     }
 
@@ -217,9 +221,10 @@ impl Channels {
         self.0.client.stop_policy(&name(policy)?)
     }
 
-    /// Calls the handlers of all events that are there, or come within `patience` where none is; their number. Not to
-    /// be called by handlers.
+    /// Calls the handlers of all events that are there, or come within `patience` where none is; their number. From within
+    /// a handler, those of other sinks only.
     pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
+        self.0.own()?;
         let until = Instant::now() + patience;
         loop {
             let handled = self.0.handle_all()?;
@@ -237,12 +242,13 @@ impl Channels {
 
     /// From now on [`Channels::poll`] calls `handler` for what resource managers decide about channels that this process
     /// has a source or a sink of: an encoder that sends less loses nothing, where pacing would hold events back. Those
-    /// decisions are no notices any more.
+    /// decisions are no notices any more. The handler before is not called any more once this returns.
     pub fn on_decided(&self, handler: impl FnMut(&Decided<'_>) + Send + 'static) {
-        let handler: OnDecided = Arc::new(Mutex::new(Box::new(handler)));
+        let handler: OnDecided = Arc::new(Slot::new(Box::new(handler)));
         let before = self.0.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
-        // What a closure holds may call this connection when it is dropped.
-        drop(before);
+        if let Some(before) = before {
+            before.take_out();
+        }
     }
 
     /// Readable when there is something to poll: for `select`, `poll`, `epoll` and event loops.
@@ -252,6 +258,7 @@ impl Channels {
 
     /// The next thing the daemon has told without being asked; none: nothing.
     pub fn next_notice(&self) -> Result<Option<Notice>, ClientError> {
+        self.0.own()?;
         let mut state = self.0.state();
         self.0.receive_all(&mut state)?;
         let notice = state.inbox.next_notice();
@@ -273,8 +280,20 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn lease(&self) -> LeaseId {
-        self.lease
+    /// The lease's number, for this process alone: a child of a fork has copies of the descriptors, no lease. Asked before
+    /// any lock is taken, which may be held for ever there.
+    pub fn own(&self) -> Result<LeaseId, ClientError> {
+        self.process
+            .is_current()
+            .then_some(self.lease)
+            .ok_or(ClientError::Forked { what: "the connection for channels" })
+    }
+
+    /// A member of this connection leaves. The daemon may be gone, or has ended it by itself: that was the aim.
+    pub fn leave(&self, what: &str, number: u32) {
+        if self.own().is_ok() {
+            let _ = self.client.leave(what, number);
+        }
     }
 
     /// Names an event; never 0.
@@ -286,7 +305,11 @@ impl Inner {
         self.handlers.set(sink, handler);
     }
 
+    /// Once this returns, the sink's handler is not called any more; see [`Slot::take_out`].
     pub fn forget_sink(&self, sink: u32) {
+        if self.own().is_err() {
+            return;
+        }
         self.handlers.remove(sink);
         let mut state = self.state();
         state.inbox.forget(sink);
@@ -295,6 +318,7 @@ impl Inner {
 
     /// Sends a message, and waits until the daemon has room for it.
     pub fn send(&self, message: &FromClient<'_>) -> Result<(), ClientError> {
+        self.own()?;
         self.send_with(&mut self.state(), message)
     }
 
@@ -308,6 +332,7 @@ impl Inner {
 
     /// Sends a message, and waits for its answer; nobody else reads meanwhile, so that it is not taken away.
     pub fn ask(&self, tag: Option<u32>, message: &FromClient<'_>) -> Result<Answer, ClientError> {
+        self.own()?;
         let mut state = self.state();
         self.send_with(&mut state, message)?;
         state.inbox.awaited = tag;
@@ -364,9 +389,9 @@ impl Inner {
             self.receive_all(&mut state)?;
             let next = self.handlers.first(|has| state.inbox.next_of(has));
             drop(state);
-            let Some((handler, (sink, message))) = next else { return Ok(handled + self.handle_decided()) };
+            let Some((slot, (sink, message))) = next else { return Ok(handled + self.handle_decided()) };
             if let Some(FromDaemon::Event(event)) = FromDaemon::decode(&message) {
-                handler.lock().unwrap_or_else(PoisonError::into_inner)(&event);
+                slot.call(|handler| handler(&event));
             }
             self.done(sink, message)?;
             handled += 1;
@@ -375,22 +400,24 @@ impl Inner {
 
     /// Calls the handler of decisions, where there is one.
     fn handle_decided(&self) -> usize {
-        let handler = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let slot = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let slot = slot.filter(|slot| !slot.is_inside());
         let mut handled = 0;
         loop {
             let mut state = self.state();
-            let next = handler.as_ref().and_then(|handler| Some((handler, state.inbox.next_decided()?)));
+            let next = slot.as_ref().and_then(|slot| Some((slot, state.inbox.next_decided()?)));
             self.remember(&state);
             drop(state);
-            let Some((handler, Notice::Decided { channel, attribute, subject, amount })) = next else { return handled };
+            let Some((slot, Notice::Decided { channel, attribute, subject, amount })) = next else { return handled };
             let decided = Decided { channel: &channel, attribute: &attribute, subject: &subject, amount };
-            handler.lock().unwrap_or_else(PoisonError::into_inner)(&decided);
+            slot.call(|handler| handler(&decided));
             handled += 1;
         }
     }
 
     /// The next event of a sink that has no handler.
     pub fn next_of(&self, sink: u32, patience: Duration) -> Result<Option<Vec<u8>>, ClientError> {
+        self.own()?;
         let until = Instant::now() + patience;
         loop {
             let mut state = self.state();
@@ -408,6 +435,7 @@ impl Inner {
 
     /// An event has been read: its memory is used again, and there is room for another one.
     pub fn done(&self, sink: u32, message: Vec<u8>) -> Result<(), ClientError> {
+        self.own()?;
         let mut state = self.state();
         state.inbox.give_back(message);
         let read = state.read.entry(sink).or_default();
@@ -421,6 +449,7 @@ impl Inner {
 
     /// Whether the source may try again before `until`.
     pub fn wait_writable(&self, source: u32, until: Instant) -> Result<bool, ClientError> {
+        self.own()?;
         loop {
             let mut state = self.state();
             self.receive_all(&mut state)?;

@@ -127,7 +127,7 @@ impl Channel {
     /// Joins as a source.
     pub fn source_subscribe(&self, options: &SourceOptions) -> Result<Source, ClientError> {
         let request = SourceRequest {
-            lease: self.inner.lease(),
+            lease: self.inner.own()?,
             application: options.application.as_deref().map(name).transpose()?,
             attributes: options.attributes.clone(),
         };
@@ -151,7 +151,7 @@ impl Channel {
 
     fn join(&self, options: &SinkOptions, handler: Option<Handler>) -> Result<Sink, ClientError> {
         let request = SinkRequest {
-            lease: self.inner.lease(),
+            lease: self.inner.own()?,
             application: options.application.as_deref().map(name).transpose()?,
             types: options.types.clone(),
             formats: options.formats.clone(),
@@ -171,7 +171,7 @@ impl Channel {
     /// however that ends; a host that comes later and is meant gets it too.
     pub fn install(&self, direction: Direction, filter: &str, wanted: &Filter) -> Result<Installed, ClientError> {
         let Filter { code, sink, types, parameters, to } = wanted.clone();
-        let lease = Some(self.inner.lease());
+        let lease = Some(self.inner.own()?);
         let request = FilterRequest { lease, code, sink, types, parameters, to };
         self.inner.client.install_filter(&self.id, direction, &name(filter)?, &request)
     }
@@ -206,7 +206,7 @@ impl Channel {
         field: &str,
     ) -> Result<Sink, ClientError> {
         let request = BindingRequest {
-            lease: self.inner.lease(),
+            lease: self.inner.own()?,
             parameter: parameter.to_owned(),
             channel: from.id.to_string(),
             event_type: event_type.to_owned(),
@@ -219,14 +219,17 @@ impl Channel {
     /// Opens the hidden Q-channel: what the resource managers tell each other about this channel.
     pub fn quality(&self) -> Result<Channel, ClientError> {
         let id = ChannelId { plane: Plane::Quality, name: self.id.name.clone() };
-        let info = self.inner.client.open_channel(&id, self.inner.lease())?;
+        let info = self.inner.client.open_channel(&id, self.inner.own()?)?;
         Ok(Channel::new(self.inner.clone(), info))
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // Lost to another creator, or gone with the daemon: that was the aim.
-        let _ = self.inner.client.close_channel(&self.id, self.inner.lease());
+        // In a child of a fork it is the parent's.
+        if let Ok(lease) = self.inner.own() {
+            // Lost to another creator, or gone with the daemon: that was the aim.
+            let _ = self.inner.client.close_channel(&self.id, lease);
+        }
     }
 }

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qfabric_types::channel_wire::Event;
 
+use super::slot::Slot;
+
 /// Called for each event of a sink.
 pub(super) type Handler = Box<dyn FnMut(&Event<'_>) + Send>;
 
-type Shared = Arc<Mutex<Handler>>;
+type Shared = Arc<Slot<Handler>>;
 
 /// By the sink's number.
 #[derive(Default)]
@@ -17,19 +19,24 @@ pub(super) struct Handlers(Mutex<BTreeMap<u32, Shared>>);
 
 impl Handlers {
     pub fn set(&self, sink: u32, handler: Handler) {
-        let before = self.all().insert(sink, Arc::new(Mutex::new(handler)));
-        drop(before);
+        let before = self.all().insert(sink, Arc::new(Slot::new(handler)));
+        if let Some(before) = before {
+            before.take_out();
+        }
     }
 
+    /// Once this returns, the sink's handler is not called any more; see [`Slot::take_out`].
     pub fn remove(&self, sink: u32) {
         let before = self.all().remove(&sink);
-        drop(before);
+        if let Some(before) = before {
+            before.take_out();
+        }
     }
 
-    /// What `find` finds for a sink that has a handler, with the handler.
+    /// What `find` finds for a sink that has a handler, with the handler; not for one that the calling thread is inside.
     pub fn first<T>(&self, find: impl FnOnce(&dyn Fn(u32) -> bool) -> Option<(u32, T)>) -> Option<(Shared, (u32, T))> {
         let all = self.all();
-        let (sink, found) = find(&|sink| all.contains_key(&sink))?;
+        let (sink, found) = find(&|sink| all.get(&sink).is_some_and(|slot| !slot.is_inside()))?;
         Some((all.get(&sink)?.clone(), (sink, found)))
     }
 

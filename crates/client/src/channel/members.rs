@@ -113,12 +113,12 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Ended by itself, or with the daemon: that was the aim.
-        let _ = self.inner.client.leave("sources", self.number);
+        self.inner.leave("sources", self.number);
     }
 }
 
-/// A sink of events; dropping it leaves the channel.
+/// A sink of events; dropping it leaves the channel. Its handler is not called any more then: dropping waits for a call
+/// in another thread to end. Within the handler it does not wait, that call is the last one.
 #[derive(Debug)]
 pub struct Sink {
     pub(super) inner: Arc<Inner>,
@@ -145,8 +145,7 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // Ended by itself, or with the daemon: that was the aim.
-        let _ = self.inner.client.leave("sinks", self.number);
+        self.inner.leave("sinks", self.number);
         self.inner.forget_sink(self.number);
     }
 }

@@ -44,6 +44,7 @@ mod handle;
 mod handlers;
 mod inbox;
 mod members;
+mod slot;
 
 pub use connection::{Channels, Registration};
 pub use handle::{Channel, Filter, SinkOptions, SourceOptions, Spec};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use qfabric_shm::fds;
+use qfabric_shm::{Process, fds};
 use qfabric_types::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
 use qfabric_types::ecalls_wire::{FromClient, FromDaemon, Given, MAX_MESSAGE, Raise, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,7 +52,8 @@ pub(super) struct Lease {
     socket: OwnedFd,
     path: PathBuf,
     patience: Duration,
-    pub id: LeaseId,
+    process: Process,
+    id: LeaseId,
     inbox: Mutex<Inbox>,
 }
 
@@ -73,15 +74,26 @@ impl Lease {
     /// Connects, and learns the lease's number.
     pub fn open(path: &Path, patience: Duration) -> Result<Lease, ClientError> {
         let broken = |error: io::Error| lost(path, &error.to_string());
+        let process = Process::current().map_err(ClientError::unnumbered)?;
         let socket = fds::connect(path, patience).map_err(broken)?;
         let inbox = Inbox { notices: VecDeque::new(), buffer: vec![0; MAX_MESSAGE] };
-        let mut lease = Lease { socket, path: path.to_owned(), patience, id: 0, inbox: inbox.into() };
+        let mut lease = Lease { socket, path: path.to_owned(), patience, process, id: 0, inbox: inbox.into() };
         match lease.ask(&FromClient::Hello { version: VERSION }, None)? {
             Answer::Welcome(id) => lease.id = id,
             Answer::Refused(why) => return Err(lost(path, &why)),
             Answer::Given(..) => return Err(lost(path, "the daemon answered something else")),
         }
         Ok(lease)
+    }
+
+    /// Its number. For what changes nothing; see [`Lease::own`].
+    pub fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    /// Its number, for this process alone: a child of a fork has copies of the descriptors, no lease.
+    pub fn own(&self) -> Result<LeaseId, ClientError> {
+        self.process.is_current().then_some(self.id).ok_or(ClientError::Forked { what: "the connection for ECalls" })
     }
 
     /// Asks for descriptors.
@@ -96,6 +108,7 @@ impl Lease {
     }
 
     fn ask(&self, what: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<Answer, ClientError> {
+        self.own()?;
         let mut inbox = self.inbox();
         self.send(what, with)?;
         let until = Instant::now() + self.patience;
@@ -109,6 +122,7 @@ impl Lease {
 
     /// Sends a message that is rare.
     pub fn send(&self, message: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<(), ClientError> {
+        self.own()?;
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         fds::send(&self.socket, &bytes, with.as_slice()).map_err(|error| lost(&self.path, &error.to_string()))
@@ -116,6 +130,7 @@ impl Lease {
 
     /// Sends an event: one system call, nothing is copied or allocated here. `false`: the daemon does not keep up.
     pub fn raise(&self, event: &Raise<'_>) -> Result<bool, ClientError> {
+        self.own()?;
         let head = event.head();
         match fds::send_now(&self.socket, &[IoSlice::new(&head), IoSlice::new(event.data)]) {
             Ok(()) => Ok(true),
@@ -126,6 +141,7 @@ impl Lease {
 
     /// The next thing the daemon has to tell; none within `patience`.
     pub fn next_notice(&self, patience: Duration) -> Result<Option<Notice>, ClientError> {
+        self.own()?;
         let until = Instant::now() + patience;
         loop {
             let mut inbox = self.inbox();

@@ -56,13 +56,15 @@ impl OwnService {
     /// Ends it (the paper's `unregister_service`).
     pub fn unregister(mut self) -> Result<(), ClientError> {
         self.ended = true;
+        self.inner.lease.own()?;
         self.inner.client.unregister_service(&self.info.name)
     }
 }
 
 impl Drop for OwnService {
     fn drop(&mut self) {
-        if !self.ended {
+        // In a child of a fork it is the parent's.
+        if !self.ended && self.inner.lease.own().is_ok() {
             // Where this fails it ends with the lease.
             let _ = self.inner.client.unregister_service(&self.info.name);
         }

@@ -40,7 +40,7 @@ impl Ecalls {
 
     /// The number of this connection, under which the daemon lists what it asked for.
     pub fn lease(&self) -> LeaseId {
-        self.0.lease.id
+        self.0.lease.id()
     }
 
     /// All services one can subscribe to, or the reason why not.
@@ -58,20 +58,20 @@ impl Ecalls {
         open: bool,
     ) -> Result<OwnService, ClientError> {
         let [name, about, format] = [name, about, format].map(str::to_owned);
-        let info =
-            self.0.client.register_service(&ServiceRequest { lease: self.lease(), name, about, format, open })?;
+        let lease = self.0.lease.own()?;
+        let info = self.0.client.register_service(&ServiceRequest { lease, name, about, format, open })?;
         Ok(OwnService { inner: self.0.clone(), info, ended: false })
     }
 
     /// Gives E-code a name (`k_handler`), for as long as this connection lasts.
     pub fn name_handler(&self, name: &str, code: &str) -> Result<HandlerInfo, ClientError> {
-        self.0.client.put_handler(name, code, Some(self.lease()))
+        self.0.client.put_handler(name, code, Some(self.0.lease.own()?))
     }
 
     /// Subscribes. On an error nothing is left installed.
     pub fn subscribe(&self, wanted: &Subscribe) -> Result<Subscription, ClientError> {
         let mut request = wanted.request().clone();
-        request.lease = Some(self.lease());
+        request.lease = Some(self.0.lease.own()?);
         let info = self.0.client.subscribe(&request)?;
         self.learn(info.attributes.iter().map(|(name, _)| name));
         Subscription::open(self.0.clone(), info)
@@ -100,6 +100,7 @@ impl Ecalls {
     /// A deferred user-ECall: the value waits for the moment that a subscription to `app.deferred` has chosen, and
     /// is handled there together with others. No system call.
     pub fn defer(&self, value: i64) -> Result<(), ClientError> {
+        self.0.lease.own()?;
         self.down()?.defer(value).map_err(|full| ClientError::Value(full.to_string()))
     }
 

@@ -44,6 +44,7 @@ impl Sockets {
     /// Events of `socket` are wanted from now on. What arrived before is not told: it is marked active, so that
     /// it is looked at once. One system call; for clients without CAP_BPF a question to the daemon.
     pub fn add(&self, socket: impl AsFd) -> Result<(), ClientError> {
+        self.inner.lease.own()?;
         let fd = socket.as_fd();
         let number = fd.as_raw_fd() as u32;
         if !self.page.set_interest(number, true) {
@@ -59,24 +60,31 @@ impl Sockets {
         Ok(())
     }
 
-    fn forget(&self, number: u32) {
-        self.page.set_interest(number, false);
+    /// As [`Sockets::remove`], by the descriptor's number.
+    pub fn forget(&self, number: u32) {
+        // In a child of a fork the page is the parent's.
+        if self.inner.lease.own().is_ok() {
+            self.page.set_interest(number, false);
+        }
     }
 
     /// Events of `socket` are not wanted any more. No system call. Call it before the socket is closed.
     pub fn remove(&self, socket: impl AsFd) {
-        let number = socket.as_fd().as_raw_fd() as u32;
-        self.forget(number);
+        self.forget(socket.as_fd().as_raw_fd() as u32);
     }
 
     /// Calls `each` with every active socket up to descriptor `highest`, taking its bit; their number. No system
     /// call.
     pub fn for_each_active(&self, highest: u32, each: impl FnMut(u32)) -> usize {
+        if self.inner.lease.own().is_err() {
+            return 0; // a child of a fork would take its parent's
+        }
         self.page.for_each_active(highest, each)
     }
 
     /// Sleeps until a socket up to descriptor `highest` is active, or `patience` is over; at once if one is.
     pub fn wait(&self, highest: u32, patience: Duration) -> Result<bool, ClientError> {
+        self.inner.lease.own()?;
         if !self.page.may_sleep(highest) {
             return Ok(true);
         }

@@ -23,7 +23,8 @@ pub struct Event<'a> {
     pub data: &'a [u8],
 }
 
-/// A subscription. It ends when this is dropped, and with the process.
+/// A subscription. It ends when this is dropped, and with the process. In a child made by `fork` it is the parent's, and
+/// gives no events.
 #[derive(Debug)]
 pub struct Subscription {
     inner: Arc<Inner>,
@@ -83,29 +84,38 @@ impl Subscription {
         self.memory.as_ref().map_or(0, |(up, _)| up.peek().dropped())
     }
 
+    /// The memory as its reader has it, and room for an event; none without memory, and in a child of a fork, which would
+    /// take its parent's events.
+    fn parts(&mut self) -> Option<(&mut SharedUp, &mut Vec<u8>)> {
+        let Subscription { inner, memory, data, .. } = self;
+        let (up, _) = memory.as_mut().filter(|_| inner.lease.own().is_ok())?;
+        Some((up, data))
+    }
+
     /// The next event, if one is there. No system call.
     pub fn try_next(&mut self) -> Option<Event<'_>> {
-        let Subscription { memory, data, .. } = self;
-        let stamp = memory.as_mut()?.0.up().take(data)?;
+        let (memory, data) = self.parts()?;
+        let stamp = memory.up().take(data)?;
         Some(event(stamp, data))
     }
 
     /// For [`super::Layout::Bits`]: the event at the lowest new position, with the position.
     pub fn try_lowest(&mut self) -> Option<(u32, Event<'_>)> {
-        let Subscription { memory, data, .. } = self;
-        let (position, stamp) = memory.as_mut()?.0.up().take_lowest(data)?;
+        let (memory, data) = self.parts()?;
+        let (position, stamp) = memory.up().take_lowest(data)?;
         Some((position, event(stamp, data)))
     }
 
     /// For [`super::Layout::Bits`]: what is new at a position.
     pub fn try_at(&mut self, position: u32) -> Option<Event<'_>> {
-        let Subscription { memory, data, .. } = self;
-        let stamp = memory.as_mut()?.0.up().take_at(position, data)?;
+        let (memory, data) = self.parts()?;
+        let stamp = memory.up().take_at(position, data)?;
         Some(event(stamp, data))
     }
 
     /// The next event; none within `patience`, or without memory.
     pub fn next(&mut self, patience: Duration) -> Result<Option<Event<'_>>, ClientError> {
+        self.inner.lease.own()?;
         let until = Instant::now() + patience;
         let Subscription { memory, data, .. } = self;
         let Some((up, wake)) = memory else { return Ok(None) };
@@ -137,7 +147,7 @@ impl Subscription {
 
     /// Makes the wake descriptor unreadable again.
     pub fn acknowledge(&self) {
-        if let Some((_, wake)) = &self.memory {
+        if let (Some((_, wake)), Ok(_)) = (&self.memory, self.inner.lease.own()) {
             wake.acknowledge();
         }
     }
@@ -145,6 +155,7 @@ impl Subscription {
     /// Ends it (the paper's `ECalls_unsubscribe`).
     pub fn unsubscribe(mut self) -> Result<(), ClientError> {
         self.ended = true;
+        self.inner.lease.own()?;
         self.inner.client.unsubscribe(self.info.id)
     }
 }
@@ -155,7 +166,8 @@ fn event(stamp: Stamp, data: &[u8]) -> Event<'_> {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if !self.ended {
+        // In a child of a fork it is the parent's.
+        if !self.ended && self.inner.lease.own().is_ok() {
             // Where this fails it ends with the lease.
             let _ = self.inner.client.unsubscribe(self.info.id);
         }
