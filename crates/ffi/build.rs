@@ -27,6 +27,9 @@ fn main() {
         .with_sys_include("stdbool.h")
         .with_sys_include("stddef.h")
         .with_sys_include("stdint.h")
+        // A `bool` of C's is a byte until it was looked at.
+        .exclude_item("qf_bool")
+        .rename_item("qf_bool", "bool")
         // Taken as a number, since C may pass any: no function names it.
         .include_item("qf_limit")
         .with_style(cbindgen::Style::Both)

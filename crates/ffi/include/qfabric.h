@@ -52,7 +52,8 @@ typedef enum qf_status {
    */
   QF_BROKEN = 4,
   /**
-   * Wrong order of calls: not started yet, or started already.
+   * Wrong order of calls: not started yet, started already, the handle in use by a call that has not returned, or made
+   * before a fork by the parent.
    */
   QF_STATE = 5,
   /**
@@ -103,7 +104,7 @@ typedef struct qf_channels qf_channels;
 typedef struct qf_cpu qf_cpu;
 
 /**
- * A connection for ECalls. What was asked for under it ends with it. For one thread at a time.
+ * A connection for ECalls. What was asked for under it ends with it. Usable from any thread.
  */
 typedef struct qf_ecalls qf_ecalls;
 
@@ -138,7 +139,7 @@ typedef struct qf_sockets qf_sockets;
 typedef struct qf_source qf_source;
 
 /**
- * A subscription and its memory.
+ * A subscription and its memory. For one thread at a time.
  */
 typedef struct qf_subscription qf_subscription;
 
@@ -282,7 +283,7 @@ typedef struct qf_suggestion {
 
 /**
  * The job that just ended took `cost_ns`; `hint` is what had been said of it, NaN if nothing.
- * Like the other two below, called inside qf_end_cycle; it must not use the task's handle.
+ * Like the other two below, called inside qf_end_cycle; the task's handle is busy then: calls with it say QF_STATE.
  */
 typedef void (*qf_observe)(void *data, uint64_t cost_ns, double hint);
 
@@ -487,7 +488,8 @@ typedef struct qf_event {
 } qf_event;
 
 /**
- * Called for each event, by qf_channels_poll and in its thread; `host` is where the source is. It must not poll.
+ * Called for each event, by qf_channels_poll and in its thread; `host` is where the source is. Polling in it calls the
+ * handlers of other sinks only.
  */
 typedef void (*qf_event_handler)(void *data, const char *host, const struct qf_event *event);
 
@@ -545,7 +547,7 @@ typedef struct qf_decided {
 } qf_decided;
 
 /**
- * Called for each decision, by qf_channels_poll and in its thread. It must not poll.
+ * Called for each decision, by qf_channels_poll and in its thread.
  */
 typedef void (*qf_decided_handler)(void *data, const struct qf_decided *decided);
 
@@ -733,14 +735,17 @@ enum qf_status qf_reconnect(struct qf_session *task);
 
 /**
  * Ends the contract: the thread goes back to the scheduler it came from. The task can be changed and
- * started again.
+ * started again. Only the thread that started it may do that; once that one has ended, any may. In a child made by
+ * fork() it only closes the child's copies: the contract is the parent's.
  */
 enum qf_status qf_end(struct qf_session *task);
 
 /**
- * Ends the contract, if there is one, and frees the handle. Null is fine.
+ * Ends the contract, if there is one, and frees the handle. Null is fine. Frees nothing and says so, with QF_WRONG_THREAD
+ * while the task was started by another thread that has not ended, with QF_STATE while a call with this handle has not
+ * returned.
  */
-void qf_free(struct qf_session *task);
+enum qf_status qf_free(struct qf_session *task);
 
 /**
  * What another host keeps for what this thread was last refused. QF_STATE: its last failed call was none of these, or no
@@ -1082,7 +1087,8 @@ enum qf_status qf_channel_sink_subscribe(struct qf_channel *channel,
                                          struct qf_sink **sink);
 
 /**
- * Leaves the channel. Null is fine.
+ * Leaves the channel. Null is fine. Once this returns, the sink's handler is not called any more: it waits for a call in
+ * another thread to end. Within the handler it does not wait; that call is the last one.
  */
 void qf_sink_free(struct qf_sink *sink);
 
@@ -1107,7 +1113,7 @@ enum qf_status qf_channels_poll(struct qf_channels *channels,
 
 /**
  * From now on qf_channels_poll calls `handler` with `data` for what resource managers decide: an encoder that sends less
- * loses nothing, where pacing would hold events back.
+ * loses nothing, where pacing would hold events back. Once this returns, the handler before is not called any more.
  */
 enum qf_status qf_channels_on_decided(struct qf_channels *channels,
                                       qf_decided_handler handler,

@@ -11,7 +11,7 @@ use qfabric_client::channel::{
 use qfabric_client::{Client, Instant};
 
 use crate::ecalls::{bytes, give, optional, take_back};
-use crate::status::{Failure, borrow, put, qf_status, settle, text};
+use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
 
 /// A connection for channels. What was opened with it ends with it.
 pub struct qf_channels(Channels);
@@ -78,7 +78,8 @@ pub struct qf_sent {
     pub dropped: u32,
 }
 
-/// Called for each event, by qf_channels_poll and in its thread; `host` is where the source is. It must not poll.
+/// Called for each event, by qf_channels_poll and in its thread; `host` is where the source is. Polling in it calls the
+/// handlers of other sinks only.
 pub type qf_event_handler = Option<extern "C" fn(data: *mut c_void, host: *const c_char, event: *const qf_event)>;
 
 /// What a resource manager decided about a channel that the application has a source or a sink of. Valid until the
@@ -98,7 +99,7 @@ pub struct qf_decided {
     pub holds: bool,
 }
 
-/// Called for each decision, by qf_channels_poll and in its thread. It must not poll.
+/// Called for each decision, by qf_channels_poll and in its thread.
 pub type qf_decided_handler = Option<extern "C" fn(data: *mut c_void, decided: *const qf_decided)>;
 
 struct Data(*mut c_void);
@@ -299,7 +300,8 @@ fn shown(event: &Event<'_>) -> qf_event {
     }
 }
 
-/// Leaves the channel. Null is fine.
+/// Leaves the channel. Null is fine. Once this returns, the sink's handler is not called any more: it waits for a call in
+/// another thread to end. Within the handler it does not wait; that call is the last one.
 ///
 /// # Safety
 /// `sink` is null or a live handle, and not used afterwards.
@@ -354,17 +356,20 @@ pub unsafe extern "C" fn qf_channels_poll(
 ) -> qf_status {
     // SAFETY: null or live, by the caller's promise; passed on.
     let poll = || unsafe {
-        let count = borrow(channels)?.0.poll(Duration::from_nanos(timeout_ns))?;
+        // A copy: a handler may free the handle.
+        let connection = borrow(channels)?.0.clone();
+        let count = connection.poll(Duration::from_nanos(timeout_ns))?;
         if handled.is_null() { Ok(()) } else { put("the count's place", handled, count) }
     };
     settle(poll())
 }
 
 /// From now on qf_channels_poll calls `handler` with `data` for what resource managers decide: an encoder that sends less
-/// loses nothing, where pacing would hold events back.
+/// loses nothing, where pacing would hold events back. Once this returns, the handler before is not called any more.
 ///
 /// # Safety
-/// `channels` is a live handle, `data` what the handler expects until qf_channels_free, from whichever thread polls.
+/// `channels` is a live handle, `data` what the handler expects until qf_channels_free or the next handler, from whichever
+/// thread polls.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channels_on_decided(
     channels: *mut qf_channels,
@@ -426,10 +431,10 @@ pub unsafe extern "C" fn qf_sink_set_attribute(sink: *mut qf_sink, name: *const 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channel_install_filter(
     channel: *mut qf_channel,
-    out: bool,
+    out: qf_bool,
     name: *const c_char,
     code: *const c_char,
-    everywhere: bool,
+    everywhere: qf_bool,
 ) -> qf_status {
     // SAFETY: null or live, by the caller's promise; passed on.
     let install = || unsafe {
@@ -447,11 +452,11 @@ pub unsafe extern "C" fn qf_channel_install_filter(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channel_set_parameter(
     channel: *mut qf_channel,
-    out: bool,
+    out: qf_bool,
     name: *const c_char,
     parameter: *const c_char,
     value: i64,
-    everywhere: bool,
+    everywhere: qf_bool,
 ) -> qf_status {
     // SAFETY: null or live, by the caller's promise; passed on.
     let set = || unsafe {
@@ -461,12 +466,12 @@ pub unsafe extern "C" fn qf_channel_set_parameter(
     settle(set())
 }
 
-fn direction(out: bool) -> Direction {
-    if out { Direction::Out } else { Direction::In }
+fn direction(out: qf_bool) -> Direction {
+    if out.is_true() { Direction::Out } else { Direction::In }
 }
 
-fn place(everywhere: bool) -> Where {
-    if everywhere { Where::All } else { Where::Here }
+fn place(everywhere: qf_bool) -> Where {
+    if everywhere.is_true() { Where::All } else { Where::Here }
 }
 
 fn all_agree(installed: qfabric_client::channel::Installed) -> Result<(), Failure> {

@@ -5,21 +5,22 @@ use std::str::FromStr;
 
 use qfabric_client::{Class, Contract, Late, Nanos, Share, Window};
 
-use crate::session::qf_session;
-use crate::status::{Failure, Outcome, QF_STATE, borrow, qf_status, settle, text};
+use crate::session::{Task, qf_session, with};
+use crate::status::{Failure, Outcome, QF_STATE, qf_bool, qf_status, settle, text};
 
-pub(crate) const STARTED: &str = "the task has been started; call qf_end first";
+const STARTED: &str = "the task has been started; call qf_end first";
 
 /// Runs `change` on a contract in the making.
 ///
 /// # Safety
 /// `handle` is null or a live handle.
-pub(crate) unsafe fn set(handle: *mut qf_session, change: impl FnOnce(&mut qf_session) -> Outcome) -> qf_status {
-    // SAFETY: passed on.
-    settle(unsafe { borrow(handle) }.and_then(|task| match task.is_running() {
+pub(crate) unsafe fn set(handle: *mut qf_session, change: impl FnOnce(&mut Task) -> Outcome) -> qf_status {
+    let change = |task: &mut Task| match task.is_running() {
         false => change(task),
         true => Err(Failure::new(QF_STATE, STARTED)),
-    }))
+    };
+    // SAFETY: passed on.
+    settle(unsafe { with(handle, change) })
 }
 
 fn named<T: FromStr<Err: ToString>>(name: &str) -> Result<T, Failure> {
@@ -229,11 +230,12 @@ pub unsafe extern "C" fn qf_set_fixed(task: *mut qf_session, cpus: f64) -> qf_st
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn qf_set_favour(task: *mut qf_session, events: bool, work_conserving: bool) -> qf_status {
+pub unsafe extern "C" fn qf_set_favour(task: *mut qf_session, events: qf_bool, work_conserving: qf_bool) -> qf_status {
     // SAFETY: passed on.
     unsafe {
         set(task, |task| {
-            (task.contract.favour_events, task.contract.work_conserving) = (events, work_conserving);
+            (task.contract.favour_events, task.contract.work_conserving) =
+                (events.is_true(), work_conserving.is_true());
             Ok(())
         })
     }
@@ -278,11 +280,11 @@ pub unsafe extern "C" fn qf_set_control_place(task: *mut qf_session, place: *con
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn qf_set_skip_late(task: *mut qf_session, skip: bool) -> qf_status {
+pub unsafe extern "C" fn qf_set_skip_late(task: *mut qf_session, skip: qf_bool) -> qf_status {
     // SAFETY: passed on.
     unsafe {
         set(task, |task| {
-            task.late = if skip { Late::Skip } else { Late::CatchUp };
+            task.late = if skip.is_true() { Late::Skip } else { Late::CatchUp };
             Ok(())
         })
     }

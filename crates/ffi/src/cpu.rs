@@ -3,15 +3,29 @@
 use qfabric_client::{Client, Cpu, Nanos};
 
 use crate::contract::share;
-use crate::status::{Failure, borrow, put, qf_status, settle};
+use crate::ecalls::take_back;
+use crate::status::{Exclusive, Failure, borrow, put, qf_status, settle};
 
 /// The processor as QualMan's applications see it. Belongs to one thread.
-pub struct qf_cpu(Cpu);
+pub struct qf_cpu(Exclusive<Cpu>);
 
 /// A handle with nothing probed and nothing reserved, to be given to qf_cpu_free. Never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn qf_cpu_new() -> *mut qf_cpu {
-    Box::into_raw(Box::new(qf_cpu(Cpu::new())))
+    Box::into_raw(Box::new(qf_cpu(Exclusive::new(Cpu::new()))))
+}
+
+/// Runs `act` on the processor.
+///
+/// # Safety
+/// `cpu` is null or a live handle.
+unsafe fn with<A>(cpu: *mut qf_cpu, act: impl FnOnce(&mut Cpu) -> Result<A, Failure>) -> Result<A, Failure> {
+    // SAFETY: passed on.
+    unsafe { borrow(cpu) }?.0.with(act)
+}
+
+fn done<T>(_: T) -> Result<(), Failure> {
+    Ok(())
 }
 
 /// Starts measuring iterations that are `period_ns` apart, without a reservation.
@@ -21,7 +35,7 @@ pub extern "C" fn qf_cpu_new() -> *mut qf_cpu {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_probe_on(cpu: *mut qf_cpu, period_ns: u64) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { borrow(cpu) }.map(|cpu| cpu.0.probe_on(Nanos::new(period_ns))))
+    settle(unsafe { with(cpu, |cpu| done(cpu.probe_on(Nanos::new(period_ns)))) })
 }
 
 /// Ends measuring; the mean computation time over the period goes into `*utilisation`.
@@ -31,7 +45,7 @@ pub unsafe extern "C" fn qf_cpu_probe_on(cpu: *mut qf_cpu, period_ns: u64) -> qf
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_probe_off(cpu: *mut qf_cpu, utilisation: *mut f64) -> qf_status {
     // SAFETY: passed on.
-    let probed = unsafe { borrow(cpu) }.map(|cpu| cpu.0.probe_off().utilisation.as_f64());
+    let probed = unsafe { with(cpu, |cpu| Ok(cpu.probe_off().utilisation.as_f64())) };
     // SAFETY: passed on.
     settle(probed.and_then(|share| unsafe { put("the utilisation", utilisation, share) }))
 }
@@ -43,11 +57,12 @@ pub unsafe extern "C" fn qf_cpu_probe_off(cpu: *mut qf_cpu, utilisation: *mut f6
 /// `cpu` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_reserve(cpu: *mut qf_cpu, pid: i32, utilisation: f64, period_ns: u64) -> qf_status {
-    // SAFETY: passed on.
-    settle(unsafe { borrow(cpu) }.and_then(|cpu| {
+    let reserve = |cpu: &mut Cpu| {
         let utilisation = share("the utilisation", utilisation)?;
-        Ok(cpu.0.reserve(&Client::connect()?, pid, utilisation, Nanos::new(period_ns))?)
-    }))
+        Ok(cpu.reserve(&Client::connect()?, pid, utilisation, Nanos::new(period_ns))?)
+    };
+    // SAFETY: passed on.
+    settle(unsafe { with(cpu, reserve) })
 }
 
 /// The first iteration begins now.
@@ -57,7 +72,7 @@ pub unsafe extern "C" fn qf_cpu_reserve(cpu: *mut qf_cpu, pid: i32, utilisation:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_start(cpu: *mut qf_cpu) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { borrow(cpu) }.map(|cpu| cpu.0.start()))
+    settle(unsafe { with(cpu, |cpu| done(cpu.start())) })
 }
 
 /// Marks the end of an iteration and sleeps until the next one is due.
@@ -67,7 +82,7 @@ pub unsafe extern "C" fn qf_cpu_start(cpu: *mut qf_cpu) -> qf_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_yield(cpu: *mut qf_cpu) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { borrow(cpu) }.map(|cpu| cpu.0.yield_now()))
+    settle(unsafe { with(cpu, |cpu| done(cpu.yield_now())) })
 }
 
 /// Gives the reservation back.
@@ -77,7 +92,7 @@ pub unsafe extern "C" fn qf_cpu_yield(cpu: *mut qf_cpu) -> qf_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_free_reserve(cpu: *mut qf_cpu) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { borrow(cpu) }.and_then(|cpu| cpu.0.free_reserve().map_err(Failure::from)))
+    settle(unsafe { with(cpu, |cpu| Ok(cpu.free_reserve()?)) })
 }
 
 /// Gives the reservation back, if there is one, and frees the handle. Null is fine.
@@ -86,8 +101,6 @@ pub unsafe extern "C" fn qf_cpu_free_reserve(cpu: *mut qf_cpu) -> qf_status {
 /// `cpu` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_free(cpu: *mut qf_cpu) {
-    if !cpu.is_null() {
-        // SAFETY: made by `qf_cpu_new` from a Box, and not used again by the caller's promise.
-        drop(unsafe { Box::from_raw(cpu) });
-    }
+    // SAFETY: null or made by `qf_cpu_new` from a Box, and not used again by the caller's promise.
+    drop(unsafe { take_back(cpu) });
 }

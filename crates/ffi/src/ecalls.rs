@@ -1,6 +1,7 @@
 //! ECalls in the paper's shape (003 §3): subscribe with a `struct ecalls`, read the shared memory, set attributes.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use qfabric_client::Client;
@@ -8,16 +9,17 @@ use qfabric_client::ecalls::{
     Attribute, Ecalls, Layout, MemoryUp, OnFault, Step, Subscribe, Subscription, SubscriptionRequest,
 };
 
-use crate::status::{Failure, Outcome, borrow, put, qf_status, settle, text};
+use crate::status::{Exclusive, Failure, Outcome, borrow, put, qf_bool, qf_status, settle, text};
 
-/// A connection for ECalls. What was asked for under it ends with it. For one thread at a time.
+/// A connection for ECalls. What was asked for under it ends with it. Usable from any thread.
 pub struct qf_ecalls {
     pub(crate) session: Ecalls,
-    attributes: Vec<Attribute>,
+    /// By number; only grows. Nobody's function runs while it is locked.
+    attributes: RwLock<Vec<Attribute>>,
 }
 
-/// A subscription and its memory.
-pub struct qf_subscription(Subscription);
+/// A subscription and its memory. For one thread at a time.
+pub struct qf_subscription(Exclusive<Subscription>);
 
 /// How one wants to be told: the paper's `struct ecalls`. All zero is nothing; steps are taken in `order`.
 #[repr(C)]
@@ -32,7 +34,7 @@ pub struct ecalls {
     /// A handler as E-code; null: none.
     pub k_code: *const c_char,
     /// Handlers run in a thread of the daemon.
-    pub k_thread: bool,
+    pub k_thread: qf_bool,
     /// Such as "k_code,memory_up,signal"; null: thread, named handler, code, memory, signal.
     pub order: *const c_char,
     /// Events are late so many microseconds after they happened; 0: never.
@@ -44,9 +46,9 @@ pub struct ecalls {
     /// Options of the service, such as "interface=lo,port=80"; null: none.
     pub options: *const c_char,
     /// An event at which a handler faults passes, instead of being blocked.
-    pub pass_faults: bool,
+    pub pass_faults: qf_bool,
     /// Every event favours the server of who is told, under the mechanism `ext`; elsewhere it is counted only.
-    pub favour: bool,
+    pub favour: qf_bool,
 }
 
 /// The memory that events are written into: the paper's `struct sh_memory`, whose words the library reads.
@@ -56,7 +58,7 @@ pub struct sh_memory {
     /// Events it holds; a power of two.
     pub slots: u32,
     /// A flag and a bit for each slot, instead of a flag and a ring.
-    pub bit_pattern: bool,
+    pub bit_pattern: qf_bool,
     /// With a bit pattern: the field that says which slot; null: the next free one.
     pub position: *const c_char,
 }
@@ -124,7 +126,9 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, size: usize) -> Result<&'a [
 pub unsafe extern "C" fn qf_ecalls_connect(session: *mut *mut qf_ecalls) -> qf_status {
     let connected = Client::connect().and_then(|client| Ecalls::connect(&client)).map_err(Failure::from);
     // SAFETY: passed on.
-    settle(connected.and_then(|session_| unsafe { give(session, qf_ecalls { session: session_, attributes: vec![] }) }))
+    settle(
+        connected.and_then(|made| unsafe { give(session, qf_ecalls { session: made, attributes: RwLock::default() }) }),
+    )
 }
 
 /// Ends the connection, and what was asked for under it. Null is fine.
@@ -149,7 +153,7 @@ unsafe fn request(service: &str, how: &ecalls, memory: Option<&sh_memory>) -> Re
     let words = |list: String| list.split(',').map(str::trim).filter(|w| !w.is_empty()).map(str::to_owned).collect();
     let (order, options): (Vec<String>, Vec<String>) = (words(order), words(options));
     let memory_up = memory.map(|memory| -> Result<MemoryUp, Failure> {
-        let layout = if memory.bit_pattern { Layout::Bits } else { Layout::Ring };
+        let layout = if memory.bit_pattern.is_true() { Layout::Bits } else { Layout::Ring };
         Ok(MemoryUp { layout, slots: memory.slots, position: read("the position", memory.position)? })
     });
     Ok(SubscriptionRequest {
@@ -158,15 +162,15 @@ unsafe fn request(service: &str, how: &ecalls, memory: Option<&sh_memory>) -> Re
         signal: (how.signal != 0).then_some(how.signal),
         k_handler: read("k_handler", how.k_handler)?,
         k_code: read("k_code", how.k_code)?,
-        k_thread: how.k_thread,
+        k_thread: how.k_thread.is_true(),
         memory_up: memory_up.transpose()?,
         order: order.iter().map(|step| step.parse::<Step>()).collect::<Result<_, _>>().map_err(Failure::invalid)?,
         deadline_us: how.deadline_us,
         group: read("the group", how.group)?,
         only_pid: (how.only_pid != 0).then_some(how.only_pid),
         options: options.iter().map(|pair| option(pair)).collect::<Result<_, _>>()?,
-        favour: how.favour,
-        on_fault: if how.pass_faults { OnFault::Pass } else { OnFault::Block },
+        favour: how.favour.is_true(),
+        on_fault: if how.pass_faults.is_true() { OnFault::Pass } else { OnFault::Block },
         ..SubscriptionRequest::default()
     })
 }
@@ -195,7 +199,7 @@ pub unsafe extern "C" fn qf_ecalls_subscribe(
         let how = how.as_ref().ok_or_else(|| Failure::invalid("the struct ecalls is a null pointer"))?;
         let request = request(text("the service's name", service)?, how, memory_up.as_ref())?;
         let made = session.session.subscribe(&Subscribe::from(request))?;
-        give(subscription, qf_subscription(made))
+        give(subscription, qf_subscription(Exclusive::new(made)))
     };
     settle(subscribe())
 }
@@ -207,7 +211,7 @@ pub unsafe extern "C" fn qf_ecalls_subscribe(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_unsubscribe(subscription: *mut qf_subscription) -> qf_status {
     // SAFETY: passed on.
-    let ended = unsafe { take_back(subscription) }.map(|subscription| subscription.0.unsubscribe());
+    let ended = unsafe { take_back(subscription) }.map(|subscription| subscription.0.into_inner().unsubscribe());
     settle(ended.unwrap_or(Ok(())).map_err(Failure::from))
 }
 
@@ -218,7 +222,8 @@ pub unsafe extern "C" fn qf_ecalls_unsubscribe(subscription: *mut qf_subscriptio
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_flag(subscription: *const qf_subscription) -> u32 {
     // SAFETY: null or live, by the caller's promise.
-    unsafe { subscription.as_ref() }.map_or(0, |subscription| subscription.0.flag())
+    let flag = unsafe { borrow(subscription) }.and_then(|subscription| subscription.0.with(|held| Ok(held.flag())));
+    flag.unwrap_or(0)
 }
 
 /// The next event, copied into `data` (`size` bytes at most); `*length` is what it has, 0 where none came within
@@ -236,16 +241,15 @@ pub unsafe extern "C" fn qf_ecalls_next(
     stamp: *mut qf_stamp,
 ) -> qf_status {
     // SAFETY: null or live, by the caller's promise; `data` has room for the `size` bytes that are copied at most.
-    let next = || unsafe {
-        let subscription = &mut borrow(subscription)?.0;
+    let next = |subscription: &mut Subscription| unsafe {
         let event = match timeout_ns {
             0 => subscription.try_next(),
             ns => subscription.next(Duration::from_nanos(ns))?,
         };
         let Some(event) = event else { return put("the length's place", length, 0) };
         put("the length's place", length, event.data.len())?;
-        if let Some(stamp) = stamp.as_mut() {
-            *stamp = qf_stamp { time_ns: event.time_ns, deadline_ns: event.deadline_ns };
+        if !stamp.is_null() {
+            stamp.write(qf_stamp { time_ns: event.time_ns, deadline_ns: event.deadline_ns });
         }
         match data.is_null() && size > 0 {
             true => Err(Failure::invalid("the data is a null pointer")),
@@ -256,7 +260,8 @@ pub unsafe extern "C" fn qf_ecalls_next(
             }
         }
     };
-    settle(next())
+    // SAFETY: null or live, by the caller's promise.
+    settle(unsafe { borrow(subscription) }.and_then(|subscription| subscription.0.with(next)))
 }
 
 /// Finds an attribute by name; `*number` is for qf_ecalls_set and qf_ecalls_get.
@@ -273,8 +278,9 @@ pub unsafe extern "C" fn qf_ecalls_attribute(
     let find = || unsafe {
         let session = borrow(session)?;
         let found = session.session.attribute(text("the name", name)?)?;
-        session.attributes.push(found);
-        put("the number's place", number, session.attributes.len() - 1)
+        let mut attributes = session.attributes.write().unwrap_or_else(PoisonError::into_inner);
+        attributes.push(found);
+        put("the number's place", number, attributes.len() - 1)
     };
     settle(find())
 }
@@ -285,11 +291,8 @@ pub unsafe extern "C" fn qf_ecalls_attribute(
 /// `session` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_set(session: *const qf_ecalls, number: usize, value: i64) {
-    // SAFETY: null or live, by the caller's promise.
-    let session = unsafe { session.as_ref() };
-    if let Some(attribute) = session.and_then(|session| session.attributes.get(number)) {
-        attribute.set(value);
-    }
+    // SAFETY: passed on.
+    unsafe { with_attribute(session, number, |attribute| attribute.set(value)) };
 }
 
 /// An attribute's value; 0 for an unknown number.
@@ -298,9 +301,19 @@ pub unsafe extern "C" fn qf_ecalls_set(session: *const qf_ecalls, number: usize,
 /// `session` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_get(session: *const qf_ecalls, number: usize) -> i64 {
+    // SAFETY: passed on.
+    unsafe { with_attribute(session, number, Attribute::get) }.unwrap_or(0)
+}
+
+/// Runs `act` on an attribute, if there is one of this number.
+///
+/// # Safety
+/// `session` is null or a live handle.
+unsafe fn with_attribute<A>(session: *const qf_ecalls, number: usize, act: impl FnOnce(&Attribute) -> A) -> Option<A> {
     // SAFETY: null or live, by the caller's promise.
-    let session = unsafe { session.as_ref() };
-    session.and_then(|session| session.attributes.get(number)).map_or(0, Attribute::get)
+    let session = unsafe { session.as_ref() }?;
+    let attributes = session.attributes.read().unwrap_or_else(PoisonError::into_inner);
+    attributes.get(number).map(act)
 }
 
 /// A deferred user-ECall: the value waits for the moment that a subscription to app.deferred has chosen.

@@ -2,8 +2,8 @@
 
 use qfabric_client::{Client, HostLimits, Share};
 
-use crate::session::{WITHOUT_DAEMON, qf_session};
-use crate::status::{Failure, QF_STATE, borrow, put, qf_status, settle};
+use crate::session::{WITHOUT_DAEMON, qf_session, with};
+use crate::status::{Failure, QF_STATE, put, qf_status, settle};
 
 /// Which limit.
 #[repr(C)]
@@ -21,12 +21,14 @@ pub enum qf_limit {
     QF_LIMIT_DEFAULT_USER = 4,
 }
 
+/// The way to the daemon of a task.
+///
 /// # Safety
 /// `task` is null or a live handle.
-unsafe fn client<'a>(task: *mut qf_session) -> Result<&'a Client, Failure> {
+pub(crate) unsafe fn client(task: *mut qf_session) -> Result<Client, Failure> {
+    let alone = || Failure::new(QF_STATE, WITHOUT_DAEMON);
     // SAFETY: passed on.
-    let task = unsafe { borrow(task) }?;
-    task.client.as_ref().ok_or_else(|| Failure::new(QF_STATE, WITHOUT_DAEMON))
+    unsafe { with(task, |task| task.client.clone().ok_or_else(alone)) }
 }
 
 fn kind(number: u32) -> Result<qf_limit, Failure> {

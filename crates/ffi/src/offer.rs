@@ -2,11 +2,12 @@
 
 use std::ffi::c_char;
 
-use qfabric_client::{Claim, Client, Offer};
+use qfabric_client::{Claim, Offer};
 
 use crate::contract::set;
-use crate::session::{WITHOUT_DAEMON, qf_session, start_by};
-use crate::status::{Failure, QF_INVALID, QF_STATE, borrow, offered, put, qf_status, settle, text};
+use crate::limits::client;
+use crate::session::{qf_session, start_by};
+use crate::status::{Failure, QF_INVALID, QF_STATE, offered, put, qf_status, settle, text};
 
 /// Bytes of a host's name, with its zero byte.
 pub const QF_HOST_SIZE: usize = 65;
@@ -76,12 +77,12 @@ pub unsafe extern "C" fn qf_claim(task: *mut qf_session, claim: *const c_char) -
 /// `task` is a live handle, `claim` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_give_back(task: *mut qf_session, claim: *const c_char) -> qf_status {
-    // SAFETY: passed on.
-    let asked = unsafe { borrow(task) }.and_then(|task| Ok((task, unsafe { claimed(claim) }?)));
-    settle(asked.and_then(|(task, claim)| {
-        let alone = || Failure::new(QF_STATE, WITHOUT_DAEMON);
-        Ok(Client::give_back(task.client.as_ref().ok_or_else(alone)?, &claim)?)
-    }))
+    let give_back = || {
+        // SAFETY: passed on.
+        let (client, claim) = unsafe { (client(task)?, claimed(claim)?) };
+        Ok(client.give_back(&claim)?)
+    };
+    settle(give_back())
 }
 
 /// # Safety

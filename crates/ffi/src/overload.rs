@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use qfabric_client::OverloadChange;
 
-use crate::session::{Told, qf_session, run};
-use crate::status::{QF_OK, borrow, put, qf_status, settle};
+use crate::session::{Told, outside, qf_session, run, with};
+use crate::status::{QF_OK, put, qf_status, settle};
 
 /// The requests of a task exceed what it is granted. Shares are fractions of one CPU, of the last job that was short; both
 /// are 0 where there is no overload.
@@ -32,15 +32,19 @@ pub type qf_overload_changed = Option<extern "C" fn(data: *mut c_void, overload:
 /// asked for more than they were granted, and ends when no more than 2 did. Null: nobody is told.
 ///
 /// # Safety
-/// `task` is a live handle that `changed` does not free; `data` is whatever `changed` expects, as long as the task is used.
+/// `task` is a live handle; `data` is whatever `changed` expects, as long as the task is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_on_overload(
     task: *mut qf_session,
     changed: qf_overload_changed,
     data: *mut c_void,
 ) -> qf_status {
+    let install = |task: &mut crate::session::Task| {
+        task.told = changed.map(|call| Told { call, data });
+        Ok(())
+    };
     // SAFETY: passed on.
-    settle(unsafe { borrow(task) }.map(|task| task.told = changed.map(|call| Told { call, data })))
+    settle(unsafe { with(task, install) })
 }
 
 /// Calls it, if there is something new. Nothing of the task is borrowed meanwhile: it may be used in the call.
@@ -48,8 +52,11 @@ pub unsafe extern "C" fn qf_on_overload(
 /// # Safety
 /// `task` is null or a live handle.
 pub(crate) unsafe fn tell_overload(task: *mut qf_session, waited: qf_status) {
+    if waited != QF_OK {
+        return;
+    }
     // SAFETY: passed on.
-    let Some(told) = unsafe { task.as_ref() }.and_then(|task| task.told).filter(|_| waited == QF_OK) else { return };
+    let Ok(Some(told)) = (unsafe { with(task, |task| Ok(task.told)) }) else { return };
     let mut change = None;
     let look = |session: &mut qfabric_client::Session| {
         change = session.overload_changed();
@@ -57,11 +64,14 @@ pub(crate) unsafe fn tell_overload(task: *mut qf_session, waited: qf_status) {
     };
     // SAFETY: passed on.
     unsafe { run(task, look) };
-    match change {
-        Some(OverloadChange::Begins(overload)) => (told.call)(told.data, &qf_overload::from(overload)),
-        Some(OverloadChange::Ends) => (told.call)(told.data, std::ptr::null()),
-        None => {}
-    }
+    let Some(change) = change else { return };
+    let begins = match change {
+        OverloadChange::Begins(overload) => Some(qf_overload::from(overload)),
+        OverloadChange::Ends => None,
+    };
+    let shown = begins.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the calls before this one have succeeded, so the handle is live.
+    unsafe { outside(task, || (told.call)(told.data, shown)) };
 }
 
 /// The overload now; no system call.

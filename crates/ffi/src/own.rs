@@ -1,13 +1,13 @@
 //! Predictors and controllers written in C. They run inside qf_end_cycle, in the application's own time.
-//! They must not use the handle they are installed in.
+//! They cannot use the handle they are installed in: it is busy, and says so.
 
 use std::ffi::c_void;
 
 use qfabric_client::{Controller, Interval, Nanos, Predictor, Usage};
 
-use crate::contract::STARTED;
+use crate::contract::set;
 use crate::session::qf_session;
-use crate::status::{Failure, QF_STATE, borrow, qf_status, settle};
+use crate::status::{Failure, qf_bool, qf_status, settle};
 
 /// What a job used and had been granted.
 #[repr(C)]
@@ -38,10 +38,10 @@ pub struct qf_interval {
 }
 
 /// The job that just ended took `cost_ns`; `hint` is what had been said of it, NaN if nothing.
-/// Like the other two below, called inside qf_end_cycle; it must not use the task's handle.
+/// Like the other two below, called inside qf_end_cycle; the task's handle is busy then: calls with it say QF_STATE.
 pub type qf_observe = Option<extern "C" fn(data: *mut c_void, cost_ns: u64, hint: f64)>;
 /// The next job, of which `hint` is known (NaN: nothing), will take `*predicted`; false: cannot say yet.
-pub type qf_predict = Option<extern "C" fn(data: *mut c_void, hint: f64, predicted: *mut qf_interval) -> bool>;
+pub type qf_predict = Option<extern "C" fn(data: *mut c_void, hint: f64, predicted: *mut qf_interval) -> qf_bool>;
 /// The budget of the next job per server period into `*budget_ns`; `predicted` is null if nothing is. False
 /// leaves it to the daemon.
 pub type qf_decide = Option<
@@ -50,13 +50,13 @@ pub type qf_decide = Option<
         usage: *const qf_usage,
         predicted: *const qf_interval,
         budget_ns: *mut u64,
-    ) -> bool,
+    ) -> qf_bool,
 >;
 
 #[derive(Clone, Copy)]
 pub(crate) struct OwnPredictor {
     observe: extern "C" fn(*mut c_void, u64, f64),
-    predict: extern "C" fn(*mut c_void, f64, *mut qf_interval) -> bool,
+    predict: extern "C" fn(*mut c_void, f64, *mut qf_interval) -> qf_bool,
     data: *mut c_void,
 }
 
@@ -67,13 +67,14 @@ impl Predictor for OwnPredictor {
     fn predict(&mut self, hint: Option<f64>) -> Option<Interval> {
         let mut said = qf_interval::default();
         (self.predict)(self.data, hint.unwrap_or(f64::NAN), &mut said)
+            .is_true()
             .then(|| Interval { low: Nanos::new(said.low_ns), high: Nanos::new(said.high_ns) })
     }
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct OwnController {
-    decide: extern "C" fn(*mut c_void, *const qf_usage, *const qf_interval, *mut u64) -> bool,
+    decide: extern "C" fn(*mut c_void, *const qf_usage, *const qf_interval, *mut u64) -> qf_bool,
     data: *mut c_void,
 }
 
@@ -91,7 +92,7 @@ impl Controller for OwnController {
         let predicted = predicted.map(|p| qf_interval { low_ns: p.low.get(), high_ns: p.high.get() });
         let predicted = predicted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let mut budget_ns = 0;
-        (self.decide)(self.data, &usage, predicted, &mut budget_ns).then(|| Nanos::new(budget_ns))
+        (self.decide)(self.data, &usage, predicted, &mut budget_ns).is_true().then(|| Nanos::new(budget_ns))
     }
 }
 
@@ -110,7 +111,12 @@ pub unsafe extern "C" fn qf_set_own_predictor(
         return settle(Err(Failure::invalid("a function of the predictor is a null pointer")));
     };
     // SAFETY: passed on.
-    settle(unsafe { before_start(task) }.map(|task| task.predictor = Some(OwnPredictor { observe, predict, data })))
+    unsafe {
+        set(task, |task| {
+            task.predictor = Some(OwnPredictor { observe, predict, data });
+            Ok(())
+        })
+    }
 }
 
 /// Takes the application's own controller instead of the daemon's, from the next qf_start on.
@@ -127,16 +133,10 @@ pub unsafe extern "C" fn qf_set_own_controller(
         return settle(Err(Failure::invalid("the controller is a null pointer")));
     };
     // SAFETY: passed on.
-    settle(unsafe { before_start(task) }.map(|task| task.controller = Some(OwnController { decide, data })))
-}
-
-/// # Safety
-/// `task` is null or a live handle.
-unsafe fn before_start<'a>(task: *mut qf_session) -> Result<&'a mut qf_session, Failure> {
-    // SAFETY: passed on.
-    let task = unsafe { borrow(task) }?;
-    match task.is_running() {
-        false => Ok(task),
-        true => Err(Failure::new(QF_STATE, STARTED)),
+    unsafe {
+        set(task, |task| {
+            task.controller = Some(OwnController { decide, data });
+            Ok(())
+        })
     }
 }

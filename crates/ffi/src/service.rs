@@ -7,7 +7,7 @@ use qfabric_client::Nanos;
 use qfabric_client::ecalls::OwnService;
 
 use crate::ecalls::{bytes, give, optional, qf_ecalls, take_back};
-use crate::status::{Failure, borrow, put, qf_status, settle, text};
+use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
 
 /// A service of one's own.
 pub struct qf_service(OwnService);
@@ -47,12 +47,12 @@ pub unsafe extern "C" fn qf_raise_event(
     data: *const c_void,
     size: usize,
     deadline_us: u64,
-    cpu: bool,
+    cpu: qf_bool,
 ) -> qf_status {
     // SAFETY: null or live, by the caller's promise; passed on.
     let raise = || unsafe {
         let (service, data) = (borrow(service)?, bytes(data, size)?);
-        Ok(service.0.raise_event(pid, data, Nanos::from_micros(deadline_us), cpu)?)
+        Ok(service.0.raise_event(pid, data, Nanos::from_micros(deadline_us), cpu.is_true())?)
     };
     settle(raise())
 }

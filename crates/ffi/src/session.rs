@@ -1,16 +1,26 @@
 //! AQuoSA's shape (Figure 6): init, set, start, end of cycle, end.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
-use qfabric_client::{Claim, Client, Contract, Foresight, Late, Nanos, Session};
+use qfabric_client::{Claim, Client, Contract, Foresight, Late, Nanos, Process, Session};
 
 use crate::contract::set;
+use crate::ecalls::{give, take_back};
 use crate::overload::{qf_overload, tell_overload};
 use crate::own::{OwnController, OwnPredictor};
-use crate::status::{Failure, Outcome, QF_STATE, QF_WRONG_THREAD, borrow, put, qf_status, settle, text};
+use crate::status::{Exclusive, Failure, Outcome, QF_STATE, QF_WRONG_THREAD, borrow, put, qf_status, settle, text};
 
 /// A periodic task: first its contract in the making, then its running session.
 pub struct qf_session {
+    task: Exclusive<Task>,
+    /// Calls of the application's functions that were given the handle and have not returned.
+    inside: AtomicU32,
+}
+
+/// What there is of a task.
+pub(crate) struct Task {
     /// None: paced and measured only.
     pub(crate) client: Option<Client>,
     pub(crate) contract: Contract,
@@ -23,13 +33,60 @@ pub struct qf_session {
 
 struct Running {
     session: Session,
-    thread: usize,
+    owner: Owner,
 }
 
-impl qf_session {
+impl Task {
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }
+
+    /// The running session, for the thread that started it.
+    fn running(&mut self) -> Result<&mut Session, Failure> {
+        let running = self.running.as_mut().ok_or_else(|| Failure::new(QF_STATE, NOT_STARTED))?;
+        running.owner.check()?;
+        Ok(&mut running.session)
+    }
+
+    /// Takes the running session, for its end: by the thread that started it, or by any if that one has ended.
+    fn ending(&mut self) -> Result<Option<Session>, Failure> {
+        match &self.running {
+            Some(running) if !running.owner.has_ended() => running.owner.check()?,
+            _ => {}
+        }
+        Ok(self.running.take().map(|running| running.session))
+    }
+}
+
+/// The thread that started a session, and measures its jobs.
+struct Owner {
+    /// Of the thread's own token. Its place in memory stays taken as long as this is there: no later thread has it.
+    thread: Weak<()>,
+    process: Process,
+}
+
+impl Owner {
+    fn this_thread() -> Result<Owner, Failure> {
+        let process = Process::current().map_err(|error| Failure::new(QF_STATE, error))?;
+        Ok(Owner { thread: HERE.with(Arc::downgrade), process })
+    }
+
+    fn check(&self) -> Outcome {
+        match HERE.try_with(|here| self.thread.as_ptr() == Arc::as_ptr(here)) {
+            Ok(true) => Ok(()),
+            _ => Err(Failure::new(QF_WRONG_THREAD, "the task was started by another thread; use it there")),
+        }
+    }
+
+    /// Nobody can use the session any more. In a child of a fork, there is one thread, and not this one if it is another.
+    fn has_ended(&self) -> bool {
+        self.thread.strong_count() == 0 || !self.process.is_current()
+    }
+}
+
+thread_local! {
+    /// The calling thread's token, which ends with it.
+    static HERE: Arc<()> = Arc::new(());
 }
 
 /// What is in force, as the daemon last published it. All zero without a reservation.
@@ -76,14 +133,21 @@ pub(crate) struct Told {
     pub(crate) data: *mut c_void,
 }
 
-/// Differs from thread to thread, costs no system call.
-fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here) as usize)
-}
-
 pub(crate) const WITHOUT_DAEMON: &str = "the task has no daemon: it was made with qf_init_alone";
 const NOT_STARTED: &str = "the task has not been started; call qf_start first";
+const INSIDE: &str = "the task is in use by the call that has called this function; free it when that one has returned";
+
+/// Runs `act` on a task.
+///
+/// # Safety
+/// `handle` is null or a live handle.
+pub(crate) unsafe fn with<A>(
+    handle: *const qf_session,
+    act: impl FnOnce(&mut Task) -> Result<A, Failure>,
+) -> Result<A, Failure> {
+    // SAFETY: passed on.
+    unsafe { borrow(handle) }?.task.with(act)
+}
 
 /// Runs `act` on a running session.
 ///
@@ -91,13 +155,20 @@ const NOT_STARTED: &str = "the task has not been started; call qf_start first";
 /// `handle` is null or a live handle.
 pub(crate) unsafe fn run(handle: *mut qf_session, act: impl FnOnce(&mut Session) -> Outcome) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { borrow(handle) }.and_then(|task| match &mut task.running {
-        None => Err(Failure::new(QF_STATE, NOT_STARTED)),
-        Some(running) if running.thread != this_thread() => {
-            Err(Failure::new(QF_WRONG_THREAD, "the task was started by another thread; use it there"))
-        }
-        Some(running) => act(&mut running.session),
-    }))
+    settle(unsafe { with(handle, |task| act(task.running()?)) })
+}
+
+/// Calls a function of the application that may use the handle, but neither end nor free it: nothing is borrowed.
+///
+/// # Safety
+/// `handle` is a live handle.
+pub(crate) unsafe fn outside<A>(handle: *const qf_session, call: impl FnOnce() -> A) -> A {
+    // SAFETY: live by the caller's promise; while the count is not 0, `qf_free` frees nothing.
+    let inside = unsafe { &(*handle).inside };
+    inside.fetch_add(1, Ordering::Relaxed);
+    let answer = call();
+    inside.fetch_sub(1, Ordering::Relaxed);
+    answer
 }
 
 /// Finds the daemon of this host: $QFABRIC_SOCKET, or the usual places. `*task` is to be given to qf_free.
@@ -137,10 +208,7 @@ pub unsafe extern "C" fn qf_init_alone(task: *mut *mut qf_session) -> qf_status 
 /// # Safety
 /// `task` is null or points to writable memory for a pointer.
 unsafe fn hand_out(task: *mut *mut qf_session, client: Option<Client>) -> Outcome {
-    if task.is_null() {
-        return Err(Failure::invalid("the place for the handle is a null pointer"));
-    }
-    let made = qf_session {
+    let made = Task {
         client,
         contract: Contract::default(),
         late: Late::default(),
@@ -149,8 +217,8 @@ unsafe fn hand_out(task: *mut *mut qf_session, client: Option<Client>) -> Outcom
         told: None,
         running: None,
     };
-    // SAFETY: not null, writable by the caller's promise.
-    unsafe { put("the place for the handle", task, Box::into_raw(Box::new(made))) }
+    // SAFETY: passed on.
+    unsafe { give(task, qf_session { task: Exclusive::new(made), inside: AtomicU32::new(0) }) }
 }
 
 /// Admission: puts the calling thread under the contract. Refused with what is free and who holds the rest, and, where
@@ -165,7 +233,8 @@ pub unsafe extern "C" fn qf_start(task: *mut qf_session) -> qf_status {
 }
 
 /// By right of a claim, if there is one.
-pub(crate) fn start_by(task: &mut qf_session, claim: Option<&Claim>) -> Outcome {
+pub(crate) fn start_by(task: &mut Task, claim: Option<&Claim>) -> Outcome {
+    let owner = Owner::this_thread()?;
     let contract = task.contract.clone();
     let mut session = match (&task.client, claim) {
         (Some(client), Some(claim)) => Session::claim(client, contract, claim)?,
@@ -180,7 +249,7 @@ pub(crate) fn start_by(task: &mut qf_session, claim: Option<&Claim>) -> Outcome 
     if let Some(own) = task.controller {
         session.use_controller(Box::new(own));
     }
-    task.running = Some(Running { session, thread: this_thread() });
+    task.running = Some(Running { session, owner });
     Ok(())
 }
 
@@ -260,7 +329,7 @@ fn done<T>(_: T) -> Outcome {
 /// Runs `job` in every period until it returns something else than 0: wait, job, end of cycle.
 ///
 /// # Safety
-/// `task` is a live handle that `job` does not free or end; `data` is whatever `job` expects.
+/// `task` is a live handle; `data` is whatever `job` expects. `job` may use the handle, but cannot free it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_start_periodic(task: *mut qf_session, job: qf_job, data: *mut c_void) -> qf_status {
     let Some(job) = job else { return settle(Err(Failure::invalid("the job is a null pointer"))) };
@@ -275,7 +344,8 @@ pub unsafe extern "C" fn qf_start_periodic(task: *mut qf_session, job: qf_job, d
         let waited = unsafe { run(task, wait) };
         // SAFETY: passed on.
         unsafe { tell_overload(task, waited) };
-        if waited != qf_status::QF_OK || job(data, k) != 0 {
+        // SAFETY: a call that succeeded shows that the handle is live.
+        if waited != qf_status::QF_OK || unsafe { outside(task, || job(data, k)) } != 0 {
             return waited;
         }
         // SAFETY: passed on.
@@ -335,28 +405,40 @@ pub unsafe extern "C" fn qf_reconnect(task: *mut qf_session) -> qf_status {
 }
 
 /// Ends the contract: the thread goes back to the scheduler it came from. The task can be changed and
-/// started again.
+/// started again. Only the thread that started it may do that; once that one has ended, any may. In a child made by
+/// fork() it only closes the child's copies: the contract is the parent's.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_end(task: *mut qf_session) -> qf_status {
     // SAFETY: passed on.
-    let task = unsafe { borrow(task) };
-    settle(task.and_then(|task| match task.running.take() {
+    let ending = unsafe { with(task, Task::ending) };
+    settle(ending.and_then(|session| match session {
         None => Err(Failure::new(QF_STATE, NOT_STARTED)),
-        Some(running) => Ok(running.session.end()?),
+        Some(session) => Ok(session.end()?),
     }))
 }
 
-/// Ends the contract, if there is one, and frees the handle. Null is fine.
+/// Ends the contract, if there is one, and frees the handle. Null is fine. Frees nothing and says so, with QF_WRONG_THREAD
+/// while the task was started by another thread that has not ended, with QF_STATE while a call with this handle has not
+/// returned.
 ///
 /// # Safety
-/// `task` is null or a live handle, and not used afterwards.
+/// `task` is null or a live handle, and not used after it was freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn qf_free(task: *mut qf_session) {
-    if !task.is_null() {
-        // SAFETY: made by `hand_out` from a Box, and not used again by the caller's promise.
-        drop(unsafe { Box::from_raw(task) });
+pub unsafe extern "C" fn qf_free(task: *mut qf_session) -> qf_status {
+    if task.is_null() {
+        return qf_status::QF_OK;
     }
+    // SAFETY: passed on.
+    let ended = unsafe { borrow(task) }.and_then(|handle| match handle.inside.load(Ordering::Relaxed) {
+        0 => handle.task.with(Task::ending),
+        _ => Err(Failure::new(QF_STATE, INSIDE)),
+    });
+    settle(ended.map(|session| {
+        drop(session);
+        // SAFETY: made by `hand_out`; no call is inside, and it is not used again by the caller's promise.
+        drop(unsafe { take_back(task) });
+    }))
 }

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn qf_sockets_add(sockets: *mut qf_sockets, fd: c_int) -> 
 pub unsafe extern "C" fn qf_sockets_remove(sockets: *const qf_sockets, fd: c_int) {
     // SAFETY: null or live, by the caller's promise.
     if let (Some(sockets), Ok(fd)) = (unsafe { sockets.as_ref() }, u32::try_from(fd)) {
-        sockets.0.page().set_interest(fd, false);
+        sockets.0.forget(fd);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use qfabric_client::{ClientError, Offer};
 
@@ -20,7 +21,8 @@ pub enum qf_status {
     QF_REFUSED = 3,
     /// The daemon answered late, brokenly, or in another version.
     QF_BROKEN = 4,
-    /// Wrong order of calls: not started yet, or started already.
+    /// Wrong order of calls: not started yet, started already, the handle in use by a call that has not returned, or made
+    /// before a fork by the parent.
     QF_STATE = 5,
     /// The handle was started by another thread.
     QF_WRONG_THREAD = 6,
@@ -53,6 +55,7 @@ impl From<ClientError> for Failure {
             ClientError::NoDaemon { .. } => QF_NO_DAEMON,
             ClientError::Refused(_) | ClientError::NotSubmitted { .. } => QF_REFUSED,
             ClientError::Contract(_) | ClientError::Value(_) => QF_INVALID,
+            ClientError::Forked { .. } => QF_STATE,
             _ => QF_BROKEN,
         };
         let text = error.to_string();
@@ -123,11 +126,48 @@ pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// A handle from C, used by one call at a time.
+/// A handle from C. Shared: calls may meet in one handle, from other threads and from functions that a call has called.
+/// What a call changes lies in an [`Exclusive`] or in a lock.
 ///
 /// # Safety
-/// `handle` is null or came from this library and was not freed.
-pub(crate) unsafe fn borrow<'a, T>(handle: *mut T) -> Result<&'a mut T, Failure> {
-    // SAFETY: null or a live handle, by the caller's promise; C callers use it from one thread at a time.
-    unsafe { handle.as_mut() }.ok_or_else(|| Failure::invalid("the handle is a null pointer"))
+/// `handle` is null or came from this library, and is not freed before the answer is used for the last time.
+pub(crate) unsafe fn borrow<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: null or a live handle, by the caller's promise; nobody has it exclusively.
+    unsafe { handle.as_ref() }.ok_or_else(|| Failure::invalid("the handle is a null pointer"))
+}
+
+/// What one call at a time uses. A second one is refused, not kept waiting: it may have been made by a function that the
+/// first one called, and would wait for itself.
+pub(crate) struct Exclusive<T>(Mutex<T>);
+
+impl<T> Exclusive<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Exclusive(Mutex::new(value))
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn with<A>(&self, act: impl FnOnce(&mut T) -> Result<A, Failure>) -> Result<A, Failure> {
+        match self.0.try_lock() {
+            Ok(mut value) => act(&mut value),
+            Err(TryLockError::Poisoned(poisoned)) => act(&mut poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(Failure::new(QF_STATE, IN_USE)),
+        }
+    }
+}
+
+const IN_USE: &str = "the handle is in use by a call that has not returned, of this thread or another one; call later";
+
+/// A truth value from foreign memory. C promises 0 or 1 in a `bool`, and nobody keeps it who calls without the header or
+/// leaves memory as it was; in Rust any other `bool` is undefined behaviour. Everything but 0 is true.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct qf_bool(u8);
+
+impl qf_bool {
+    pub(crate) fn is_true(self) -> bool {
+        self.0 != 0
+    }
 }

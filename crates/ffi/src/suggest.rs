@@ -9,8 +9,8 @@ use qfabric_control::trial::{Suggestion, suggest};
 
 use crate::contract::set;
 use crate::offer::chars;
-use crate::session::qf_session;
-use crate::status::{Failure, borrow, put, qf_status, settle};
+use crate::session::{qf_session, with};
+use crate::status::{Failure, put, qf_status, settle};
 
 /// Bytes of a predictor's name, with its zero byte.
 pub const QF_PREDICTOR_SIZE: usize = 32;
@@ -86,9 +86,10 @@ pub unsafe extern "C" fn qf_suggest(
 ) -> qf_status {
     let made = || {
         // SAFETY: passed on.
-        let (task, profile) = unsafe { (borrow(task)?, profile(costs_ns, hints, jobs)?) };
-        task.contract.check().map_err(Failure::invalid)?;
-        let made = suggest(&profile, &task.contract).map_err(Failure::invalid)?;
+        let (contract, profile) =
+            unsafe { (with(task, |task| Ok(task.contract.clone()))?, profile(costs_ns, hints, jobs)?) };
+        contract.check().map_err(Failure::invalid)?;
+        let made = suggest(&profile, &contract).map_err(Failure::invalid)?;
         // SAFETY: passed on.
         unsafe { put("the suggestion", suggestion, qf_suggestion::from(&made)) }
     };

@@ -199,9 +199,21 @@ fn beside_a_daemon(source: &str) {
     let _alone = live_lock();
     let mut config = Config::default();
     config.limits.capacity = Some(Share::from_ppm(500_000));
+    config.channels.enabled = true;
+    config.channels.engine = EngineName::None;
     let daemon = Embedded::start(config).unwrap();
     let output = program.run(daemon.socket(), &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_child_of_a_fork_leaves_its_parents_contract_ring_and_events_alone() {
+    beside_a_daemon("fork.c");
+}
+
+#[test]
+fn a_handler_does_not_run_once_its_sink_is_freed() {
+    beside_a_daemon("handlers.c");
 }
 
 #[test]

@@ -38,7 +38,54 @@ static int job(void *data, uint64_t k)
 static void *elsewhere(void *task)
 {
     CHECK(qf_end_cycle(task) == QF_WRONG_THREAD && strstr(qf_last_error(), "another thread"));
+    CHECK(qf_end(task) == QF_WRONG_THREAD && qf_free(task) == QF_WRONG_THREAD);
     return NULL;
+}
+
+static void *starts(void *task)
+{
+    CHECK(qf_start(task) == QF_OK && qf_end_cycle(task) == QF_OK);
+    return NULL;
+}
+
+/* Uses the handle that it is called with: a second `&mut` of it would be undefined behaviour. */
+static unsigned char busy(void *task, double hint, qf_interval *interval)
+{
+    qf_grant grant;
+
+    (void)hint, (void)interval;
+    CHECK(qf_end_cycle(task) == QF_STATE && strstr(qf_last_error(), "in use"));
+    CHECK(qf_get_grant(task, &grant) == QF_STATE && qf_end(task) == QF_STATE && qf_free(task) == QF_STATE);
+    predicted++;
+    return 0xfe; /* as code does that was not compiled with the header */
+}
+
+static int frees(void *task, uint64_t k)
+{
+    (void)k;
+    CHECK(qf_free(task) == QF_STATE && strstr(qf_last_error(), "has called this function"));
+    return 1;
+}
+
+/* Calls that meet in one handle, and a `bool` that is none. */
+static void reentrant(void)
+{
+    bool (*wrong)(void *, double, qf_interval *);
+    unsigned char (*right)(void *, double, qf_interval *) = busy;
+    qf_session *task = NULL;
+    pthread_t other;
+
+    memcpy(&wrong, &right, sizeof wrong);
+    predicted = 0;
+    CHECK(qf_init_alone(&task) == QF_OK && qf_set_task_period(task, 4 * MS) == QF_OK);
+    CHECK(qf_set_own_predictor(task, observe, wrong, task) == QF_OK);
+    CHECK(qf_start(task) == QF_OK && qf_end_cycle(task) == QF_OK && predicted == 1);
+    CHECK(qf_start_periodic(task, frees, task) == QF_OK && qf_free(task) == QF_OK);
+
+    CHECK(qf_init_alone(&task) == QF_OK && qf_set_task_period(task, 4 * MS) == QF_OK);
+    CHECK(pthread_create(&other, NULL, starts, task) == 0 && pthread_join(other, NULL) == 0);
+    CHECK(qf_end_cycle(task) == QF_WRONG_THREAD);
+    CHECK(qf_end(task) == QF_OK && qf_free(task) == QF_OK); /* its thread has ended */
 }
 
 int main(void)
@@ -114,6 +161,7 @@ int main(void)
 
     CHECK(qf_start(task) == QF_OK && qf_start_periodic(task, NULL, NULL) == QF_INVALID);
     CHECK(qf_start_periodic(task, job, &last) == QF_OK && last == 4);
-    qf_free(task);
+    CHECK(qf_free(task) == QF_OK);
+    reentrant();
     return 0;
 }
