@@ -44,9 +44,9 @@ impl Flood {
         true
     }
 
-    /// Counts a record; whether the next one may be read.
-    pub fn record(&mut self) -> bool {
-        self.records += 1;
+    /// Counts records that were looked at, whether they made sense or not; whether the next one may be read.
+    pub fn records(&mut self, looked_at: u64) -> bool {
+        self.records = self.records.saturating_add(looked_at);
         self.records < self.records_allowed
     }
 
@@ -73,7 +73,7 @@ mod tests {
         let mut flood = Flood::new(T);
         flood.turn(Instant::new(1));
         let honest = ring::CAPACITY + 2 * 3;
-        assert!((0..honest).all(|_| flood.record()));
+        assert!((0..honest).all(|_| flood.records(1)));
         assert!((0..3).all(|_| flood.wake()));
     }
 
@@ -82,17 +82,17 @@ mod tests {
         let mut flood = Flood::new(T);
         let start = Instant::new(5);
         assert!(flood.turn(start));
-        let taken = (0..10_000).filter(|_| flood.record()).count();
+        let taken = (0..10_000).filter(|_| flood.records(1)).count();
         assert_eq!(taken + 1, ring::CAPACITY + 4 * 3);
-        assert!(!flood.turn(start + Nanos::from_millis(99)) && !flood.record());
-        assert!(flood.turn(start + Nanos::from_millis(100)) && flood.record());
+        assert!(!flood.turn(start + Nanos::from_millis(99)) && !flood.records(1));
+        assert!(flood.turn(start + Nanos::from_millis(100)) && flood.records(1));
     }
 
     #[test]
     fn the_shortest_period_has_room_for_its_jobs() {
         let mut flood = Flood::new(Nanos::from_micros(100));
         flood.turn(Instant::new(1));
-        assert!((0..2_000).all(|_| flood.record()));
+        assert!((0..2_000).all(|_| flood.records(1)));
         assert!((0..1_000).all(|_| flood.wake()));
     }
 }

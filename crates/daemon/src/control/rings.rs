@@ -83,10 +83,13 @@ impl Ring {
     pub fn take(&mut self, batch: &mut Vec<JobEvent>, room: usize) -> usize {
         batch.clear();
         while batch.len() < room && !self.unread {
-            let Some(event) = self.consumer.take(&self.memory) else { break };
-            batch.push(event);
-            self.unread = !self.flood.record();
+            let rejected = self.consumer.rejected;
+            let event = self.consumer.take(&self.memory);
+            let looked_at = self.consumer.rejected - rejected + u64::from(event.is_some());
+            self.unread = !self.flood.records(looked_at);
             self.counters.flooded += u64::from(self.unread);
+            let Some(event) = event else { break };
+            batch.push(event);
         }
         self.counters.taken += batch.len() as u64;
         batch.len()
@@ -215,6 +218,28 @@ mod tests {
         assert_eq!((counters.flooded, counters.dropped), (1, 20));
         ours.turn(end);
         assert!(ours.take(&mut batch, 64) > 0, "nothing that is in the ring is lost");
+    }
+
+    #[test]
+    fn records_that_make_no_sense_count_as_those_that_do() {
+        let (mut ours, theirs) = ring();
+        let mut producer = Producer::default();
+        let nonsense = JobEvent::Begin { k: 0, known: Foresight::Hint(f64::NAN) };
+        ours.turn(Instant::new(1));
+        let mut batch = Vec::new();
+        for _ in 0..20 {
+            for k in 1..=CAPACITY as u64 {
+                let event = if k < CAPACITY as u64 { nonsense } else { job(k) };
+                producer.push(&theirs, event, Instant::new(1));
+            }
+            while ours.take(&mut batch, 64) > 0 {}
+        }
+        let counters = ours.counters();
+        assert!(
+            counters.taken + counters.rejected <= 2 * CAPACITY as u64,
+            "one look more than the limit: {counters:?}"
+        );
+        assert_eq!(counters.flooded, 1);
     }
 
     #[test]
