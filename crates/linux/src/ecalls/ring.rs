@@ -31,6 +31,8 @@ pub struct Record<'a> {
 pub struct EventRing {
     map: Map,
     bytes: u32,
+    /// Of this machine: the data begins behind the writer's page.
+    page: usize,
     reader: Mapping,
     writer: Mapping,
     /// Held while reading; room for one record.
@@ -41,14 +43,15 @@ const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// The kernel's part of a record.
 const PREFIX: usize = 8;
-const PAGE: usize = 4096;
 
 impl EventRing {
-    /// A ring of `bytes` (a power of two, at least a page); a record takes 40 bytes and the event's data.
+    /// A ring of at least `bytes`: a power of two, and no less than a page; a record takes 40 bytes and the event's data.
     pub fn new(bytes: u32) -> io::Result<EventRing> {
+        let page = rustix::param::page_size();
+        let bytes = whole_pages(bytes, page);
         let map = Map::ring(bytes)?;
         let (reader, writer) = map.map_ring(bytes as usize)?;
-        Ok(EventRing { map, bytes, reader, writer, room: Mutex::default() })
+        Ok(EventRing { map, bytes, page, reader, writer, room: Mutex::default() })
     }
 
     /// Readable while there are records (poll, epoll).
@@ -75,7 +78,7 @@ impl EventRing {
         if position == self.written() {
             return false;
         }
-        let at = PAGE + (position as usize & (self.bytes as usize - 1));
+        let at = self.page + (position as usize & (self.bytes as usize - 1));
         let length = self.length(at);
         if length & BUSY != 0 {
             return false;
@@ -106,6 +109,11 @@ impl EventRing {
     }
 }
 
+/// A ring's size on a machine with pages of this size, itself a power of two.
+pub(super) fn whole_pages(bytes: u32, page: usize) -> u32 {
+    bytes.max(u32::try_from(page).unwrap_or(u32::MAX))
+}
+
 /// `bytes`: at least a header.
 fn record(bytes: &[u8]) -> Record<'_> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -131,6 +139,15 @@ mod tests {
         let ring = EventRing::new(4096).map_err(crate::testing::skip);
         let Ok(ring) = ring else { return };
         assert_eq!(ring.drain(10, &mut |_| panic!("nothing was written")), 0);
-        assert!(EventRing::new(100).is_err());
+        assert!(EventRing::new(5000).is_err(), "no power of two");
+    }
+
+    #[test]
+    fn a_ring_is_never_smaller_than_a_page_however_large_that_is() {
+        for page in [4096, 16_384, 65_536] {
+            assert_eq!((whole_pages(4096, page), whole_pages(1 << 20, page)), (page as u32, 1 << 20));
+        }
+        let Ok(ring) = EventRing::new(1).map_err(crate::testing::skip) else { return };
+        assert_eq!(ring.bytes() as usize, rustix::param::page_size());
     }
 }
