@@ -3,9 +3,30 @@
  * Changes of streams reach the queue here: user space writes the words of a stream between two increments of its
  * `change` and then increments `changes`; the queue compares that at each packet and takes what is complete. What is
  * being written just then is taken at the next packet.
+ *
+ * The reads are in this order, on processors that reorder reads (aarch64), too: `changes`, then `change`, then the words,
+ * then `change` again. tests/models has the two sides as a model.
  */
 #ifndef QF_PACKET_ADOPT_H
 #define QF_PACKET_ADOPT_H
+
+/* What fence() exchanges; of no meaning. */
+u64 fenced;
+
+/*
+ * Reads behind it see no less than reads before it. BPF has no instruction for that alone, but the kernel makes an
+ * exchange that answers a full barrier (Documentation/atomic_t.txt, bpf/standardization/instruction-set.rst).
+ */
+QF_INLINE void fence(void)
+{
+	u64 before = __sync_lock_test_and_set(&fenced, 0);
+
+	qf_opaque(before);
+	barrier();
+}
+
+/* A word that user space writes: read here, once. */
+#define READ(word) (*(volatile u64 *)&(word))
 
 /* The part of the flags that says which stream of many the slot has seen. */
 #define INCARNATION(flags) ((flags) >> 32)
@@ -48,13 +69,17 @@ QF_INLINE void set_size(struct stream *s, u32 size)
 
 QF_INLINE void adopt_stream(u32 i, u64 now)
 {
+	struct qf_net_stream_config *from = &config.stream[i & STREAM_MASK];
 	struct stream *s = stream_at(i);
-	struct qf_net_stream_config c = config.stream[i & STREAM_MASK];
+	u64 change = READ(from->change);
+	struct qf_net_stream_config c;
 
-	if (c.change == s->change || c.change & 1)
+	if (change == s->change || change & 1)
 		return;
-	barrier();
-	if (c.change != *(volatile u64 *)&config.stream[i & STREAM_MASK].change)
+	fence();
+	c = *from;
+	fence();
+	if (change != READ(from->change))
 		return;
 	if (INCARNATION(c.flags) != s->incarnation) {
 		forget(i);
@@ -70,8 +95,8 @@ QF_INLINE void adopt_stream(u32 i, u64 now)
 		s->y = c.window;
 		set_window(s, i, s->x, s->y);
 	}
-	s->change = c.change;
-	counters(i)->change = c.change;
+	s->change = change;
+	counters(i)->change = change;
 	new_head(i, now);
 }
 
@@ -95,7 +120,8 @@ __attribute__((noinline)) int adopt(u64 now)
 {
 	u32 i;
 
-	changes_seen = config.changes;
+	changes_seen = READ(config.changes);
+	fence();
 	open_lone();
 	grow(now);
 	bpf_for(i, 0, QF_NET_STREAMS)
