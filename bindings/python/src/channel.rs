@@ -1,7 +1,6 @@
 //! Q-channels: a connection, channels, sources, sinks. Usable from any thread; while one waits, others run.
 
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use qfabric_client::channel::{
@@ -13,8 +12,9 @@ use qfabric_client::ecalls::event_json;
 use serde_json::{Map, Value, json};
 
 use crate::connect;
-use crate::ecalls::{locked, seconds, value_error};
+use crate::ecalls::{seconds, value_error};
 use crate::errors::{Refused, python};
+use crate::held::Held;
 
 /// A connection for channels; everything made with it ends with it.
 #[pyclass(module = "qfabric._qfabric")]
@@ -74,7 +74,7 @@ impl NativeChannels {
     fn register_json(&self, py: Python<'_>, request: &str) -> PyResult<NativeRegistration> {
         let request: GroupRequest = serde_json::from_str(request).map_err(value_error)?;
         let made = py.detach(|| self.0.register_as(request)).map_err(python)?;
-        Ok(NativeRegistration(Mutex::new(Some(made))))
+        Ok(NativeRegistration(Held::new(made)))
     }
 
     /// Creates a channel; order and pressure as the API names them.
@@ -88,13 +88,13 @@ impl NativeChannels {
     ) -> PyResult<NativeChannel> {
         let spec = Spec { order: named(order)?, pressure: named(pressure)?, ..Spec::of(formats) };
         let made = py.detach(|| self.0.create(name, &spec)).map_err(python)?;
-        Ok(NativeChannel(Mutex::new(Some(made))))
+        Ok(NativeChannel(Held::new(made)))
     }
 
     /// Opens a channel.
     fn open(&self, py: Python<'_>, name: &str) -> PyResult<NativeChannel> {
         let opened = py.detach(|| self.0.open(name)).map_err(python)?;
-        Ok(NativeChannel(Mutex::new(Some(opened))))
+        Ok(NativeChannel(Held::new(opened)))
     }
 }
 
@@ -119,31 +119,28 @@ fn named<T: serde::de::DeserializeOwned>(name: &str) -> PyResult<T> {
 
 /// A membership of a group.
 #[pyclass(module = "qfabric._qfabric")]
-pub(crate) struct NativeRegistration(Mutex<Option<Registration>>);
+pub(crate) struct NativeRegistration(Held<Registration>);
 
 #[pymethods]
 impl NativeRegistration {
     /// Tells policies how the application is doing: `app.show_need`, `app.position` and so on.
     fn report(&self, py: Python<'_>, attribute: &str, value: i64) -> PyResult<()> {
-        let gone = || Err(value_error("the registration has ended"));
-        py.detach(|| locked(&self.0).as_ref().map_or_else(gone, |held| held.report(attribute, value).map_err(python)))
+        self.0.with(py, "the registration has ended", |held| held.report(attribute, value).map_err(python))
     }
 
     /// Leaves it. Leaving twice is fine.
     fn leave(&self, py: Python<'_>) {
-        let taken = locked(&self.0).take();
-        py.detach(|| drop(taken));
+        self.0.end(py, drop);
     }
 }
 
 /// A channel.
 #[pyclass(module = "qfabric._qfabric")]
-pub(crate) struct NativeChannel(Mutex<Option<Channel>>);
+pub(crate) struct NativeChannel(Held<Channel>);
 
 impl NativeChannel {
     fn with<A: Send>(&self, py: Python<'_>, act: impl FnOnce(&Channel) -> PyResult<A> + Send) -> PyResult<A> {
-        let gone = || Err(value_error("the channel is closed"));
-        py.detach(|| locked(&self.0).as_ref().map(act).unwrap_or_else(gone))
+        self.0.with(py, "the channel is closed", |channel| act(channel))
     }
 }
 
@@ -159,7 +156,7 @@ impl NativeChannel {
     fn source(&self, py: Python<'_>) -> PyResult<NativeSource> {
         self.with(py, |channel| {
             let source = channel.source_subscribe(&SourceOptions::default()).map_err(python)?;
-            Ok(NativeSource { source: Mutex::new(Some(source)), types: types(channel) })
+            Ok(NativeSource { source: Held::new(source), types: types(channel) })
         })
     }
 
@@ -169,7 +166,7 @@ impl NativeChannel {
         let options = SinkOptions { types: types_wanted, attributes, capacity, ..SinkOptions::default() };
         self.with(py, |channel| {
             let sink = channel.sink(&options).map_err(python)?;
-            Ok(NativeSink { sink: Mutex::new(Some(sink)), types: types(channel) })
+            Ok(NativeSink { sink: Held::new(sink), types: types(channel) })
         })
     }
 
@@ -208,8 +205,7 @@ impl NativeChannel {
 
     /// Closes it. Closing twice is fine.
     fn leave(&self, py: Python<'_>) {
-        let taken = locked(&self.0).take();
-        py.detach(|| drop(taken));
+        self.0.end(py, drop);
     }
 }
 
@@ -227,7 +223,7 @@ fn types(channel: &Channel) -> Formats {
 /// A source.
 #[pyclass(module = "qfabric._qfabric")]
 pub(crate) struct NativeSource {
-    source: Mutex<Option<Source>>,
+    source: Held<Source>,
     types: Formats,
 }
 
@@ -246,9 +242,7 @@ impl NativeSource {
         let attributes: Vec<(String, i64)> = pairs(attributes)?;
         let attributes: Vec<_> = attributes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let after = deadline.map(seconds).transpose()?;
-        py.detach(|| {
-            let source = locked(&self.source);
-            let source = source.as_ref().ok_or_else(|| value_error("the source has left"))?;
+        self.source.with(py, "the source has left", |source| {
             let deadline = after.map(|after| clock::now() + qfabric_client::Nanos::new(after.as_nanos() as u64));
             let event = Submission {
                 event_type: number,
@@ -264,8 +258,7 @@ impl NativeSource {
 
     /// Leaves. Leaving twice is fine.
     fn leave(&self, py: Python<'_>) {
-        let taken = locked(&self.source).take();
-        py.detach(|| drop(taken));
+        self.source.end(py, drop);
     }
 }
 
@@ -288,7 +281,7 @@ fn pairs(attributes: &str) -> PyResult<Vec<(String, i64)>> {
 /// A sink.
 #[pyclass(module = "qfabric._qfabric")]
 pub(crate) struct NativeSink {
-    sink: Mutex<Option<Sink>>,
+    sink: Held<Sink>,
     types: Formats,
 }
 
@@ -297,9 +290,7 @@ impl NativeSink {
     /// The next event as a JSON object; None within the timeout.
     fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
         let patience = seconds(timeout)?;
-        py.detach(|| {
-            let mut sink = locked(&self.sink);
-            let sink = sink.as_mut().ok_or_else(|| value_error("the sink has left"))?;
+        self.sink.with(py, "the sink has left", |sink| {
             let received = sink.next(patience).map_err(python)?;
             Ok(received.map(|received| shown(&self.types, &received.event()).to_string()))
         })
@@ -307,17 +298,12 @@ impl NativeSink {
 
     /// Sets a Q-attribute; None takes it away.
     fn set_attribute(&self, py: Python<'_>, name: &str, value: Option<i64>) -> PyResult<()> {
-        py.detach(|| {
-            let sink = locked(&self.sink);
-            let sink = sink.as_ref().ok_or_else(|| value_error("the sink has left"))?;
-            sink.set_attribute(name, value).map_err(python)
-        })
+        self.sink.with(py, "the sink has left", |sink| sink.set_attribute(name, value).map_err(python))
     }
 
     /// Leaves. Leaving twice is fine.
     fn leave(&self, py: Python<'_>) {
-        let taken = locked(&self.sink).take();
-        py.detach(|| drop(taken));
+        self.sink.end(py, drop);
     }
 }
 

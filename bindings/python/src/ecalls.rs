@@ -1,7 +1,7 @@
 //! ECalls: a connection, subscriptions, services. Usable from any thread; while one waits, others run.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::connect;
 use crate::errors::python;
+use crate::held::Held;
 
 pub(crate) fn value_error(error: impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -20,10 +21,6 @@ pub(crate) fn value_error(error: impl ToString) -> PyErr {
 
 pub(crate) fn seconds(timeout: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(timeout).map_err(|_| value_error(format!("the timeout is {timeout}; use seconds")))
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A connection for ECalls; everything made with it ends with it.
@@ -53,13 +50,13 @@ impl NativeEcalls {
         let request: qfabric_client::ecalls::SubscriptionRequest =
             serde_json::from_str(request).map_err(value_error)?;
         let made = py.detach(|| self.session.subscribe(&Subscribe::from(request))).map_err(python)?;
-        Ok(NativeSubscription(Mutex::new(Some(made))))
+        Ok(NativeSubscription(Held::new(made)))
     }
 
     /// Announces a service.
     fn register(&self, py: Python<'_>, name: &str, format: &str, about: &str, open: bool) -> PyResult<NativeService> {
         let made = py.detach(|| self.session.register_service(name, about, format, open)).map_err(python)?;
-        Ok(NativeService(Mutex::new(Some(made))))
+        Ok(NativeService(Held::new(made)))
     }
 
     /// Gives E-code a name.
@@ -68,18 +65,18 @@ impl NativeEcalls {
     }
 
     /// An attribute's value.
-    fn get_attribute(&self, name: &str) -> PyResult<i64> {
-        self.with_attribute(name, Attribute::get)
+    fn get_attribute(&self, py: Python<'_>, name: &str) -> PyResult<i64> {
+        self.with_attribute(py, name, Attribute::get)
     }
 
     /// A fast user-ECall: a plain store.
-    fn set_attribute(&self, name: &str, value: i64) -> PyResult<()> {
-        self.with_attribute(name, |attribute| attribute.set(value))
+    fn set_attribute(&self, py: Python<'_>, name: &str, value: i64) -> PyResult<()> {
+        self.with_attribute(py, name, |attribute| attribute.set(value))
     }
 
     /// A deferred user-ECall.
-    fn defer(&self, value: i64) -> PyResult<()> {
-        self.session.defer(value).map_err(python)
+    fn defer(&self, py: Python<'_>, value: i64) -> PyResult<()> {
+        py.detach(|| self.session.defer(value)).map_err(python)
     }
 
     /// The generic call.
@@ -102,28 +99,36 @@ impl NativeEcalls {
     }
 
     /// Answers a call.
-    fn reply(&self, call: u64, data: &[u8]) -> PyResult<()> {
-        self.session.reply(call, data).map_err(python)
+    fn reply(&self, py: Python<'_>, call: u64, data: &[u8]) -> PyResult<()> {
+        py.detach(|| self.session.reply(call, data)).map_err(python)
     }
 }
 
 impl NativeEcalls {
-    fn with_attribute<A>(&self, name: &str, act: impl FnOnce(&Attribute) -> A) -> PyResult<A> {
-        let mut known = locked(&self.attributes);
-        if !known.contains_key(name) {
-            known.insert(name.to_owned(), self.session.attribute(name).map_err(python)?);
-        }
-        Ok(act(&known[name]))
+    /// Without the interpreter: the first question of a connection waits for the daemon, and others for that one.
+    fn with_attribute<A: Send>(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        act: impl FnOnce(&Attribute) -> A + Send,
+    ) -> PyResult<A> {
+        py.detach(|| {
+            let mut known = self.attributes.lock().unwrap_or_else(PoisonError::into_inner);
+            if !known.contains_key(name) {
+                known.insert(name.to_owned(), self.session.attribute(name).map_err(python)?);
+            }
+            Ok(act(&known[name]))
+        })
     }
 }
 
 /// A subscription.
 #[pyclass(module = "qfabric._qfabric")]
-pub(crate) struct NativeSubscription(Mutex<Option<Subscription>>);
+pub(crate) struct NativeSubscription(Held<Subscription>);
 
 impl NativeSubscription {
-    fn with<A>(&self, act: impl FnOnce(&mut Subscription) -> PyResult<A>) -> PyResult<A> {
-        locked(&self.0).as_mut().map(act).unwrap_or_else(|| Err(value_error("the subscription has ended")))
+    fn with<A: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Subscription) -> PyResult<A> + Send) -> PyResult<A> {
+        self.0.with(py, "the subscription has ended", act)
     }
 }
 
@@ -132,59 +137,53 @@ impl NativeSubscription {
     /// The next event as (time in ns, JSON object); None within the timeout.
     fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(u64, String)>> {
         let patience = seconds(timeout)?;
-        py.detach(|| {
-            self.with(|subscription| {
-                let format = subscription.info().format.clone();
-                let event = subscription.next(patience).map_err(python)?;
-                Ok(event.map(|event| {
-                    let fields = Value::Object(event_json::decode(&format, event.data));
-                    (event.time_ns, fields.to_string())
-                }))
-            })
+        self.with(py, |subscription| {
+            let format = subscription.info().format.clone();
+            let event = subscription.next(patience).map_err(python)?;
+            Ok(event.map(|event| {
+                let fields = Value::Object(event_json::decode(&format, event.data));
+                (event.time_ns, fields.to_string())
+            }))
         })
     }
 
     /// Grows by one with every event.
     #[getter]
-    fn flag(&self) -> PyResult<u32> {
-        self.with(|subscription| Ok(subscription.flag()))
+    fn flag(&self, py: Python<'_>) -> PyResult<u32> {
+        self.with(py, |subscription| Ok(subscription.flag()))
     }
 
     /// How it stands, as JSON.
     fn info_json(&self, py: Python<'_>) -> PyResult<String> {
-        py.detach(|| {
-            self.with(|subscription| {
-                let info = subscription.now().map_err(python)?;
-                Ok(serde_json::to_string(&info).expect("a subscription is plain values"))
-            })
+        self.with(py, |subscription| {
+            let info = subscription.now().map_err(python)?;
+            Ok(serde_json::to_string(&info).expect("a subscription is plain values"))
         })
     }
 
     /// Ends it. Ending twice is fine.
     fn unsubscribe(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = locked(&self.0).take();
-        py.detach(|| taken.map_or(Ok(()), Subscription::unsubscribe)).map_err(python)
+        self.0.end(py, Subscription::unsubscribe).unwrap_or(Ok(())).map_err(python)
     }
 }
 
 /// A service of one's own.
 #[pyclass(module = "qfabric._qfabric")]
-pub(crate) struct NativeService(Mutex<Option<OwnService>>);
+pub(crate) struct NativeService(Held<OwnService>);
 
 #[pymethods]
 impl NativeService {
     /// Raises an event; the fields are a JSON object.
-    fn raise_json(&self, fields: &str, pid: i32, deadline_us: u64, cpu: bool) -> PyResult<()> {
+    fn raise_json(&self, py: Python<'_>, fields: &str, pid: i32, deadline_us: u64, cpu: bool) -> PyResult<()> {
         let fields: Map<String, Value> = serde_json::from_str(fields).map_err(value_error)?;
-        let service = locked(&self.0);
-        let service = service.as_ref().ok_or_else(|| value_error("the service has ended"))?;
-        let data = event_json::encode(&service.info().format, &fields).map_err(value_error)?;
-        service.raise_event(pid, &data, Nanos::from_micros(deadline_us), cpu).map_err(python)
+        self.0.with(py, "the service has ended", |service| {
+            let data = event_json::encode(&service.info().format, &fields).map_err(value_error)?;
+            service.raise_event(pid, &data, Nanos::from_micros(deadline_us), cpu).map_err(python)
+        })
     }
 
     /// Ends it. Ending twice is fine.
     fn unregister(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = locked(&self.0).take();
-        py.detach(|| taken.map_or(Ok(()), OwnService::unregister)).map_err(python)
+        self.0.end(py, OwnService::unregister).unwrap_or(Ok(())).map_err(python)
     }
 }

@@ -7,6 +7,7 @@
 mod channel;
 mod ecalls;
 mod errors;
+mod held;
 mod session;
 mod suggest;
 

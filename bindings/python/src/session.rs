@@ -12,6 +12,7 @@ use qfabric_client::{
 
 use crate::connect;
 use crate::errors::python;
+use crate::held::without_interpreter;
 
 thread_local! {
     static SESSIONS: RefCell<HashMap<u64, Session>> = RefCell::default();
@@ -57,6 +58,13 @@ fn foresight(hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64
         (None, None, Some(budget)) => Ok(Foresight::Budget(Nanos::new(budget))),
         _ => Err(value_error("say one of hint, interval and budget")),
     }
+}
+
+fn kept(mut session: Session, late: Late) -> u64 {
+    session.on_late(late);
+    let key = NEXT.replace(NEXT.get() + 1);
+    SESSIONS.with_borrow_mut(|sessions| sessions.insert(key, session));
+    key
 }
 
 impl NativeSession {
@@ -107,6 +115,7 @@ impl NativeSession {
         deviation: f64,
         fixed: Option<f64>,
         profile: Option<(Vec<u64>, Vec<f64>)>,
+        py: Python<'_>,
     ) -> PyResult<NativeSession> {
         let former = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
         let kind = reclaiming.map_or(Ok(former), str::parse).map_err(value_error)?;
@@ -137,14 +146,14 @@ impl NativeSession {
         }
         .settled();
         let claim: Option<Claim> = claim.map(str::parse).transpose().map_err(value_error)?;
-        let mut session = match (alone, claim) {
-            (true, _) => Session::alone(contract).map_err(value_error)?,
-            (false, None) => Session::start(&connect(socket)?, contract).map_err(python)?,
-            (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python)?,
+        let start = || match (alone, claim) {
+            (true, _) => Session::alone(contract).map_err(value_error),
+            (false, None) => Session::start(&connect(socket)?, contract).map_err(python),
+            (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
         };
-        session.on_late(if skip_late { Late::Skip } else { Late::CatchUp });
-        let key = NEXT.replace(NEXT.get() + 1);
-        SESSIONS.with_borrow_mut(|sessions| sessions.insert(key, session));
+        let late = if skip_late { Late::Skip } else { Late::CatchUp };
+        // The daemon is asked meanwhile; the session stays in the table of this thread.
+        let key = py.detach(|| start().map(|session| kept(session, late)))?;
         Ok(NativeSession { thread: std::thread::current().id(), key })
     }
 
@@ -232,19 +241,19 @@ impl NativeSession {
     }
 
     /// Joins the daemon again at once, if the connection is lost.
-    fn reconnect(&self) -> PyResult<()> {
-        self.with(|session| session.reconnect())?.map_err(python)
+    fn reconnect(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.with(|session| session.reconnect())?.map_err(python))
     }
 
     /// Ends the contract. Ending twice is fine.
-    fn end(&self) -> PyResult<()> {
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
         if self.thread != std::thread::current().id() {
             return self.with(|_| ());
         }
-        match SESSIONS.with_borrow_mut(|sessions| sessions.remove(&self.key)) {
+        py.detach(|| match SESSIONS.with_borrow_mut(|sessions| sessions.remove(&self.key)) {
             Some(session) => session.end().map_err(python),
             None => Ok(()),
-        }
+        })
     }
 }
 
@@ -252,9 +261,10 @@ impl Drop for NativeSession {
     /// Collected by its own thread, it ends the contract; by another, the contract ends with its thread.
     fn drop(&mut self) {
         if self.thread == std::thread::current().id() {
-            let _ = SESSIONS.try_with(|sessions| {
-                let session = sessions.try_borrow_mut().ok().and_then(|mut table| table.remove(&self.key));
-                drop(session);
+            let key = self.key;
+            without_interpreter(move || {
+                let ended = |sessions: &RefCell<HashMap<u64, Session>>| sessions.try_borrow_mut().ok()?.remove(&key);
+                drop(SESSIONS.try_with(ended));
             });
         }
     }

@@ -57,6 +57,52 @@ def burn(seconds):
         pass
 
 
+def in_child(act):
+    """What `act` says in a child made by fork, which ends without the parent's cleaning up."""
+    child = os.fork()
+    if child == 0:
+        done = False
+        try:
+            done = act()
+        finally:
+            os._exit(0 if done else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_child_of_a_fork_leaves_its_parents_contract_alone(socket):
+    def reached(jobs):
+        for _ in range(3000):  # a count, not a time
+            if session.grant.jobs >= jobs:
+                return session.grant.jobs
+            session.wait()
+            session.skip()
+        return session.grant.jobs
+
+    def child():
+        for _ in range(20):
+            with session.job():
+                pass
+        alone = "forked" in session.alone_because and session.id is None and session.grant.jobs == 0
+        session.end()
+        with qfabric.Session(period_ms=20, name="child", socket=socket) as own:
+            with own.job():
+                pass
+            return alone and own.alone_because is None
+
+    with qfabric.Session(period_ms=20, name="parent", socket=socket) as session:
+        for _ in range(5):
+            with session.job():
+                burn(0.001)
+        assert reached(5) == 5
+        assert in_child(child)
+        assert os.sched_getscheduler(0) & 0xFF == 6  # SCHED_DEADLINE
+        assert [seen["contract"]["name"] for seen in qfabric.status(socket=socket)["applications"]] == ["parent"]
+        for _ in range(5):
+            with session.job():
+                burn(0.001)
+        assert reached(10) == 10 and session.alone_because is None
+
+
 def test_jobs_run_under_a_reservation(socket):
     before = os.sched_getscheduler(0)
     with qfabric.Session(period_ms=20, name="snake", max_bandwidth=0.5, socket=socket) as session:

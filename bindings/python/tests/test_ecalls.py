@@ -1,16 +1,18 @@
 """ECalls under a real daemon."""
 
+import faulthandler
 import pathlib
 import re
 import signal
 import struct
 import threading
+import time
 
 import pytest
 
 import qfabric
 
-from test_daemon import socket  # noqa: F401: a fixture
+from test_daemon import in_child, socket  # noqa: F401: a fixture
 
 SAMPLE = "struct sample { long value; };"
 
@@ -78,3 +80,56 @@ def test_what_cannot_be_meant_is_refused(ecalls):
     service = ecalls.register_service("py.strict", SAMPLE)
     with pytest.raises(ValueError, match="no field other"):
         service.raise_event({"other": 1})
+
+
+def test_a_thread_that_waits_for_an_event_does_not_stop_the_others(ecalls):
+    service = ecalls.register_service("py.held", SAMPLE)
+    events = ecalls.subscribe("py.held")
+    faulthandler.dump_traceback_later(60, exit=True)  # what held the interpreter would hang here for ever
+    waiting, asking = threading.Event(), threading.Event()
+    seen = []
+
+    def wait():
+        waiting.set()
+        seen.append(events.next(3600)["value"])
+
+    def ask():
+        asking.set()
+        seen.append(events.flag)  # has to wait for the thread above, without the interpreter
+
+    threads = [threading.Thread(target=wait), threading.Thread(target=ask)]
+    threads[0].start()
+    waiting.wait()
+    time.sleep(0.1)  # for it to fail where it should; it decides nothing
+    threads[1].start()
+    asking.wait()
+    time.sleep(0.1)
+    service.raise_event({"value": 7})
+    for thread in threads:
+        thread.join()
+    faulthandler.cancel_dump_traceback_later()
+    assert 7 in seen and len(seen) == 2
+    service.unregister()
+
+
+def test_a_child_of_a_fork_leaves_its_parents_events_alone(ecalls):
+    service = ecalls.register_service("py.fork", SAMPLE)
+    events = ecalls.subscribe("py.fork")
+    service.raise_event({"value": 1})
+    while events.flag < 1:
+        time.sleep(0.01)
+
+    def tried():
+        for attempt in (lambda: events.next(1), lambda: service.raise_event({"value": 9}), events.unsubscribe):
+            try:
+                attempt()
+                return False
+            except qfabric.Error as error:
+                if "forked" not in str(error):
+                    return False
+        return True
+
+    assert in_child(tried)
+    assert events.next(5)["value"] == 1
+    service.raise_event({"value": 2})
+    assert events.next(5)["value"] == 2
