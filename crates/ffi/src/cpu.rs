@@ -24,8 +24,17 @@ unsafe fn with<A>(cpu: *mut qf_cpu, act: impl FnOnce(&mut Cpu) -> Result<A, Fail
     unsafe { borrow(cpu) }?.0.with(act)
 }
 
-fn done<T>(_: T) -> Result<(), Failure> {
-    Ok(())
+/// Runs what cannot fail.
+///
+/// # Safety
+/// `cpu` is null or a live handle.
+unsafe fn run(cpu: *mut qf_cpu, act: impl FnOnce(&mut Cpu)) -> qf_status {
+    let act = |cpu: &mut Cpu| {
+        act(cpu);
+        Ok(())
+    };
+    // SAFETY: passed on.
+    settle(unsafe { with(cpu, act) })
 }
 
 /// Starts measuring iterations that are `period_ns` apart, without a reservation.
@@ -35,7 +44,7 @@ fn done<T>(_: T) -> Result<(), Failure> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_probe_on(cpu: *mut qf_cpu, period_ns: u64) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { with(cpu, |cpu| done(cpu.probe_on(Nanos::new(period_ns)))) })
+    unsafe { run(cpu, |cpu| cpu.probe_on(Nanos::new(period_ns))) }
 }
 
 /// Ends measuring; the mean computation time over the period goes into `*utilisation`.
@@ -72,7 +81,7 @@ pub unsafe extern "C" fn qf_cpu_reserve(cpu: *mut qf_cpu, pid: i32, utilisation:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_start(cpu: *mut qf_cpu) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { with(cpu, |cpu| done(cpu.start())) })
+    unsafe { run(cpu, Cpu::start) }
 }
 
 /// Marks the end of an iteration and sleeps until the next one is due.
@@ -82,7 +91,7 @@ pub unsafe extern "C" fn qf_cpu_start(cpu: *mut qf_cpu) -> qf_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_cpu_yield(cpu: *mut qf_cpu) -> qf_status {
     // SAFETY: passed on.
-    settle(unsafe { with(cpu, |cpu| done(cpu.yield_now())) })
+    unsafe { run(cpu, Cpu::yield_now) }
 }
 
 /// Gives the reservation back.
