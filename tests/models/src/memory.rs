@@ -1,0 +1,10 @@
+//! The areas of events. Geometry and layout have no shared words: they are those of `types`.
+
+#[path = "../../../crates/types/src/memory/up.rs"]
+mod up;
+#[path = "../../../crates/types/src/memory/writer.rs"]
+mod writer;
+
+pub use qfabric_types::memory::{Geometry, HEADER_BYTES, InvalidGeometry, Layout, MAGIC};
+pub use up::{Stamp, Up, UpHeader, UpParts, UpStorage};
+pub use writer::UpWriter;

@@ -1,0 +1,51 @@
+//! The job ring between an application and its daemon.
+
+use loom::sync::Arc;
+use loom::thread;
+use qfabric_models::ring::{Consumer, JobEvent, JobRing, Producer, Pushed};
+use qfabric_models::{Foresight, Instant, JobRecord, Nanos, explore};
+
+/// Every word says `k`, so that a torn record shows.
+fn job(k: u64) -> JobEvent {
+    let (release, finish, cost) = (Instant::new(k), Instant::new(k), Nanos::new(k));
+    JobEvent::End(JobRecord { k, release, finish, cost, next: Foresight::Budget(Nanos::new(k)) })
+}
+
+#[test]
+fn a_daemon_never_sleeps_on_a_record_that_nobody_wakes_it_for() {
+    explore(3, || {
+        let ring = Arc::new(JobRing::default());
+        ring.promise_look(Instant::new(100));
+        let theirs = ring.clone();
+        let pushing = thread::spawn(move || Producer::default().push(&theirs, job(1), Instant::new(50)));
+        // The daemon takes its promise back, looks once more, and sleeps where it finds nothing.
+        ring.promise_look(Instant::ZERO);
+        let seen = Consumer::default().take(&ring);
+        let pushed = pushing.join().unwrap();
+        assert!(seen.is_some() || pushed == Pushed::Wake, "{seen:?}, {pushed:?}");
+    });
+}
+
+#[test]
+fn records_arrive_whole_and_in_order_and_only_those_that_found_room() {
+    explore(2, || {
+        let ring = Arc::new(JobRing::default());
+        let theirs = ring.clone();
+        let pushing = thread::spawn(move || {
+            let mut producer = Producer::default();
+            let mut pushed = Vec::new();
+            for k in 1..=3 {
+                if producer.push(&theirs, job(k), Instant::new(1)) != Pushed::Dropped {
+                    pushed.push(job(k));
+                }
+            }
+            pushed
+        });
+        let mut consumer = Consumer::default();
+        let mut taken: Vec<_> = (0..2).filter_map(|_| consumer.take(&ring)).collect();
+        let pushed = pushing.join().unwrap();
+        taken.extend(std::iter::from_fn(|| consumer.take(&ring)));
+        assert_eq!((taken, consumer.rejected), (pushed.clone(), 0));
+        assert_eq!(ring.dropped(), 3 - pushed.len() as u64);
+    });
+}
