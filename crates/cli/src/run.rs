@@ -15,6 +15,7 @@ use qfabric_client::{Client, ClientError};
 use qfabric_daemon::MechanismName;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, FoundRhythm};
+use qfabric_types::text::is_plain;
 use qfabric_types::{AppId, Contract, JobSource, Nanos, Quality, ServerCounts, Share, ThreadId};
 
 use crate::connect::{self, Service};
@@ -116,7 +117,7 @@ pub fn run(args: Args) -> Outcome {
 /// The name of a program: its file's name, cut to what a contract may be called.
 pub fn name_of(command: &[OsString]) -> String {
     let path = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-    let name: String = path.to_string_lossy().chars().filter(|c| !c.is_control()).take(64).collect();
+    let name: String = path.to_string_lossy().chars().filter(|c| is_plain(*c)).take(64).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use qfabric_types::text::is_plain;
 use qfabric_types::{Owner, ThreadId};
 
 /// More threads or processes than this are not followed.
@@ -87,10 +88,10 @@ fn state_and_start(stat: &str) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// What a thread calls itself (at most 15 bytes; control characters are taken out). `None`: it is gone.
+/// What a thread calls itself (at most 15 bytes; characters that are not plain are taken out). `None`: it is gone.
 pub fn name(thread: ThreadId) -> Option<String> {
     let name = fs::read(format!("/proc/{thread}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect())
+    Some(String::from_utf8_lossy(&name).chars().filter(|c| is_plain(*c)).collect())
 }
 
 /// The process a thread belongs to. `None`: it is gone.

@@ -120,7 +120,9 @@ impl Profile {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // each message says what its fields are
 pub enum InvalidContract {
-    #[error("name {name:?} has {length} characters; use 1 to 64 without control characters")]
+    #[error(
+        "name {name:?} has {length} characters; use 1 to 64 without control characters, also of bidirectional text"
+    )]
     Name { name: String, length: usize },
     #[error("period {period} is outside {} to {}; choose one between", PERIOD_RANGE.0, PERIOD_RANGE.1)]
     Period { period: Nanos },
@@ -267,7 +269,7 @@ impl Contract {
     /// Says what is wrong with the contract, if anything is; a contract from outside is checked before use.
     pub fn check(&self) -> Result<(), InvalidContract> {
         let length = self.name.chars().count();
-        if !(1..=64).contains(&length) || self.name.chars().any(char::is_control) {
+        if !(1..=64).contains(&length) || !self.name.chars().all(crate::text::is_plain) {
             return Err(InvalidContract::Name { name: self.name.clone(), length });
         }
         if self.period < PERIOD_RANGE.0 || self.period > PERIOD_RANGE.1 {
@@ -401,7 +403,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_its_value() {
         type Change = fn(&mut Contract);
-        let nonsense: [(Change, &str); 11] = [
+        let nonsense: [(Change, &str); 12] = [
             (|c| c.period = Nanos::ZERO, "period 0 ms"),
             (|c| c.server_period = Nanos::from_millis(7), "7 ms"),
             (|c| c.server_period = Nanos::ZERO, "server period 0 ms"),
@@ -413,6 +415,7 @@ mod tests {
             (|c| c.max_bandwidth = Share::ZERO, "budget 0 ms"),
             (|c| c.guaranteed = Some(Share::from_ppm(990_000)), "0.99"),
             (|c| c.name = "a\nb".into(), "control characters"),
+            (|c| c.name = "a\u{202e}b".into(), "\\u{202e}"),
         ];
         for (change, named) in nonsense {
             let mut contract = Contract::default();

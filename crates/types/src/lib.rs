@@ -29,6 +29,7 @@ pub mod ring;
 mod server;
 mod shared;
 mod spec;
+pub mod text;
 mod units;
 
 /// Where each word of a ring lies is agreed on with the other side.

@@ -5,6 +5,7 @@ use qfabric_types::api::ecalls::{
     HandlerInfo, HandlerRequest, OptionInfo, Origin, ServiceId, ServiceInfo, ServiceRequest,
 };
 use qfabric_types::format::Format;
+use qfabric_types::text::is_plain;
 
 use super::registry::{Handler, Service, ServiceOwner};
 use super::{Ecalls, Remains, misses, problems};
@@ -113,7 +114,7 @@ impl Ecalls {
         let format = event_format(&format)?;
         // The kernel's names are taken, opened or not.
         let _ = self.kernel();
-        let about: String = about.chars().filter(|c| !c.is_control()).take(ABOUT).collect();
+        let about: String = about.chars().filter(|c| is_plain(*c)).take(ABOUT).collect();
         let hook = format!("process {}", peer.pid);
         let mut service = Service::new(&name, &about, Origin::User, &hook, format);
         let text = service.text();
