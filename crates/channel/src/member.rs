@@ -11,6 +11,9 @@ use crate::{Attributes, Limits};
 pub struct SourceSpec {
     /// Whose it is; for people.
     pub application: Option<Name>,
+    /// The user of this host whose it is, so that an OUT-filter of one user acts on that user's events alone
+    /// ([`crate::Node::install_for`]). Other hosts do not hear of it.
+    pub user: Option<u32>,
     /// What filters can know of it.
     pub attributes: Attributes,
 }

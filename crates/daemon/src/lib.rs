@@ -31,7 +31,7 @@ mod reload;
 mod service;
 mod startup;
 
-pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
+pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting};
 pub use config::{
     Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, MechanismConfig,
     MechanismName, Reclaim,

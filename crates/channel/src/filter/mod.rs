@@ -1,6 +1,7 @@
 //! Filters: which sinks get an event.
 
 mod closure;
+mod copies;
 mod plan;
 mod spec;
 mod text;
@@ -9,6 +10,7 @@ use qfabric_types::channel::{ChannelId, Name};
 
 pub(crate) use closure::Closure;
 pub use closure::{Candidates, Choose};
+pub(crate) use copies::Copies;
 pub(crate) use plan::FieldAt;
 pub use spec::{Binding, Direction, FilterSpec, Order, Spot};
 pub(crate) use text::TextFilter;
@@ -23,8 +25,12 @@ pub(crate) struct Filter {
     pub direction: Direction,
     /// The host that shipped it: only that one replaces or removes it from elsewhere, and it goes with it. None: this host.
     pub author: Option<Name>,
-    /// The only sink that it decides on.
+    /// The only sink that it decides on. What it changes of an event, it changes for that sink alone.
     pub sink: Option<MemberId>,
+    /// The user of this host on whose sources' events alone an OUT-filter acts; none: on those of all sources.
+    pub user: Option<u32>,
+    /// The host's own: see [`Turn::Host`].
+    pub is_hosts: bool,
     /// The types it is called for, one bit each.
     pub types: u64,
     pub body: Body,
@@ -61,26 +67,60 @@ impl<'e> Draft<'_, 'e> {
     }
 }
 
+/// Among whom filters choose.
+pub(crate) struct Choice<'a> {
+    /// Rises when the seats change.
+    pub generation: u64,
+    pub seats: &'a [Seat],
+    /// One place for each seat.
+    pub chosen: &'a mut [bool],
+    /// What sinks' own filters have changed.
+    pub copies: &'a mut Copies,
+    /// The user whose source submitted the event; none: nobody of this host.
+    pub user: Option<u32>,
+}
+
+/// When a filter is called; filters of one turn are called in the order of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Filters for all sinks share one draft.
+    All,
+    /// Filters for single sinks get what those have left, on a copy for their sink.
+    Sink,
+    /// The host's own, which count and hold back what is left, and filters for all named behind them. What these change,
+    /// they change in the copies, too.
+    Host,
+}
+
 /// Lets each filter in turn unset those that are not to get the event. Gives how many are left.
 pub(crate) fn choose(
     filters: &mut [Filter],
     draft: &mut Draft<'_, '_>,
-    generation: u64,
-    seats: &[Seat],
-    chosen: &mut [bool],
+    mut choice: Choice<'_>,
     ctx: &mut Ctx<'_>,
 ) -> usize {
-    let mut left = count(chosen);
-    for filter in filters {
-        if left == 0 {
-            break;
-        }
-        if filter.types & 1 << draft.event.event_type != 0 {
-            filter.run(draft, generation, seats, chosen, ctx);
-            left = count(chosen);
+    choice.copies.clear();
+    let (event_type, user) = (draft.event.event_type, choice.user);
+    let first_own = filters.iter().position(|filter| filter.is_hosts).unwrap_or(filters.len());
+    for turn in [Turn::All, Turn::Sink, Turn::Host] {
+        for (at, filter) in filters.iter_mut().enumerate() {
+            if filter.turn(at > first_own) != turn || !filter.acts_on(event_type, user) {
+                continue;
+            }
+            if !choice.chosen.contains(&true) {
+                return 0;
+            }
+            match turn {
+                Turn::Sink => filter.run_for_its_sink(draft, &mut choice, ctx),
+                Turn::All => filter.run(draft, choice.generation, choice.seats, choice.chosen, ctx),
+                Turn::Host => {
+                    filter.run(draft, choice.generation, choice.seats, choice.chosen, ctx);
+                    filter.run_on_copies(draft, &mut choice, ctx);
+                }
+            }
         }
     }
-    left
+    count(choice.chosen)
 }
 
 pub(crate) fn count(chosen: &[bool]) -> usize {
@@ -96,8 +136,6 @@ impl Filter {
         chosen: &mut [bool],
         ctx: &mut Ctx<'_>,
     ) {
-        let Some(range) = self.scope(seats, chosen) else { return };
-        let (seats, chosen) = (&seats[range.clone()], &mut chosen[range]);
         self.counts.calls += 1;
         match &mut self.body {
             Body::Closure(closure) => closure.run(&draft.event(), seats, chosen),
@@ -117,11 +155,48 @@ impl Filter {
         self.counts.blocked += u64::from(!chosen.contains(&true));
     }
 
-    /// The seats that it decides on, where one of them is chosen.
-    fn scope(&self, seats: &[Seat], chosen: &[bool]) -> Option<std::ops::Range<usize>> {
-        let Some(sink) = &self.sink else { return Some(0..seats.len()) };
-        let at = seats.binary_search_by(|seat| seat.member.cmp(sink)).ok()?;
-        chosen[at].then_some(at..at + 1)
+    /// Runs a filter that is for one sink, where that sink is still chosen: on the event as filters for all, and filters
+    /// for this sink before it, have left it.
+    fn run_for_its_sink(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, ctx: &mut Ctx<'_>) {
+        let Some(sink) = &self.sink else { return };
+        let found = choice.seats.binary_search_by(|seat| seat.member.cmp(sink));
+        if let Ok(at) = found {
+            self.run_at(at, draft, choice, ctx);
+        }
+    }
+
+    /// Runs a filter for all on each copy once more, for its sink alone. The host's own change nothing.
+    fn run_on_copies(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, ctx: &mut Ctx<'_>) {
+        for at in 0..choice.seats.len() {
+            if !self.is_hosts && choice.copies.get(at).is_some() {
+                self.run_at(at, draft, choice, ctx);
+            }
+        }
+    }
+
+    /// Runs on the copy of one sink, where that is still chosen.
+    fn run_at(&mut self, at: usize, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, ctx: &mut Ctx<'_>) {
+        if !choice.chosen[at] {
+            return;
+        }
+        let mut changed = choice.copies.take(at);
+        let mut own = Draft { event: draft.event(), changed: &mut changed };
+        self.run(&mut own, choice.generation, &choice.seats[at..=at], &mut choice.chosen[at..=at], ctx);
+        choice.copies.put(at, changed);
+    }
+
+    /// `is_behind`: its name comes behind one of the host's own.
+    fn turn(&self, is_behind: bool) -> Turn {
+        match (self.is_hosts, &self.sink) {
+            (false, Some(_)) => Turn::Sink,
+            (false, None) if !is_behind => Turn::All,
+            _ => Turn::Host,
+        }
+    }
+
+    /// Whether it is called for events of this type, submitted by a source of this user.
+    fn acts_on(&self, event_type: u16, user: Option<u32>) -> bool {
+        self.types & 1 << event_type != 0 && (self.user.is_none() || self.user == user)
     }
 
     pub fn spot(&self, channel: &ChannelId) -> Spot {

@@ -22,7 +22,7 @@ pub struct Spot {
     pub channel: ChannelId,
     /// In or out.
     pub direction: Direction,
-    /// Its name. Filters are called in the order of their names.
+    /// Its name. Filters for all sinks are called first, then those for single sinks; both in the order of their names.
     pub name: Name,
 }
 
@@ -31,7 +31,7 @@ pub struct Spot {
 pub struct FilterSpec {
     /// Where. A filter that is there is replaced between two events; parameters it had keep their values.
     pub spot: Spot,
-    /// The only sink that it decides on; none: all.
+    /// The only sink that it decides on, and whose copy of an event it may change; none: all.
     pub sink: Option<MemberId>,
     /// Names of the types it is called for; none: all. Others pass.
     pub types: Vec<String>,

@@ -60,6 +60,8 @@ pub(crate) struct Span {
 /// A source of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
+    /// Whose it is, among the users of this host.
+    pub user: Option<u32>,
     /// Its last event's number.
     pub last: u64,
     /// One for each seat of the roster.

@@ -19,6 +19,17 @@ pub(crate) struct Bound {
     parameter: Key,
 }
 
+/// Who installs a filter; by default the host itself, for all events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Installer {
+    /// The host that ships it.
+    pub author: Option<Name>,
+    /// The user on whose events it acts, if not on all.
+    pub user: Option<u32>,
+    /// It is one of the host's own, called after all others.
+    pub is_hosts: bool,
+}
+
 impl Node {
     /// Installs a filter in E-code on this host, or replaces it. An IN-filter for one sink of this host is nobody else's
     /// affair: it needs no right.
@@ -27,17 +38,29 @@ impl Node {
         if !own || filter.spot.direction == Direction::Out {
             self.permit(Action::Install, &filter.spot.channel)?;
         }
-        self.install_text(filter, None)
+        self.install_text(filter, Installer::default())
     }
 
-    pub(crate) fn install_text(&mut self, wanted: &FilterSpec, author: Option<&Name>) -> Result<(), FilterError> {
+    /// As [`Node::install`], for a user who may decide on the events of own sources only: an OUT-filter acts on these,
+    /// whoever else submits to the channel. An IN-filter without a sink has no such part, and is refused.
+    pub fn install_for(&mut self, user: u32, filter: &FilterSpec) -> Result<(), FilterError> {
+        let Spot { direction, channel, .. } = &filter.spot;
+        if *direction == Direction::In {
+            let (host, action, channel) = ((*self.host).clone(), Action::Install, channel.clone());
+            return Err(Error::Forbidden { host, action, channel }.into());
+        }
+        self.permit(Action::Install, channel)?;
+        self.install_text(filter, Installer { user: Some(user), ..Installer::default() })
+    }
+
+    pub(crate) fn install_text(&mut self, wanted: &FilterSpec, installer: Installer) -> Result<(), FilterError> {
         let (spec, types) = self.filter_types(&wanted.spot, &wanted.types)?;
         let mut text = TextFilter::new(&wanted.text, &spec, types, &self.config.engines)?;
         self.inherit(&wanted.spot, &mut text);
         for (key, value) in &wanted.parameters {
             set(&mut text, key.as_str(), *value)?;
         }
-        self.put(&wanted.spot, author, wanted.sink.clone(), types, Body::Text(Box::new(text)))
+        self.put(&wanted.spot, installer, wanted.sink.clone(), types, Body::Text(Box::new(text)))
     }
 
     /// Installs a filter in Rust on this host, or replaces it.
@@ -50,14 +73,27 @@ impl Node {
     ) -> Result<(), FilterError> {
         self.permit(Action::Install, &spot.channel)?;
         let (_, types) = self.filter_types(&spot, types)?;
-        self.put(&spot, None, sink, types, Body::Closure(Closure::new(choose)))
+        self.put(&spot, Installer::default(), sink, types, Body::Closure(Closure::new(choose)))
     }
 
     /// Installs a closure of the host itself, for events of these types (none: of all): to count, to pace, to balance.
-    /// What it sends and takes is its own affair, so that no access list is asked.
-    pub fn install_own(&mut self, spot: Spot, types: &[String], choose: Choose) -> Result<(), FilterError> {
+    /// It is called after all others. What it sends and takes is its own affair, so that no access list is asked. With a user, an OUT-filter acts on the
+    /// events of that user's sources only.
+    pub fn install_own(
+        &mut self,
+        spot: Spot,
+        user: Option<u32>,
+        types: &[String],
+        choose: Choose,
+    ) -> Result<(), FilterError> {
         let (_, types) = self.filter_types(&spot, types)?;
-        self.put(&spot, None, None, types, Body::Closure(Closure::new(choose)))
+        self.put(
+            &spot,
+            Installer { author: None, user, is_hosts: true },
+            None,
+            types,
+            Body::Closure(Closure::new(choose)),
+        )
     }
 
     /// Removes a filter of this host.
@@ -180,14 +216,15 @@ impl Node {
     fn put(
         &mut self,
         spot: &Spot,
-        author: Option<&Name>,
+        installer: Installer,
         sink: Option<MemberId>,
         types: u64,
         body: Body,
     ) -> Result<(), FilterError> {
         let filters = self.filters_mut(spot).ok_or_else(|| Error::NotOpen(spot.channel.clone()))?;
-        let (name, direction, author) = (spot.name.clone(), spot.direction, author.cloned());
-        let filter = Filter { name, direction, author, sink, types, body, counts: FilterCounts::default() };
+        let (name, direction, Installer { author, user, is_hosts }) = (spot.name.clone(), spot.direction, installer);
+        let filter =
+            Filter { name, direction, author, user, is_hosts, sink, types, body, counts: FilterCounts::default() };
         match find(filters, spot) {
             Ok(at) => filters[at] = filter,
             Err(at) => filters.insert(at, filter),

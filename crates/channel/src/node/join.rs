@@ -28,7 +28,7 @@ impl Node {
         let id = SourceId(self.next_number());
         let mut ctx = Ctx { now, port };
         if let Some(channel) = self.at_mut(place) {
-            let mut new = Source::default();
+            let mut new = Source { user: source.user, ..Source::default() };
             new.reseat(&super::Roster::default(), &channel.roster);
             channel.sources.insert(id.0, new);
         }

@@ -57,6 +57,8 @@ pub(crate) struct Inbound {
 pub(crate) struct Entry {
     pub sink: u32,
     pub from: u64,
+    /// The last event that arrived for it.
+    pub last: u64,
     /// As the source says.
     pub sent: u64,
     pub arrived: u64,

@@ -7,7 +7,7 @@ use qfabric_types::channel::Name;
 use super::channel::{Mode, Sink};
 use super::peer::Inbound;
 use super::{Channel, Ctx, Node};
-use crate::filter::{self, Draft};
+use crate::filter::{self, Choice, Copies, Draft};
 use crate::wire::EventFrame;
 use crate::{Event, Order, Pressure, SinkId, SourceId};
 
@@ -16,9 +16,15 @@ use crate::{Event, Order, Pressure, SinkId, SourceId};
 pub(crate) struct Scratch {
     /// For each seat of the roster, or of this host's part of it.
     pub chosen: Vec<bool>,
+    /// The only seat of this host that a copy is for.
+    pub alone: Vec<bool>,
     pub attributes: Vec<u8>,
     /// The payload as filters have changed it; empty: they have not.
     pub changed: Vec<u8>,
+    /// What OUT-filters of single sinks have changed, by seat of the roster.
+    pub copies_out: Copies,
+    /// What IN-filters of single sinks have changed, by seat of this host's part of the roster.
+    pub copies_in: Copies,
     pub frame: Vec<u8>,
     pub sinks: Vec<u32>,
     /// A copy of `chosen` for this host's seats, from before filters.
@@ -73,7 +79,9 @@ impl Node {
         let header = &frame.header;
         let Some(inbound) = peer.inbound.get_mut(&header.source) else { return self.counts.unwelcome += 1 };
         let Some(Some(channel)) = self.channels.get_mut(inbound.slot as usize) else { return };
-        if header.number <= inbound.last {
+        // Copies for single sinks have the number of the event that they are copies of.
+        let again = header.number == inbound.last;
+        if header.number < inbound.last || header.number <= inbound.marked {
             return self.counts.out_of_order += 1;
         }
         if frame.list.is_some_and(|(to, _)| to != self.config.incarnation.0) {
@@ -100,12 +108,11 @@ impl Node {
             payload: frame.payload,
         };
         if arrived(channel, inbound, frame, &mut self.scratch.chosen) == 0 {
-            return;
+            return self.counts.out_of_order += u64::from(again);
         }
-        let Scratch { chosen, changed, meant, outcome, .. } = &mut self.scratch;
+        let Scratch { chosen, changed, copies_in: copies, meant, outcome, .. } = &mut self.scratch;
         let (name, time) = (peer.name.clone(), inbound.time);
-        changed.clear();
-        let mut dispatch = Dispatch { channel, changed, meant, outcome, ctx };
+        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, ctx };
         dispatch.run(event, &name, time, chosen, &mut Books::Of(inbound));
         self.after(ctx);
     }
@@ -125,17 +132,18 @@ impl Node {
     }
 }
 
-/// Books the arrival for the sinks that it is for, and sets them. Gives how many.
+/// Books the arrival for the sinks that it is for and that did not have it before, and sets them. Gives how many.
 fn arrived(channel: &Channel, inbound: &mut Inbound, frame: &EventFrame<'_>, chosen: &mut Vec<bool>) -> usize {
     chosen.clear();
-    let mut count = 0;
+    let (mut count, event) = (0, frame.header.number);
     for seat in &channel.roster.seats[channel.roster.local()] {
         let number = seat.member.number;
         let meant = seat.info.wants(frame.header.event_type) && frame.is_for(number);
-        let entry = if meant { inbound.entry(number) } else { None };
+        let entry = if meant { inbound.entry(number).filter(|entry| entry.last < event) } else { None };
         chosen.push(entry.is_some());
         if let Some(entry) = entry {
             entry.arrived += 1;
+            entry.last = event;
             count += 1;
         }
     }
@@ -146,6 +154,7 @@ fn arrived(channel: &Channel, inbound: &mut Inbound, frame: &EventFrame<'_>, cho
 pub(crate) struct Dispatch<'a, 'p> {
     pub channel: &'a mut Channel,
     pub changed: &'a mut Vec<u8>,
+    pub copies: &'a mut Copies,
     pub meant: &'a mut Vec<bool>,
     pub outcome: &'a mut Outcomes,
     pub ctx: &'a mut Ctx<'p>,
@@ -159,14 +168,19 @@ impl Dispatch<'_, '_> {
         self.meant.extend_from_slice(chosen);
         let Channel { filters_in, roster, sinks, spec, .. } = &mut *self.channel;
         let seats = &roster.seats[roster.local()];
+        self.changed.clear();
+        self.copies.clear();
         let mut draft = Draft { event, changed: self.changed };
         if !is_late && !filters_in.is_empty() {
-            filter::choose(filters_in, &mut draft, roster.generation, seats, chosen, self.ctx);
+            let (generation, copies) = (roster.generation, &mut *self.copies);
+            let choice = Choice { generation, seats, chosen: &mut *chosen, copies, user: None };
+            filter::choose(filters_in, &mut draft, choice, self.ctx);
         }
-        let event = draft.event();
+        let common = draft.event();
         for (at, seat) in seats.iter().enumerate().filter(|(at, _)| self.meant[*at]) {
             let number = seat.member.number;
             let Some(sink) = sinks.get_mut(&number) else { continue };
+            let event = Event { payload: self.copies.get(at).unwrap_or(common.payload), ..common };
             let fate = if is_late {
                 sink.totals.late += 1;
                 Fate::Refused

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
+use super::filters::Installer;
 use super::{Ctx, Node};
 use crate::wire::{self, Answer, Kind, Shipped};
 use crate::{Action, Destination, FilterError, FilterOrder, Lane, Notice, Port, RequestId};
@@ -70,7 +71,9 @@ impl Node {
             self.check_author(order.spot(), from)?;
         }
         match order {
-            FilterOrder::Install(filter) => self.install_text(filter, from),
+            FilterOrder::Install(filter) => {
+                self.install_text(filter, Installer { author: from.cloned(), ..Installer::default() })
+            }
             FilterOrder::Remove(spot) => self.remove_filter(spot),
             FilterOrder::Parameter(spot, key, value) => self.set_parameter(spot, key.as_str(), *value),
         }

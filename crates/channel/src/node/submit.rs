@@ -9,7 +9,7 @@ use qfabric_types::{Instant, Nanos};
 use super::channel::Roster;
 use super::receive::{self, Scratch};
 use super::{Channel, Ctx, Node, books};
-use crate::filter::{self, Draft};
+use crate::filter::{self, Choice, Draft};
 use crate::wire::{Header, write_attributes};
 use crate::{
     AttributesRef, Destination, Event, NodeCounts, Port, Pressure, Sent, SourceId, Submission, SubmitError, Target,
@@ -109,16 +109,19 @@ impl Step<'_, '_> {
     /// Lets the OUT-filters choose. Gives how many are left.
     fn filter(&mut self, number: u32, submission: &Submission<'_>, wanted: usize) -> usize {
         self.scratch.changed.clear();
+        self.scratch.copies_out.clear();
         if self.channel.filters_out.is_empty() || wanted == 0 {
             return wanted;
         }
-        let Scratch { chosen, attributes, changed, .. } = &mut *self.scratch;
-        let next = self.channel.sources.get(&number).map_or(0, |source| source.last + 1);
+        let Scratch { chosen, attributes, changed, copies_out: copies, .. } = &mut *self.scratch;
+        let source = self.channel.sources.get(&number);
+        let (next, user) = source.map_or((0, None), |source| (source.last + 1, source.user));
         let id = self.channel.id.clone();
         let event = as_event(&id, self.host, number, next, submission, attributes, self.ctx.now);
         let mut draft = Draft { event, changed };
         let Channel { filters_out, roster, .. } = &mut *self.channel;
-        filter::choose(filters_out, &mut draft, roster.generation, &roster.seats, chosen, self.ctx)
+        let choice = Choice { generation: roster.generation, seats: &roster.seats, chosen, copies, user };
+        filter::choose(filters_out, &mut draft, choice, self.ctx)
     }
 
     /// Where the channel blocks: refuses while a sink is slow, and passes it over when it was waited for long enough.
@@ -148,9 +151,10 @@ impl Step<'_, '_> {
         Err(SubmitError::WouldBlock { until })
     }
 
-    /// One frame for all where all hosts get it whole, else one for each host.
+    /// One frame for all where all hosts get it whole, else one for each host, and one for each sink whose own filters
+    /// changed the event. All have the event's number.
     fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
-        let Scratch { chosen, attributes, changed, frame, sinks, .. } = &mut *self.scratch;
+        let Scratch { chosen, attributes, changed, copies_out: copies, frame, sinks, .. } = &mut *self.scratch;
         let payload = if changed.is_empty() { submission.payload } else { &changed[..] };
         let roster = &self.channel.roster;
         let header = Header {
@@ -166,48 +170,65 @@ impl Step<'_, '_> {
         if remote == 0 {
             return 0;
         }
-        if whole {
+        let local = roster.local();
+        if whole && copies.iter().all(|(at, _)| local.contains(&at)) {
             header.write(frame, self.incarnation, None::<(u64, std::slice::Iter<'_, u32>)>, attributes, payload);
             self.ctx.port.send(Destination::Channel(&self.channel.id), lane, frame);
             self.counts.frames_out += 1;
             return remote;
         }
         for span in roster.spans.iter().filter(|span| !span.local) {
-            sinks.clear();
-            let seats = (span.from..span.to).filter(|at| chosen[*at]);
-            sinks.extend(seats.map(|at| roster.seats[at].member.number));
-            if !sinks.is_empty() {
+            let mut frame_for = |sinks: &[u32], payload: &[u8]| {
                 header.write(frame, self.incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
                 self.ctx.port.send(Destination::Host(&span.host), lane, frame);
                 self.counts.frames_out += 1;
+            };
+            sinks.clear();
+            for at in (span.from..span.to).filter(|at| chosen[*at]) {
+                let sink = roster.seats[at].member.number;
+                match copies.get(at) {
+                    Some(copy) => frame_for(&[sink], copy),
+                    None => sinks.push(sink),
+                }
+            }
+            if !sinks.is_empty() {
+                frame_for(sinks, payload);
             }
         }
         remote
     }
 
-    /// To the chosen sinks of this host, by the IN-filters.
+    /// To the chosen sinks of this host, by the IN-filters: copies for single sinks, then the common event.
     fn give(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
         let local = self.channel.roster.local();
-        let given = self.scratch.chosen[local.clone()].iter().filter(|chosen| **chosen).count();
+        let Scratch { chosen, alone, attributes, changed, copies_out, copies_in: copies, meant, outcome, .. } =
+            &mut *self.scratch;
+        let chosen = &mut chosen[local.clone()];
+        let given = filter::count(chosen);
         if given == 0 {
             return 0;
         }
-        let Scratch { chosen, attributes, changed, meant, outcome, .. } = &mut *self.scratch;
+        for (seat, chosen) in self.channel.roster.seats[local.clone()].iter().zip(&*chosen) {
+            if let Some(sink) = self.channel.sinks.get_mut(&seat.member.number) {
+                // Another host's source may have said that it sent as many as can be counted.
+                sink.totals.sent = sink.totals.sent.saturating_add(u64::from(*chosen));
+            }
+        }
         let id = self.channel.id.clone();
         let mut event = as_event(&id, self.host, number, event_number, submission, attributes, self.ctx.now);
         let out = std::mem::take(changed);
         if !out.is_empty() {
             event.payload = &out;
         }
-        for (seat, chosen) in self.channel.roster.seats[local.clone()].iter().zip(&chosen[local.clone()]) {
-            if let Some(sink) = self.channel.sinks.get_mut(&seat.member.number) {
-                // Another host's source may have said that it sent as many as can be counted.
-                sink.totals.sent = sink.totals.sent.saturating_add(u64::from(*chosen));
-            }
-        }
         let time = self.ctx.now.get();
-        let mut dispatch = receive::Dispatch { channel: self.channel, changed, meant, outcome, ctx: self.ctx };
-        dispatch.run(event, self.host, time, &mut chosen[local], &mut receive::Books::None);
+        let mut dispatch = receive::Dispatch { channel: self.channel, changed, copies, meant, outcome, ctx: self.ctx };
+        for (at, payload) in copies_out.iter().filter(|(at, _)| local.contains(at)) {
+            alone.clear();
+            alone.resize(chosen.len(), false);
+            std::mem::swap(&mut alone[at - local.start], &mut chosen[at - local.start]);
+            dispatch.run(Event { payload, ..event }, self.host, time, alone, &mut receive::Books::None);
+        }
+        dispatch.run(event, self.host, time, chosen, &mut receive::Books::None);
         *changed = out;
         given as u32
     }

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use qfabric_link::Address;
 use qfabric_types::Nanos;
 use qfabric_types::api::channel::Policy;
 use qfabric_types::channel::Name;
 use serde::Deserialize;
+
+use super::rules::Rule;
 
 /// Whether this host takes part, under which name, and whom it believes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -47,6 +50,9 @@ pub struct ChannelsConfig {
     /// For how long another host is to keep what an application was refused here.
     #[serde(deserialize_with = "crate::config::time")]
     pub lend_hold: Nanos,
+    /// Which users may do what on which channels: tables `[[channels.rule]]`. None: every user, what this host may.
+    #[serde(rename = "rule")]
+    pub rules: Vec<Rule>,
     /// What its resource manager does from the start: tables `[[channels.policy]]`.
     pub policy: Vec<Policy>,
 }
@@ -125,6 +131,7 @@ impl Default for ChannelsConfig {
             report: Nanos::from_millis(500),
             lend: Lend::Off,
             lend_hold: Nanos::from_millis(30_000),
+            rules: Vec::new(),
             policy: Vec::new(),
         }
     }
@@ -153,12 +160,22 @@ impl ChannelsConfig {
         if !(least..=most).contains(&self.lend_hold) {
             return Some(("channels.lend_hold", self.lend_hold.to_string(), "3s to 600s"));
         }
+        if let Some(name) = self.rules.iter().find_map(Rule::bad_name) {
+            return Some((
+                "channels.rule",
+                format!("{name:?}"),
+                "a channel's name, the beginning of names and `*`, or `*`",
+            ));
+        }
         self.enabled.then(|| self.untrusted().or_else(|| self.nameless())).flatten()
     }
 
     /// Somebody has to be believed for a reason.
     fn untrusted(&self) -> Option<OutOfRange> {
         let (tls, networked) = (self.tls.is_some(), self.engine != EngineName::None);
+        if let Some(beyond) = self.insecure.then(|| self.beyond()).flatten() {
+            return Some(beyond);
+        }
         match (networked, tls, self.insecure) {
             (true, false, false) => Some((
                 "channels.tls",
@@ -167,6 +184,20 @@ impl ChannelsConfig {
             )),
             (_, true, true) => Some(("channels.insecure", "true beside channels.tls".to_owned(), "one of the two")),
             _ => None,
+        }
+    }
+
+    /// Whom nobody can believe without certificates: what comes from beyond this machine.
+    fn beyond(&self) -> Option<OutOfRange> {
+        let expected =
+            "addresses of loopback and Unix sockets, or certificates (channels.tls) in place of channels.insecure";
+        let lists = [("channels.listen", &self.listen), ("channels.connect", &self.connect)];
+        let is_local = |text: &String| text.parse::<Address>().is_ok_and(|address| address.is_local());
+        let remote = lists.into_iter().find_map(|(key, list)| Some((key, list.iter().find(|text| !is_local(text))?)));
+        match (remote, self.scouting) {
+            (Some((key, text)), _) => Some((key, format!("{text:?}"), expected)),
+            (None, Scouting::Multicast) => Some(("channels.scouting", "multicast".to_owned(), expected)),
+            (None, _) => None,
         }
     }
 
@@ -205,6 +236,24 @@ mod tests {
         assert_eq!(said("enabled = true\ntls = '/etc/qfabric/tls'"), "");
         assert!(said("enabled = true\ninsecure = true\ntls = '/x'").contains("one of the two"));
         assert_eq!(said("enabled = true\nengine = 'none'"), "", "nobody else is there");
+    }
+
+    #[test]
+    fn without_certificates_nothing_beyond_this_machine_is_reached() {
+        let insecure = |more: &str| said(&format!("enabled = true\ninsecure = true\n{more}"));
+        assert_eq!(insecure("listen = ['127.0.0.1:7447', '[::1]:7449']\nconnect = ['localhost:7447']"), "");
+        assert!(insecure("listen = ['0.0.0.0:7447']").starts_with("channels.listen \"0.0.0.0:7447\""));
+        assert!(insecure("connect = ['cam-1:7447']").starts_with("channels.connect \"cam-1:7447\""));
+        assert!(insecure("scouting = 'multicast'").starts_with("channels.scouting multicast"));
+        assert_eq!(said("insecure = true\nlisten = ['0.0.0.0:7447']"), "", "it is off");
+    }
+
+    #[test]
+    fn rules_for_users_name_channels_rights_and_users() {
+        assert_eq!(said("[[rule]]\nchannels = ['cam-*', '*']\nusers = [1000]\nrights = ['join', 'open']"), "");
+        assert!(said("[[rule]]\nchannels = ['a/b']\nrights = ['join']").starts_with("channels.rule \"a/b\""));
+        let error = toml::from_str::<ChannelsConfig>("[[rule]]\nchannels = ['a']\nrights = ['read']").unwrap_err();
+        assert!(error.to_string().contains("join"), "{error}");
     }
 
     #[test]

@@ -13,11 +13,21 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use super::members::{key, parameters};
 use super::registry::Credit;
+use super::rules::Right;
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 
 /// How long other hosts' answers are waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// On whose events a filter acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// On everybody's, or on what one sink gets.
+    All,
+    /// On those of this user's sources.
+    SourcesOf(u32),
+}
 
 /// What was asked of other hosts, and what they have answered so far.
 #[derive(Debug, Default)]
@@ -74,16 +84,19 @@ impl Fabric {
             spot,
         };
         self.check_sink(peer, filter.sink.as_ref())?;
+        let reach = self.reach(peer, &filter, &request.to)?;
+        self.check_room(peer, &filter.spot)?;
+        let order = FilterOrder::Install(filter.clone());
         let Some(id) = request.lease else {
             return match peer.owner.uid {
-                0 => self.carry(&filter.spot.channel.clone(), &request.to, FilterOrder::Install(filter)),
+                0 => self.carry(&request.to, &order, reach),
                 uid => Err(problems::unowned_filter(uid)),
             };
         };
         self.registry().lease(peer, id)?;
-        let installed = self.carry(&filter.spot.channel, &request.to, FilterOrder::Install(filter.clone()))?;
+        let installed = self.carry(&request.to, &order, reach)?;
         let hosts = installed.hosts.iter().map(|answer| answer.host.clone());
-        self.owned.installed(id, filter, request.to.clone(), hosts);
+        self.owned.installed((id, peer.owner.uid), filter, request.to.clone(), hosts);
         if self.registry().lease(peer, id).is_err() {
             // The connection has ended meanwhile.
             self.end_filters(id);
@@ -98,7 +111,7 @@ impl Fabric {
         let mut installed = Installed::default();
         for (key, value) in parameters(&request.parameters)? {
             let order = FilterOrder::Parameter(spot.clone(), key.clone(), value);
-            installed = self.carry(&spot.channel, &request.to, order)?;
+            installed = self.carry(&request.to, &order, Reach::All)?;
             self.owned.parametrized(spot, &key, value);
         }
         Ok(installed)
@@ -108,7 +121,7 @@ impl Fabric {
     pub fn remove_filter(&self, peer: Peer, spot: &Spot, to: &Where) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
         self.check_owner(peer, spot)?;
-        let removed = self.carry(&spot.channel, to, FilterOrder::Remove(spot.clone()))?;
+        let removed = self.carry(to, &FilterOrder::Remove(spot.clone()), Reach::All)?;
         self.owned.removed(spot, removed.hosts.iter().map(|answer| &answer.host));
         Ok(removed)
     }
@@ -125,6 +138,8 @@ impl Fabric {
             event_type: request.event_type.clone(),
             field: request.field.clone(),
         };
+        self.permit(peer, Right::Join, &binding.channel)?;
+        self.check_holder(peer, &binding.channel)?;
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         let bound = self.network.with(|node, now, port| node.bind(&binding, now, port));
@@ -148,6 +163,26 @@ impl Fabric {
         }
     }
 
+    /// On whose events a user's filter acts. For own sinks: on what they get. Else it decides for others, which is for the
+    /// channel's creator and administrators; an OUT-filter of anybody else acts on the events of that user's sources alone,
+    /// and on this host alone.
+    fn reach(&self, peer: Peer, filter: &FilterSpec, to: &Where) -> Result<Reach, Problem> {
+        let FilterSpec { spot: Spot { channel, direction, .. }, sink, .. } = filter;
+        if sink.as_ref().is_some_and(|sink| sink.host == self.host) {
+            // It is this user's: that was looked at.
+            return Ok(Reach::All);
+        }
+        self.permit(peer, Right::Install, channel)?;
+        if self.governs(peer, channel) {
+            return Ok(Reach::All);
+        }
+        let (_, others) = self.wanted(channel, to)?;
+        match *direction == Direction::Out && others.is_empty() {
+            true => Ok(Reach::SourcesOf(peer.owner.uid)),
+            false => Err(problems::not_your_events(channel, peer.owner.uid)),
+        }
+    }
+
     fn member(&self, text: &str) -> Result<MemberId, Problem> {
         let (host, number) = text.split_once('/').unwrap_or((self.host.as_str(), text));
         let member = host.parse().ok().zip(number.parse().ok());
@@ -156,25 +191,26 @@ impl Fabric {
     }
 
     /// Has an order carried out here, or elsewhere, or both.
-    fn carry(&self, channel: &ChannelId, to: &Where, order: FilterOrder) -> Result<Installed, Problem> {
-        let (here, others) = self.wanted(channel, to)?;
+    fn carry(&self, to: &Where, order: &FilterOrder, reach: Reach) -> Result<Installed, Problem> {
+        let (here, others) = self.wanted(&order.spot().channel, to)?;
         let mut installed = Installed::default();
         if here {
-            self.here(&order).map_err(|error| problems::of_filter(&error))?;
+            self.here(order, reach).map_err(|error| problems::of_filter(&error))?;
             installed.hosts.push(HostAnswer { host: self.host.clone(), refused: None });
         }
         if !others.is_empty() {
-            let ship = || self.network.with(|node, now, port| node.ship(&others, &order, now, port));
+            let ship = || self.network.with(|node, now, port| node.ship(&others, order, now, port));
             installed.hosts.extend(self.asked.ask(&others, ship));
         }
         Ok(installed)
     }
 
-    fn here(&self, order: &FilterOrder) -> Result<(), FilterError> {
-        self.network.look(|node| match order {
-            FilterOrder::Install(filter) => node.install(filter),
-            FilterOrder::Remove(spot) => node.remove_filter(spot),
-            FilterOrder::Parameter(spot, key, value) => node.set_parameter(spot, key.as_str(), *value),
+    fn here(&self, order: &FilterOrder, reach: Reach) -> Result<(), FilterError> {
+        self.network.look(|node| match (order, reach) {
+            (FilterOrder::Install(filter), Reach::All) => node.install(filter),
+            (FilterOrder::Install(filter), Reach::SourcesOf(user)) => node.install_for(user, filter),
+            (FilterOrder::Remove(spot), _) => node.remove_filter(spot),
+            (FilterOrder::Parameter(spot, key, value), _) => node.set_parameter(spot, key.as_str(), *value),
         })
     }
 

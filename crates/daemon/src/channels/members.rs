@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{
-    Attributes, Delivery, EventType, Key, Order, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Attributes, Delivery, EventType, Key, Node, Order, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
 };
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
@@ -13,6 +13,7 @@ use qfabric_types::channel::ChannelId;
 use qfabric_types::format::{Format, Kind};
 
 use super::registry::Credit;
+use super::rules::Right;
 use super::{Fabric, problems};
 use crate::auth::Peer;
 
@@ -20,17 +21,24 @@ impl Fabric {
     /// Creates a channel; its connection holds it.
     pub fn create(&self, peer: Peer, request: &ChannelRequest) -> Result<ChannelInfo, Problem> {
         let (channel, spec) = (ChannelId::data(request.name.clone()), spec(request)?);
+        self.permit(peer, Right::Create, &channel)?;
         let mut registry = self.registry();
         let lease = registry.lease(peer, request.lease)?;
         let created = self.network.with(|node, now, port| node.create(&channel, spec, now, port));
         created.map_err(|error| problems::of(&error))?;
         lease.opened.push(channel.clone());
+        self.network.look(|node| {
+            let origin = node.directory().channel(&channel).map(|view| view.origin);
+            let by = origin.map(|origin| (origin, peer.owner.uid));
+            by.into_iter().for_each(|by| registry.created(channel.clone(), by, |id, origin| stands(node, id, origin)));
+        });
         drop(registry);
         self.show(&channel)
     }
 
     /// Opens a channel; its connection holds it once more.
     pub fn open(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<ChannelInfo, Problem> {
+        self.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
         let opened = self.network.with(|node, now, port| node.open(channel, now, port));
@@ -52,7 +60,9 @@ impl Fabric {
 
     /// A source of the connection.
     pub fn source(&self, peer: Peer, channel: &ChannelId, request: SourceRequest) -> Result<Joined, Problem> {
-        let spec = SourceSpec { application: request.application, attributes: attributes(&request.attributes)? };
+        self.permit(peer, Right::Send, channel)?;
+        let (application, attributes) = (request.application, attributes(&request.attributes)?);
+        let spec = SourceSpec { application, user: Some(peer.owner.uid), attributes };
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         let joined = self.network.with(|node, now, port| node.source_subscribe(channel, spec, now, port));
@@ -64,6 +74,7 @@ impl Fabric {
 
     /// A sink of the connection.
     pub fn sink(&self, peer: Peer, channel: &ChannelId, request: SinkRequest) -> Result<Joined, Problem> {
+        self.permit(peer, Right::Join, channel)?;
         let spec = SinkSpec {
             application: request.application,
             types: request.types,
@@ -119,6 +130,19 @@ impl Fabric {
                 .map_err(|error| problems::of(&error))
         })
     }
+}
+
+impl Fabric {
+    /// Whether the user decides for everybody on the channel: an administrator, and whoever created it here.
+    pub(super) fn governs(&self, peer: Peer, channel: &ChannelId) -> bool {
+        let created = self.registry().creation(peer.owner.uid, channel);
+        peer.administers() || created.is_some_and(|origin| self.network.look(|node| stands(node, channel, &origin)))
+    }
+}
+
+/// Whether the channel goes back to that creation.
+fn stands(node: &Node, channel: &ChannelId, origin: &Origin) -> bool {
+    node.directory().channel(channel).is_some_and(|view| view.origin == *origin)
 }
 
 fn spec(request: &ChannelRequest) -> Result<Spec, Problem> {

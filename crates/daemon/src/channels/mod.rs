@@ -10,6 +10,7 @@
 //! | `config.rs`, `node.rs` | the section `[channels]`; what the node is told at its start |
 //! | `network.rs`, `mailbox.rs` | the node and its network; what it says, until there is time to carry it out |
 //! | `reload.rs` | another access list and other certificates, while there are members |
+//! | `rules.rs` | which users may do what on which channels |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
 //! | `lending.rs`, `offers.rs` | what hosts keep for each other's refused applications |
@@ -37,9 +38,12 @@ mod reload;
 mod report;
 mod reports;
 pub(crate) mod routes;
+mod rules;
 mod serve;
 mod show;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,6 +69,7 @@ pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
 pub(crate) use lending::Wish;
 pub(crate) use monitors::MonitorThread;
 pub(crate) use report::{ChannelReport, ChannelsReport};
+pub use rules::{Right, Rule};
 pub(crate) use socket::SocketThread;
 
 /// This host's channels; they may be switched off.

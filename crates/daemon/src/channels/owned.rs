@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use qfabric_channel::{Direction, FilterOrder, FilterSpec, Key, MemberId, Notice, Spot};
+use qfabric_channel::{Direction, FilterOrder, FilterSpec, Key, Limits, MemberId, Notice, Spot};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, Where};
 use qfabric_types::channel::{ChannelId, Name};
@@ -21,6 +21,7 @@ pub(super) struct Owned(Mutex<BTreeMap<Spot, Belonging>>);
 #[derive(Debug)]
 struct Belonging {
     lease: LeaseId,
+    uid: u32,
     /// With its parameters as they are by now.
     filter: FilterSpec,
     to: Where,
@@ -30,10 +31,16 @@ struct Belonging {
 
 impl Owned {
     /// It was installed there, or replaced.
-    pub fn installed(&self, lease: LeaseId, filter: FilterSpec, to: Where, hosts: impl Iterator<Item = Name>) {
+    pub fn installed(
+        &self,
+        (lease, uid): (LeaseId, u32),
+        filter: FilterSpec,
+        to: Where,
+        hosts: impl Iterator<Item = Name>,
+    ) {
         let (spot, hosts) = (filter.spot.clone(), hosts.collect());
         let mut all = lock(&self.0);
-        let before = all.insert(spot.clone(), Belonging { lease, filter, to, hosts });
+        let before = all.insert(spot.clone(), Belonging { lease, uid, filter, to, hosts });
         if let (Some(before), Some(now)) = (before, all.get_mut(&spot)) {
             now.hosts.extend(before.hosts);
         }
@@ -56,6 +63,13 @@ impl Owned {
         if belonging.hosts.is_empty() {
             all.remove(spot);
         }
+    }
+
+    /// How many others of the same channel and direction a user has.
+    fn beside(&self, spot: &Spot, uid: u32) -> usize {
+        let all = lock(&self.0);
+        let others = all.iter().filter(|(other, belonging)| belonging.uid == uid && *other != spot);
+        others.filter(|(other, _)| other.channel == spot.channel && other.direction == spot.direction).count()
     }
 
     fn lease(&self, spot: &Spot) -> Option<LeaseId> {
@@ -104,6 +118,15 @@ impl Fabric {
             Some(owner) if peer.may_touch(owner) => Ok(()),
             Some(owner) => Err(problems::not_your_filter(&spot.name, &format!("user {}", owner.uid))),
             None => self.check_stranger(spot),
+        }
+    }
+
+    /// One user leaves room for the filters of others.
+    pub(super) fn check_room(&self, peer: Peer, spot: &Spot) -> Result<(), Problem> {
+        let limit = Limits::FILTERS / 4;
+        match peer.administers() || self.owned.beside(spot, peer.owner.uid) < limit {
+            true => Ok(()),
+            false => Err(problems::too_many_filters(limit)),
         }
     }
 
@@ -181,7 +204,7 @@ mod tests {
     fn a_host_that_was_away_has_to_get_the_filter_again_as_it_is_by_now() {
         let (owned, one) = (Owned::default(), filter("one"));
         let spot = one.spot.clone();
-        owned.installed(7, one, Where::All, names(&["a", "b"]));
+        owned.installed((7, 1), one, Where::All, names(&["a", "b"]));
         let (a, video) = ("a".parse().unwrap(), spot.channel.clone());
         assert!(owned.missing(&video, Direction::Out, &a).is_empty());
         owned.forget(&a);
@@ -195,9 +218,9 @@ mod tests {
     #[test]
     fn what_a_connection_leaves_is_told_with_all_hosts_that_may_have_it() {
         let owned = Owned::default();
-        owned.installed(7, filter("one"), Where::All, names(&["a"]));
-        owned.installed(7, filter("one"), Where::All, names(&["b"]));
-        owned.installed(8, filter("two"), Where::Here, names(&["a"]));
+        owned.installed((7, 1), filter("one"), Where::All, names(&["a"]));
+        owned.installed((7, 1), filter("one"), Where::All, names(&["b"]));
+        owned.installed((8, 1), filter("two"), Where::Here, names(&["a"]));
         owned.removed(&filter("two").spot, names(&["a"]).collect::<Vec<_>>().iter());
         assert_eq!(owned.take(8), []);
         assert_eq!(owned.take(7), [(filter("one").spot, names(&["a", "b"]).collect())]);

@@ -6,6 +6,7 @@ use qfabric_host::monitor::MonitorError;
 use qfabric_types::api::{Claim, Problem};
 use qfabric_types::channel::{ChannelId, Name};
 
+use super::rules::Right;
 use crate::problem::new;
 
 pub(super) fn off() -> Problem {
@@ -60,9 +61,25 @@ pub(super) fn not_your_channel(channel: &ChannelId) -> Problem {
     new("channel_forbidden", message, "open it first, or ask as root")
 }
 
+pub(super) fn not_your_right(uid: u32, right: Right, channel: &ChannelId) -> Problem {
+    let message = format!("user {uid} may not {right} on {channel} here");
+    new("channel_forbidden", message, "ask the administrator for a rule that allows it ([[channels.rule]])")
+}
+
+pub(super) fn not_your_events(channel: &ChannelId, uid: u32) -> Problem {
+    let message =
+        format!("the filter would decide on events of others on {channel}; user {uid} did not create it here");
+    new("channel_forbidden", message, "name one of your sinks, or ask the channel's creator or root")
+}
+
 pub(super) fn not_your_filter(filter: &Name, by: &str) -> Problem {
     let message = format!("the filter `{filter}` was installed by {by}");
     new("channel_forbidden", message, "choose another name, or ask as root")
+}
+
+pub(super) fn too_many_filters(limit: usize) -> Problem {
+    let message = format!("too many filters of one user on the channel, {limit} is the limit");
+    new("channel_limit", message, "remove one, or join two texts")
 }
 
 pub(super) fn unowned_filter(uid: u32) -> Problem {

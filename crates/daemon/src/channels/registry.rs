@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use qfabric_channel::{RegistrationId, SinkId, SourceId};
+use qfabric_channel::{Origin, RegistrationId, SinkId, SourceId};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
@@ -20,6 +20,8 @@ pub(super) struct Registry {
     pub sources: HashMap<SourceId, LeaseId>,
     pub sinks: HashMap<SinkId, LeaseId>,
     pub registrations: HashMap<RegistrationId, LeaseId>,
+    /// The user who created a channel here, and that creation.
+    creators: HashMap<ChannelId, (Origin, u32)>,
     last: LeaseId,
 }
 
@@ -84,6 +86,19 @@ impl Registry {
     pub fn holds(&self, peer: Peer, channel: &ChannelId) -> bool {
         let mut own = self.leases.values().filter(|lease| peer.may_touch(lease.peer.owner));
         peer.owner.uid == 0 || own.any(|lease| lease.opened.contains(channel))
+    }
+
+    /// A connection of this user has created the channel. `stands` says whether an earlier creation still does; others
+    /// are forgotten.
+    pub fn created(&mut self, channel: ChannelId, by: (Origin, u32), stands: impl Fn(&ChannelId, &Origin) -> bool) {
+        self.creators.retain(|channel, (origin, _)| stands(channel, origin));
+        self.creators.insert(channel, by);
+    }
+
+    /// The creation of the channel by this user here, if there was one; another one may stand by now.
+    pub fn creation(&self, uid: u32, channel: &ChannelId) -> Option<Origin> {
+        let (origin, by) = self.creators.get(channel)?;
+        (*by == uid).then(|| origin.clone())
     }
 
     /// A source has ended.

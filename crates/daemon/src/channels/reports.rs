@@ -82,7 +82,7 @@ impl Fabric {
         all.insert(channel.name.clone(), Reported { meter: meter.clone(), due: now + period });
         drop(all);
         // Closed meanwhile, or full of filters: then there is nothing to report.
-        if self.network.look(|node| node.install_own(spot, &[], filter(meter))).is_err() {
+        if self.network.look(|node| node.install_own(spot, None, &[], filter(meter))).is_err() {
             self.reports.forget(&channel.name);
         }
     }

@@ -24,6 +24,8 @@ mod room;
 mod sources;
 mod thread;
 
+#[cfg(test)]
+pub(crate) use command::requests;
 pub(crate) use command::{Adjustment, Command, Managed, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
 pub(crate) use loans::{Keep, LoanWord, Teller};

@@ -209,3 +209,92 @@ pub fn a_filter_that_faults_lets_nothing_pass_and_says_so<W: World>(world: &mut 
     let counts = world.with(&hosts[0], |node, _, _| node.filters(&video)[0].1);
     assert_eq!((counts.calls, counts.faults, counts.blocked), (3, 2, 2));
 }
+
+/// Sets the size, and lets pass what is not of kind 7.
+fn resize(size: i32) -> String {
+    format!(
+        "struct input {{ int kind; int size; }}; struct output {{ int size; }};
+         output.size = {size}; return input.kind != 7;"
+    )
+}
+
+/// The kinds and sizes of the frames that a sink was called with.
+fn frames(delivered: &[super::super::Delivered], sink: crate::SinkId) -> Vec<(u64, i32)> {
+    let size = |payload: &[u8]| i32::from_le_bytes(payload[4..8].try_into().expect("four bytes"));
+    let own = delivered.iter().filter(|event| event.sink == sink);
+    own.map(|event| (event.number, size(&event.payload))).collect()
+}
+
+/// What an IN-filter for one sink writes or blocks, it does to that sink's copy: the others get the event as it came.
+pub fn a_filter_for_one_sink_changes_the_event_for_that_sink_alone<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let sinks = [called(), called(), called()].map(|spec| sink(world, &hosts[1], &video, spec));
+    let for_sink = |sink: crate::SinkId, name: &str, size: i32| {
+        let only = Some(MemberId { host: hosts[1].clone(), number: sink.0 });
+        FilterSpec { sink: only, ..text(spot(&video, Direction::In, name), &resize(size)) }
+    };
+    // The names of the sinks' own filters come before the one for all, which is called first all the same.
+    install(world, &hosts[1], &for_sink(sinks[0], "a", 1));
+    install(world, &hosts[1], &for_sink(sinks[1], "b", 2));
+    let add = "struct input { int kind; int size; }; struct output { int size; };
+               output.size = input.size + 100; return 1;";
+    install(world, &hosts[1], &text(spot(&video, Direction::In, "z"), add));
+    submit_frame(world, &hosts[0], from, 0, 9);
+    submit_frame(world, &hosts[0], from, 7, 9);
+    world.quiet();
+    let delivered = world.delivered(&hosts[1]);
+    assert_eq!(frames(&delivered, sinks[0]), [(1, 1)]);
+    assert_eq!(frames(&delivered, sinks[1]), [(1, 2)]);
+    assert_eq!(frames(&delivered, sinks[2]), [(1, 109), (2, 109)]);
+    let filtered = sinks.map(|sink| balanced(world, &hosts[1], sink).filtered);
+    assert_eq!(filtered, [1, 1, 0]);
+}
+
+/// The same at the source: a sink of another host and one of this host get copies of their own, with the event's number,
+/// and each is counted once.
+pub fn an_out_filter_for_one_sink_changes_what_that_sink_is_sent_alone<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let there = [called(), called(), called()].map(|spec| sink(world, &hosts[1], &video, spec));
+    let here = [called(), called()].map(|spec| sink(world, &hosts[0], &video, spec));
+    for (name, host, sink, size) in
+        [("a", &hosts[1], there[0], 1), ("b", &hosts[1], there[1], 2), ("c", &hosts[0], here[0], 3)]
+    {
+        let only = Some(MemberId { host: host.clone(), number: sink.0 });
+        let filter = FilterSpec { sink: only, ..text(spot(&video, Direction::Out, name), &resize(size)) };
+        install(world, &hosts[0], &filter);
+    }
+    let sent = submit_frame(world, &hosts[0], from, 0, 9);
+    assert_eq!((sent.remote, sent.local, sent.filtered), (3, 2, 0));
+    let sent = submit_frame(world, &hosts[0], from, 7, 9);
+    assert_eq!((sent.remote, sent.local, sent.filtered), (1, 1, 3));
+    world.quiet();
+    let delivered = [world.delivered(&hosts[0]), world.delivered(&hosts[1])];
+    assert_eq!(there.map(|sink| frames(&delivered[1], sink)), [vec![(1, 1)], vec![(1, 2)], vec![(1, 9), (2, 9)]]);
+    assert_eq!(here.map(|sink| frames(&delivered[0], sink)), [vec![(1, 3)], vec![(1, 9), (2, 9)]]);
+    for sink in there {
+        assert_eq!(balanced(world, &hosts[1], sink).lost, 0);
+    }
+}
+
+/// Two users of a host feed one channel; the filter of one of them stops none of the other's events.
+pub fn a_users_filter_acts_on_the_events_of_own_sources_alone<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let of = |user| crate::SourceSpec { user: Some(user), ..Default::default() };
+    let sources = [1_000, 1_001].map(|user| {
+        world.with(&hosts[0], |node, now, port| node.source_subscribe(&video, of(user), now, port)).expect("a source")
+    });
+    world.settle();
+    sink(world, &hosts[1], &video, called());
+    let stop = text(spot(&video, Direction::Out, "stop"), "return 0;");
+    world.with(&hosts[0], |node, _, _| node.install_for(1_000, &stop)).expect("installed");
+    let sent = sources.map(|source| submit_frame(world, &hosts[0], source, 0, 0).remote);
+    assert_eq!(sent, [0, 1]);
+    let of_all = text(spot(&video, Direction::In, "stop"), "return 0;");
+    let refused = world.with(&hosts[0], |node, _, _| node.install_for(1_000, &of_all));
+    assert!(matches!(refused, Err(FilterError::Channel(crate::Error::Forbidden { .. }))), "{refused:?}");
+}

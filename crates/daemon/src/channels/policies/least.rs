@@ -9,6 +9,7 @@ use qfabric_types::api::channel::BalancePolicy;
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::super::{Fabric, lock, problems};
+use super::Scoped;
 
 /// Filters are called in the order of their names: of those that others have left.
 const SPOT: &str = "zz.least";
@@ -57,9 +58,10 @@ fn keep_least(load: impl Fn(usize) -> Option<i64>, copies: usize, chosen: &mut [
 
 impl Fabric {
     /// From now on events of the policy's type go to the least loaded, also when the channel is opened later.
-    pub(super) fn balance(&self, policy: &BalancePolicy) -> Result<(), Problem> {
+    pub(super) fn balance(&self, policy: &BalancePolicy, user: Option<u32>) -> Result<(), Problem> {
         let BalancePolicy { channel, copies, event_type, .. } = policy;
-        let least = Least { copies: *copies as usize, event_type: event_type.clone() };
+        let what = Least { copies: *copies as usize, event_type: event_type.clone() };
+        let least = Scoped { what, user };
         match self.put_least(channel, &least) {
             Ok(()) | Err(FilterError::Channel(Error::NotOpen(_))) => {}
             Err(error) => return Err(problems::of_filter(&error)),
@@ -70,7 +72,8 @@ impl Fabric {
 
     /// The channel is open here.
     pub(super) fn install_least(&self, channel: &Name) {
-        let Some(least) = lock(&self.policies.least).get(channel).cloned() else { return };
+        let found = lock(&self.policies.least).get(channel).cloned();
+        let Some(least) = found else { return };
         if let Err(error) = self.put_least(channel, &least) {
             tracing::warn!(%channel, %error, "requests are not balanced");
         }
@@ -83,9 +86,10 @@ impl Fabric {
         let _ = self.network.look(|node| node.remove_filter(&spot(channel)));
     }
 
-    fn put_least(&self, channel: &Name, least: &Least) -> Result<(), FilterError> {
-        let choose = filter(self.host.clone(), least.copies);
-        self.network.look(|node| node.install_own(spot(channel), std::slice::from_ref(&least.event_type), choose))
+    fn put_least(&self, channel: &Name, least: &Scoped<Least>) -> Result<(), FilterError> {
+        let Scoped { what: Least { copies, event_type }, user } = least;
+        let (choose, types) = (filter(self.host.clone(), *copies), std::slice::from_ref(event_type));
+        self.network.look(|node| node.install_own(spot(channel), *user, types, choose))
     }
 }
 

@@ -67,9 +67,17 @@ const OF_THE_HOST: Peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
 pub(super) struct Policies {
     running: Mutex<BTreeMap<Name, Running>>,
     /// By data channel, where a policy decides on rates.
-    paces: Mutex<BTreeMap<Name, Paces>>,
+    paces: Mutex<BTreeMap<Name, Scoped<Paces>>>,
     /// By data channel, where requests go to the least loaded.
-    least: Mutex<BTreeMap<Name, Least>>,
+    least: Mutex<BTreeMap<Name, Scoped<Least>>>,
+}
+
+/// What is decided about a channel's events.
+#[derive(Clone)]
+struct Scoped<T> {
+    what: T,
+    /// On the events of whose sources alone; none: of all.
+    user: Option<u32>,
 }
 
 struct Running {
@@ -85,7 +93,13 @@ impl Policies {
     pub fn paced(&self, channel: &ChannelId) -> Vec<PaceInfo> {
         let known = ChannelId::data(channel.name.clone()) == *channel;
         let paces = known.then(|| lock(&self.paces).get(&channel.name).cloned()).flatten();
-        paces.map_or_else(Vec::new, |paces| lock(&paces).list())
+        paces.map_or_else(Vec::new, |paces| lock(&paces.what).list())
+    }
+
+    /// On the events of whose sources alone a channel is paced; `None`: it is not paced.
+    #[cfg(test)]
+    pub fn paces_for(&self, channel: &Name) -> Option<Option<u32>> {
+        lock(&self.paces).get(channel).map(|paces| paces.user)
     }
 
     /// How many there are.
@@ -106,18 +120,19 @@ impl Fabric {
         let name = policy.name().ok_or_else(|| refused::nameless(policy.kind()))?;
         self.check_concern(peer, &policy)?;
         let policy = build::read(policy, peer.is_none())?;
+        let user = self.user_of(peer, &policy);
         let mut running = lock(&self.policies.running);
         self.check_place(&running, &name, &policy)?;
         check_share(&running, peer)?;
         let record = Shared::default();
         let inner = self.build(&policy, &record, clock::now())?;
         if let Policy::Balance(balance) = &policy {
-            self.balance(balance)?;
+            self.balance(balance, user)?;
         }
         let supervised = Supervised {
             inner,
             record: record.clone(),
-            hands: self.hands(&policy),
+            hands: self.hands(&policy, user),
             peer: peer.unwrap_or(OF_THE_HOST),
             mailbox: self.mailbox.clone(),
         };
@@ -190,6 +205,13 @@ impl Fabric {
         }
     }
 
+    /// On the events of whose sources alone a policy decides: a user's own, where others govern one of its channels.
+    fn user_of(&self, peer: Option<Peer>, policy: &Policy) -> Option<u32> {
+        let mut channels = policy.channels().into_iter().map(|channel| ChannelId::data(channel.clone()));
+        let peer = peer.filter(|peer| channels.any(|channel| !self.governs(*peer, &channel)))?;
+        Some(peer.owner.uid)
+    }
+
     fn has_in_group(&self, peer: Peer, group: &Name) -> bool {
         let registry = self.registry();
         let own = registry.leases.values().filter(|lease| peer.may_touch(lease.peer.owner));
@@ -200,23 +222,23 @@ impl Fabric {
         })
     }
 
-    fn hands(&self, policy: &Policy) -> Hands {
+    fn hands(&self, policy: &Policy, user: Option<u32>) -> Hands {
         match policy {
             // Of a group, or of the group of the channel's name.
             Policy::Group(_) | Policy::Media(_) | Policy::Balance(_) => {
                 Hands::Members(Members::new(policy.channel(), &self.mailbox))
             }
             _ if policy.paces() => {
-                Hands::Streams(policy.paced().into_iter().map(|channel| self.streams(policy, channel)).collect())
+                Hands::Streams(policy.paced().into_iter().map(|channel| self.streams(policy, channel, user)).collect())
             }
             _ => Hands::None,
         }
     }
 
     /// A channel's table of rates, with its filter where the channel is open.
-    fn streams(&self, policy: &Policy, channel: &Name) -> Streams {
+    fn streams(&self, policy: &Policy, channel: &Name, user: Option<u32>) -> Streams {
         let paces = Paces::default();
-        lock(&self.policies.paces).insert(channel.clone(), paces.clone());
+        lock(&self.policies.paces).insert(channel.clone(), Scoped { what: paces.clone(), user });
         self.install_pace(channel);
         let first_milli = match policy {
             Policy::Hold(HoldPolicy { rate, .. }) => Some((rate * 1e3).round() as i64),
@@ -240,9 +262,10 @@ impl Fabric {
 
     /// The channel is open here: its events are paced, where a policy wants that.
     pub(super) fn install_pace(&self, channel: &Name) {
-        let Some(paces) = lock(&self.policies.paces).get(channel).cloned() else { return };
+        let found = lock(&self.policies.paces).get(channel).cloned();
+        let Some(Scoped { what: paces, user }) = found else { return };
         // Not open yet, or no more: then there is nothing to pace.
-        let _ = self.network.look(|node| node.install_own(pace::spot(channel), &[], pace::filter(&paces)));
+        let _ = self.network.look(|node| node.install_own(pace::spot(channel), user, &[], pace::filter(&paces)));
     }
 
     /// What channels that come and go mean for policies and reports.
@@ -259,7 +282,8 @@ impl Fabric {
     }
 
     fn let_all_through(&self, channel: &Name) {
-        let Some(paces) = lock(&self.policies.paces).remove(channel) else { return };
+        let removed = lock(&self.policies.paces).remove(channel);
+        let Some(Scoped { what: paces, .. }) = removed else { return };
         // Closed meanwhile: it went with the channel.
         let _ = self.network.look(|node| node.remove_filter(&pace::spot(channel)));
         let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);

@@ -1,0 +1,144 @@
+//! Which users of this host may do what on which channels: tables `[[channels.rule]]`.
+//!
+//! Without rules every user may do what the access list allows this host. With rules a user may do what one of them
+//! allows. Root and the user that the service runs as may do everything. Managers speak on Q-channels, so that nobody else
+//! has sources there.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use qfabric_types::Owner;
+use qfabric_types::api::Problem;
+use qfabric_types::channel::{ChannelId, Name, Plane};
+use serde::Deserialize;
+
+use super::{Fabric, problems};
+use crate::auth::Peer;
+
+/// What a user may do on a channel. Whoever has any right on a channel may open it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// Create it.
+    Create,
+    /// Open it and read its specification, members and counters.
+    Open,
+    /// Have sinks on it: read its events.
+    Join,
+    /// Have sources on it: feed it.
+    Send,
+    /// Install filters beyond those for own sinks.
+    Install,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Right::Create => "create",
+            Right::Open => "open",
+            Right::Join => "join",
+            Right::Send => "send",
+            Right::Install => "install",
+        })
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Names of channels; one that ends in `*` stands for all that begin so.
+    pub channels: Vec<String>,
+    /// Users by uid. Without users and groups the rule is for everybody.
+    #[serde(default)]
+    pub users: BTreeSet<u32>,
+    /// Groups by gid: those whose processes run under it.
+    #[serde(default)]
+    pub groups: BTreeSet<u32>,
+    /// What they may do there.
+    pub rights: BTreeSet<Right>,
+}
+
+impl Rule {
+    /// The first of its names that names no channel.
+    pub(super) fn bad_name(&self) -> Option<&str> {
+        self.channels.iter().map(String::as_str).find(|name| !is_pattern(name))
+    }
+
+    fn allows(&self, owner: Owner, right: Right, channel: &Name) -> bool {
+        let everybody = self.users.is_empty() && self.groups.is_empty();
+        let named = everybody || self.users.contains(&owner.uid) || self.groups.contains(&owner.gid);
+        let granted = self.rights.contains(&right) || (right == Right::Open && !self.rights.is_empty());
+        named && granted && self.channels.iter().any(|pattern| matches(pattern, channel.as_str()))
+    }
+}
+
+/// Whether the rules let a user do that.
+fn allow(rules: &[Rule], owner: Owner, right: Right, channel: &ChannelId) -> bool {
+    match (channel.plane, right) {
+        (Plane::Quality, Right::Create | Right::Send) => false,
+        _ => rules.is_empty() || rules.iter().any(|rule| rule.allows(owner, right, &channel.name)),
+    }
+}
+
+impl Fabric {
+    /// Refuses what this host's rules do not let the user do.
+    pub(super) fn permit(&self, peer: Peer, right: Right, channel: &ChannelId) -> Result<(), Problem> {
+        match peer.administers() || allow(&self.config.rules, peer.owner, right, channel) {
+            true => Ok(()),
+            false => Err(problems::not_your_right(peer.owner.uid, right, channel)),
+        }
+    }
+}
+
+fn is_pattern(name: &str) -> bool {
+    let beginning = name.strip_suffix('*').unwrap_or(name);
+    name == "*" || beginning.parse::<Name>().is_ok()
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct File {
+        rule: Vec<Rule>,
+    }
+
+    fn rules(text: &str) -> Vec<Rule> {
+        toml::from_str::<File>(text).unwrap().rule
+    }
+
+    fn owner(uid: u32) -> Owner {
+        Owner { uid, gid: uid }
+    }
+
+    #[test]
+    fn with_rules_a_user_may_do_what_one_of_them_allows() {
+        let rules = rules(
+            "[[rule]]\nchannels = ['cam-*']\nusers = [1000]\nrights = ['create', 'send']\n\
+             [[rule]]\nchannels = ['cam-1']\ngroups = [44]\nrights = ['join']\n\
+             [[rule]]\nchannels = ['news']\nrights = ['open']\n",
+        );
+        let may = |uid, right, channel: &str| allow(&rules, owner(uid), right, &channel.parse().unwrap());
+        assert!(may(1000, Right::Send, "cam-1") && may(1000, Right::Create, "cam-2") && may(44, Right::Join, "cam-1"));
+        assert!(may(1000, Right::Open, "cam-1") && may(44, Right::Open, "cam-1"), "any right opens");
+        assert!(!may(1000, Right::Join, "cam-1") && !may(44, Right::Join, "cam-2") && !may(44, Right::Send, "cam-1"));
+        assert!(may(7, Right::Open, "news") && !may(7, Right::Join, "news") && !may(7, Right::Open, "cam-1"));
+    }
+
+    #[test]
+    fn without_rules_everybody_may_do_everything_but_speak_as_a_manager() {
+        let video: ChannelId = "video".parse().unwrap();
+        let managers = ChannelId { plane: Plane::Quality, ..video.clone() };
+        assert!(allow(&[], owner(7), Right::Create, &video) && allow(&[], owner(7), Right::Send, &video));
+        assert!(allow(&[], owner(7), Right::Join, &managers) && !allow(&[], owner(7), Right::Send, &managers));
+    }
+}

@@ -1,0 +1,242 @@
+//! Users of one host against each other, on a real node without other hosts.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use qfabric_channel::{SinkId, SourceId, Submission, Taken};
+use qfabric_types::Owner;
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{
+    BindingRequest, ChannelRequest, Direction, FilterRequest, HoldPolicy, LeaseId, ParameterRequest, Policy,
+    SinkRequest, SourceRequest, Where,
+};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::filters::spot;
+use super::{ChannelsConfig, EngineName, Fabric, Right, Rule};
+use crate::auth::Peer;
+use crate::control::{self, Command, wake_descriptor};
+
+const FRAME: &str = "struct frame { int number; };";
+/// Users that neither are root nor run the tests.
+const ALICE: u32 = 54_321;
+const BOB: u32 = 54_322;
+
+struct Host {
+    fabric: Fabric,
+    /// Nobody answers there, and nothing here asks.
+    _commands: Receiver<Command>,
+}
+
+/// A connection of a user.
+#[derive(Clone, Copy)]
+struct User<'a> {
+    fabric: &'a Fabric,
+    peer: Peer,
+    lease: LeaseId,
+}
+
+impl Host {
+    fn start(rules: Vec<Rule>) -> Host {
+        let host = Some("alpha".parse().unwrap());
+        let config = ChannelsConfig { enabled: true, engine: EngineName::None, host, rules, ..Default::default() };
+        let (requests, commands) = control::requests(Arc::new(wake_descriptor().unwrap()));
+        Host { fabric: Fabric::start(&config, requests).unwrap(), _commands: commands }
+    }
+
+    fn user(&self, uid: u32) -> User<'_> {
+        let peer = Peer { pid: 1, owner: Owner { uid, gid: uid } };
+        let socket = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let lease = self.fabric.registry().add(peer, socket);
+        User { fabric: &self.fabric, peer, lease }
+    }
+}
+
+impl User<'_> {
+    fn create(&self, name: &str) -> Result<(), Problem> {
+        let request = serde_json::json!({ "lease": self.lease, "name": name, "formats": FRAME });
+        let request: ChannelRequest = serde_json::from_value(request).unwrap();
+        self.fabric.create(self.peer, &request).map(drop)
+    }
+
+    fn open(&self, name: &str) -> Result<(), Problem> {
+        self.fabric.open(self.peer, &name.parse().unwrap(), self.lease).map(drop)
+    }
+
+    fn source(&self, name: &str) -> Result<SourceId, Problem> {
+        let request = SourceRequest { lease: self.lease, ..SourceRequest::default() };
+        self.fabric.source(self.peer, &name.parse().unwrap(), request).map(|joined| SourceId(joined.number))
+    }
+
+    fn sink(&self, name: &str) -> Result<SinkId, Problem> {
+        let request = SinkRequest { lease: self.lease, capacity: 16, ..SinkRequest::default() };
+        self.fabric.sink(self.peer, &name.parse().unwrap(), request).map(|joined| SinkId(joined.number))
+    }
+
+    fn filter(&self, direction: Direction, name: &str, code: &str, sink: Option<SinkId>) -> Result<(), Problem> {
+        let sink = sink.map(|sink| sink.0.to_string());
+        let request = FilterRequest { lease: Some(self.lease), code: code.into(), sink, ..FilterRequest::default() };
+        let spot = spot("video".parse().unwrap(), direction, name.parse().unwrap());
+        self.fabric.install(self.peer, spot, &request).map(drop)
+    }
+
+    /// How many sinks of this host an event was sent to.
+    fn submit(&self, source: SourceId, number: i32) -> u32 {
+        let payload = number.to_le_bytes();
+        let event = Submission { payload: &payload, ..Submission::default() };
+        self.fabric.network.with(|node, now, port| node.submit(source, &event, now, port)).unwrap().local
+    }
+
+    /// The numbers in the events of a sink.
+    fn take(&self, sink: SinkId) -> Vec<i32> {
+        let (mut taken, mut numbers) = (Taken::default(), Vec::new());
+        while self.fabric.network.with(|node, now, port| node.take(sink, &mut taken, now, port)).unwrap() {
+            numbers.extend(taken.event().map(|event| i32::from_le_bytes(event.payload.try_into().unwrap())));
+        }
+        numbers
+    }
+}
+
+fn code(result: Result<(), Problem>) -> Option<String> {
+    result.err().map(|problem| problem.code)
+}
+
+fn forbidden() -> Option<String> {
+    Some("channel_forbidden".to_owned())
+}
+
+const DOUBLE: &str = "struct input { int number; }; struct output { int number; };
+                      output.number = 2 * input.number; return 1;";
+
+#[test]
+fn what_a_user_does_to_events_for_an_own_sink_no_other_sink_sees() {
+    let host = Host::start(Vec::new());
+    let (alice, bob, root) = (host.user(ALICE), host.user(BOB), host.user(0));
+    alice.create("video").unwrap();
+    [bob, root].iter().for_each(|user| user.open("video").unwrap());
+    let source = alice.source("video").unwrap();
+    let sinks = [alice, bob, root].map(|user| user.sink("video").unwrap());
+    bob.filter(Direction::In, "in", DOUBLE, Some(sinks[1])).unwrap();
+    bob.filter(Direction::Out, "out", "return input.number != 3;", Some(sinks[1])).unwrap();
+    assert_eq!(alice.submit(source, 2), 3);
+    assert_eq!(alice.submit(source, 3), 2);
+    assert_eq!(sinks.map(|sink| root.take(sink)), [vec![2, 3], vec![4], vec![2, 3]]);
+    assert_eq!(code(bob.filter(Direction::In, "other", DOUBLE, Some(sinks[0]))), Some("no_such_member".to_owned()));
+}
+
+#[test]
+fn a_filter_for_all_is_for_the_channels_creator_and_root() {
+    let host = Host::start(Vec::new());
+    let (alice, bob, root) = (host.user(ALICE), host.user(BOB), host.user(0));
+    alice.create("video").unwrap();
+    [bob, root].iter().for_each(|user| user.open("video").unwrap());
+    let (sources, sink) = ([alice, bob].map(|user| user.source("video").unwrap()), root.sink("video").unwrap());
+    let refused = bob.filter(Direction::In, "stop", "return 0;", None).unwrap_err();
+    assert_eq!(refused.code, "channel_forbidden");
+    assert!(refused.message.contains(&BOB.to_string()) && refused.next_step.contains("creator"), "{refused:?}");
+    bob.filter(Direction::Out, "own", "return 0;", None).unwrap();
+    assert_eq!(
+        [(alice, 0), (bob, 1)].map(|(user, of)| user.submit(sources[of], 1)),
+        [1, 0],
+        "it stops bob's events alone"
+    );
+    alice.filter(Direction::In, "double", DOUBLE, None).unwrap();
+    alice.submit(sources[0], 5);
+    assert_eq!(root.take(sink), [1, 10]);
+    root.filter(Direction::Out, "stop", "return 0;", None).unwrap();
+    assert_eq!(alice.submit(sources[0], 1), 0);
+}
+
+#[test]
+fn whoever_created_a_channel_that_has_ended_does_not_decide_for_the_next_one() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("video").unwrap();
+    alice.fabric.close(alice.peer, &"video".parse().unwrap(), alice.lease).unwrap();
+    bob.create("video").unwrap();
+    alice.open("video").unwrap();
+    assert_eq!(code(alice.filter(Direction::In, "stop", "return 0;", None)), forbidden());
+    assert_eq!(code(bob.filter(Direction::In, "stop", "return 1;", None)), None);
+}
+
+#[test]
+fn filters_of_one_user_leave_room_for_those_of_others() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("video").unwrap();
+    bob.open("video").unwrap();
+    let install = |user: User<'_>, number: usize| {
+        user.filter(Direction::Out, &format!("{}.{number}", user.lease), "return 1;", None)
+    };
+    let most = (0..).find(|number| install(bob, *number).is_err()).unwrap();
+    assert_eq!((most, code(install(bob, most))), (8, Some("channel_limit".to_owned())));
+    assert_eq!(code(install(bob, 0)), None, "a filter is replaced");
+    assert_eq!(code(install(alice, 0)), None);
+}
+
+#[test]
+fn a_users_policy_paces_the_events_of_own_sources_alone() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("video").unwrap();
+    bob.open("video").unwrap();
+    let hold = |user: User<'_>| {
+        let policy = serde_json::json!({ "kind": "hold", "channel": "video", "rate": 25.0 });
+        let policy: Policy = serde_json::from_value(policy).unwrap();
+        assert!(matches!(&policy, Policy::Hold(HoldPolicy { .. })));
+        user.fabric.start_policy(Some(user.peer), policy.clone()).unwrap();
+        let user_of = user.fabric.policies.paces_for(&"video".parse().unwrap());
+        user.fabric.stop_policy(user.peer, &policy.name().unwrap()).unwrap();
+        user_of
+    };
+    assert_eq!([hold(bob), hold(alice)], [Some(Some(BOB)), Some(None)]);
+}
+
+#[test]
+fn rules_say_which_users_open_read_and_feed_a_channel() {
+    let rule = |channel: &str, users: &[u32], rights: &[Right]| Rule {
+        channels: vec![channel.to_owned()],
+        users: users.iter().copied().collect(),
+        groups: Default::default(),
+        rights: rights.iter().copied().collect(),
+    };
+    let host = Host::start(vec![
+        rule("video", &[ALICE], &[Right::Create, Right::Send]),
+        rule("video", &[BOB], &[Right::Join]),
+        rule("news", &[BOB], &[Right::Open]),
+    ]);
+    let (alice, bob, root) = (host.user(ALICE), host.user(BOB), host.user(0));
+    alice.create("video").unwrap();
+    bob.open("video").unwrap();
+    assert!(alice.source("video").is_ok() && bob.sink("video").is_ok());
+    assert_eq!([alice.sink("video").map(drop), bob.source("video").map(drop)].map(code), [forbidden(), forbidden()]);
+    assert_eq!([alice.create("news"), bob.create("news")].map(code), [forbidden(), forbidden()]);
+    root.create("news").unwrap();
+    assert_eq!([alice.open("news"), bob.open("news")].map(code), [forbidden(), None]);
+    assert_eq!(code(bob.sink("news").map(drop)), forbidden());
+    assert!(root.source("news").is_ok() && root.sink("video").is_ok());
+}
+
+/// A binding reads a channel's events: it is for those who could have a sink there.
+#[test]
+fn a_binding_needs_what_a_sink_needs() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("secret").unwrap();
+    bob.create("video").unwrap();
+    let watched = spot("video".parse().unwrap(), Direction::Out, "watch".parse().unwrap());
+    bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
+    let request = BindingRequest {
+        lease: bob.lease,
+        parameter: "seen".to_owned(),
+        channel: "secret".to_owned(),
+        event_type: "frame".to_owned(),
+        field: "number".to_owned(),
+    };
+    assert_eq!(code(bob.fabric.bind(bob.peer, watched.clone(), &request).map(drop)), forbidden());
+    bob.open("secret").unwrap();
+    assert_eq!(code(bob.fabric.bind(bob.peer, watched.clone(), &request).map(drop)), None);
+    let parameters = [("seen".to_owned(), 1)].into();
+    let set = ParameterRequest { parameters, to: Where::Here };
+    assert_eq!(code(alice.fabric.parametrize(alice.peer, &watched, &set).map(drop)), forbidden());
+}
