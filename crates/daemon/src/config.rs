@@ -51,7 +51,8 @@ pub struct Api {
     pub mode: u32,
     /// Group of both sockets, by name or number. None: that of the daemon.
     pub group: Option<String>,
-    /// Connections served at the same time, on either socket; the next one waits in the listen queue.
+    /// Connections served at the same time, on either socket: one user has at most a quarter, all users together leave an
+    /// eighth to root and the service's own user. A user's next one is refused, an administrator's waits.
     pub max_connections: usize,
     /// A request not complete, or not answered, after this long is given up.
     #[serde(deserialize_with = "time")]

@@ -20,6 +20,7 @@ use qfabric_types::ServerCounts;
 use qfabric_types::api::net::InterfaceInfo;
 use qfabric_types::api::{Application, HostStatus};
 
+use crate::api::refused_connections;
 use crate::channels::ChannelsReport;
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
@@ -149,6 +150,8 @@ impl Collector for Shown {
         CONTROL.iter().try_for_each(|metric| one(&mut encoder, metric, counters))?;
         let dropped = of("notes_dropped", "log lines dropped because they came too fast", |n: &u64| Counter(*n));
         one(&mut encoder, &dropped, notes_dropped)?;
+        let refused = of("connections_refused", "connections beyond a user's share of places", |n: &u64| Counter(*n));
+        one(&mut encoder, &refused, &refused_connections())?;
         handling(&mut encoder, counters)?;
         let labels = |app: &Application| labels(app);
         for metric in &APPLICATION {
@@ -291,6 +294,6 @@ mod tests {
         described.sort();
         described.dedup();
         assert_eq!(described.len(), all);
-        assert_eq!(all, STATUS.len() + CONTROL.len() + 2 + APPLICATION.len() + RING.len() + ecalls::TOTALS.len() + 1);
+        assert_eq!(all, STATUS.len() + CONTROL.len() + 3 + APPLICATION.len() + RING.len() + ecalls::TOTALS.len() + 1);
     }
 }

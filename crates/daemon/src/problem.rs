@@ -8,7 +8,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code this service answers with, what it means over HTTP, and what it means to people.
-pub(crate) const CODES: [(&str, StatusCode, &str); 59] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 60] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path says something that cannot be meant"),
     ("not_yours", StatusCode::FORBIDDEN, "the process or application is another user's"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -30,6 +30,11 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 59] = [
     ("user_cap", StatusCode::CONFLICT, "more is asked for than the user may hold"),
     ("group_cap", StatusCode::CONFLICT, "more is asked for than the group may hold"),
     ("too_many_applications", StatusCode::TOO_MANY_REQUESTS, "every place is taken"),
+    (
+        "too_many_connections",
+        StatusCode::TOO_MANY_REQUESTS,
+        "the user, or all users together, have their share of places",
+    ),
     ("too_many_threads", StatusCode::UNPROCESSABLE_ENTITY, "the program has more threads than can be covered"),
     ("not_permitted", StatusCode::FORBIDDEN, "the user may hold no reservations"),
     ("invalid_limit", StatusCode::UNPROCESSABLE_ENTITY, "a limit is outside what can be meant"),
@@ -183,6 +188,11 @@ pub(crate) fn busy(waiting: usize) -> Problem {
 
 pub(crate) fn stopping() -> Problem {
     new("stopping", "the service is stopping".to_owned(), "start it again, then send it again")
+}
+
+pub(crate) fn too_many_connections(who: &str, has: usize, limit: usize) -> Problem {
+    let message = format!("{who} {has} connections, {limit} are the limit");
+    new("too_many_connections", message, "close one, or raise api.max_connections")
 }
 
 pub(crate) fn too_many_of_user(uid: u32, limit: usize) -> Problem {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use common::*;
@@ -122,4 +122,51 @@ fn the_description_and_the_metrics_are_served() {
     for name in ["qfabric_capacity_cpus", "qfabric_control_wakeups_total", "qfabric_notes_dropped_total"] {
         assert!(text.contains(name), "{name} is not in\n{text}");
     }
+}
+
+/// Run by the next test as another user: opens connections, says how many have a place, and keeps them.
+#[test]
+#[ignore = "a role"]
+fn connections_that_say_nothing() {
+    let connect = |_| UnixStream::connect(given("SOCKET")).unwrap();
+    let mut all: Vec<UnixStream> = (0..8).map(connect).collect();
+    // They are looked at in order: when the last is refused, it is known what became of the others.
+    let mut answer = String::new();
+    all[7].read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("too_many_connections"), "{answer}");
+    let mut held = 0;
+    for connection in &mut all[..7] {
+        connection.set_nonblocking(true).unwrap();
+        held += usize::from(connection.read(&mut [0; 512]).is_err());
+    }
+    println!("\nheld={held}");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn users_that_take_all_places_they_get_leave_some_to_root() {
+    if !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root can be several users");
+    }
+    let _lock = live_lock();
+    let mut config = quiet();
+    // Longer than any test: no place becomes free by waiting.
+    config.api.timeout = qfabric_types::Nanos::from_millis(600_000);
+    config.api.max_connections = 17;
+    let (service, client) = service(config);
+    drop(client);
+    let (socket, mut holders, mut held) = (service.socket().to_str().unwrap().to_owned(), Vec::new(), Vec::new());
+    for uid in [NOBODY, NOBODY - 1, NOBODY - 2, NOBODY - 3, NOBODY - 4] {
+        let mut holder = role("connections_that_say_nothing", Some(uid), &[("SOCKET", &socket)]);
+        let lines = BufReader::new(holder.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        held.extend(lines.filter_map(|line| line.strip_prefix("held=")?.parse::<usize>().ok()).next());
+        holders.push(holder);
+    }
+    assert_eq!(held, [4, 4, 4, 3, 0], "a quarter each, and one eighth is left");
+    assert_eq!(call(service.socket(), "GET", "/v1/status", "").0, 200);
+    let (_, metrics) = call(service.socket(), "GET", "/metrics", "");
+    let refused = metrics.lines().find_map(|line| line.strip_prefix("qfabric_connections_refused_total "));
+    assert!(refused.is_some_and(|refused| refused.parse::<u64>().unwrap() >= 25), "{refused:?}");
 }

@@ -1,29 +1,66 @@
-//! Places for connections: so many in all, so many of one user.
+//! Places for connections: so many in all, fewer for all users together, fewer still for one of them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use qfabric_types::api::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::auth::Peer;
+use crate::problem;
+
+/// Connections refused since the start, on all sockets.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many there were.
+pub(crate) fn refused() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
 
 /// Counts connections.
 #[derive(Clone)]
 pub(crate) struct Places {
     all: Arc<Semaphore>,
-    of_user: Arc<Mutex<HashMap<u32, usize>>>,
-    most_of_user: usize,
+    shares: Shares,
+    taken: Arc<Mutex<Taken>>,
+}
+
+/// What users may have. Administrators (root, and the user that the service runs as) have no share: the places that
+/// users leave are theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    /// All users together.
+    users: usize,
+    /// One of them.
+    user: usize,
+}
+
+/// Places that users have.
+#[derive(Debug, Default)]
+struct Taken {
+    users: usize,
+    by_uid: HashMap<u32, usize>,
 }
 
 /// A connection's place, given back when dropped.
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
-    uid: u32,
-    of_user: Arc<Mutex<HashMap<u32, usize>>>,
+    /// Whom it counts for; none: an administrator.
+    of_user: Option<(u32, Arc<Mutex<Taken>>)>,
+}
+
+impl Shares {
+    /// An eighth is reserved for administrators, and one user has at most a quarter; both at least one place.
+    fn of(most: usize) -> Shares {
+        Shares { users: most.saturating_sub((most / 8).max(1)).max(1), user: (most / 4).max(1) }
+    }
 }
 
 impl Places {
-    /// `most` in all, half of them for any one user but root: nobody can lock the others out.
+    /// `most` in all. No user can lock the others out, and all together cannot lock out an administrator.
     pub fn new(most: usize) -> Self {
-        Places { all: Arc::new(Semaphore::new(most)), of_user: Arc::default(), most_of_user: most.div_ceil(2) }
+        Places { all: Arc::new(Semaphore::new(most)), shares: Shares::of(most), taken: Arc::default() }
     }
 
     /// Waits until a place is free.
@@ -31,45 +68,103 @@ impl Places {
         self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Takes a place for a user; none, where it has too many.
-    pub fn take(&self, permit: OwnedSemaphorePermit, uid: u32) -> Option<Place> {
-        let mut of_user = self.of_user.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = of_user.entry(uid).or_default();
-        if uid != 0 && *count >= self.most_of_user {
-            return None;
+    /// Takes a place for whoever has connected; refused where that user, or all users, have their share. Counted.
+    pub fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
+        if peer.administers() {
+            return Ok(Place { _permit: permit, of_user: None });
         }
-        *count += 1;
-        Some(Place { _permit: permit, uid, of_user: self.of_user.clone() })
+        let uid = peer.owner.uid;
+        let taken = lock(&self.taken).take(uid, self.shares);
+        taken.inspect_err(|problem| {
+            REFUSED.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(uid, pid = peer.pid, why = problem.message, "a connection was refused");
+        })?;
+        Ok(Place { _permit: permit, of_user: Some((uid, self.taken.clone())) })
+    }
+}
+
+impl Taken {
+    fn take(&mut self, uid: u32, shares: Shares) -> Result<(), Problem> {
+        let own = self.by_uid.get(&uid).copied().unwrap_or(0);
+        if own >= shares.user {
+            return Err(problem::too_many_connections(&format!("user {uid} has"), own, shares.user));
+        }
+        if self.users >= shares.users {
+            return Err(problem::too_many_connections("all users together have", self.users, shares.users));
+        }
+        self.by_uid.insert(uid, own + 1);
+        self.users += 1;
+        Ok(())
+    }
+
+    fn give_back(&mut self, uid: u32) {
+        let Some(own) = self.by_uid.get_mut(&uid) else { return };
+        *own -= 1;
+        self.users -= 1;
+        if *own == 0 {
+            self.by_uid.remove(&uid);
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut of_user = self.of_user.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = of_user.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                of_user.remove(&self.uid);
-            }
+        if let Some((uid, taken)) = &self.of_user {
+            lock(taken).give_back(*uid);
         }
     }
+}
+
+fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qfabric_types::Owner;
+
+    fn peer(uid: u32) -> Peer {
+        Peer { pid: 1, owner: Owner { uid, gid: uid } }
+    }
+
+    /// The first of these users' connections that is refused, counted from 0.
+    async fn first_refused(places: &Places, uids: impl Iterator<Item = u32>) -> (Vec<Place>, Problem) {
+        let mut taken = Vec::new();
+        for uid in uids {
+            match places.take(places.wait().await, peer(uid)) {
+                Ok(place) => taken.push(place),
+                Err(problem) => return (taken, problem),
+            }
+        }
+        panic!("nobody was refused");
+    }
 
     #[tokio::test]
-    async fn one_user_gets_half_of_the_places_and_gives_them_back() {
-        let places = Places::new(4);
-        let mut taken = Vec::new();
-        for expected in [true, true, false] {
-            let place = places.take(places.wait().await, 7);
-            assert_eq!(place.is_some(), expected);
-            taken.extend(place);
+    async fn one_user_gets_a_quarter_of_the_places_and_gives_them_back() {
+        let places = Places::new(128);
+        let (mut taken, problem) = first_refused(&places, std::iter::repeat(54_321)).await;
+        assert_eq!((taken.len(), problem.code.as_str()), (32, "too_many_connections"));
+        for part in ["54321", "32", "api.max_connections"] {
+            assert!(format!("{} {}", problem.message, problem.next_step).contains(part), "{problem:?}");
         }
-        assert!(places.take(places.wait().await, 8).is_some());
+        assert!(places.take(places.wait().await, peer(54_322)).is_ok());
         taken.pop();
-        assert!(places.take(places.wait().await, 7).is_some());
+        assert!(places.take(places.wait().await, peer(54_321)).is_ok());
+    }
+
+    #[tokio::test]
+    async fn all_users_together_leave_places_for_root() {
+        let places = Places::new(128);
+        let (taken, problem) = first_refused(&places, (0..).map(|number| 54_000 + number % 9)).await;
+        assert_eq!(taken.len(), 112, "{problem:?}");
+        let roots: Vec<_> = (0..16).map(|_| places.all.clone().try_acquire_owned().unwrap()).collect();
+        assert!(roots.into_iter().all(|permit| places.take(permit, peer(0)).is_ok()), "nobody has to wait");
+    }
+
+    #[test]
+    fn few_places_are_shared_out_too() {
+        let shares = [1, 2, 4, 16].map(Shares::of).map(|shares| (shares.users, shares.user));
+        assert_eq!(shares, [(1, 1), (1, 1), (3, 1), (14, 4)]);
     }
 }

@@ -39,8 +39,11 @@ pub(crate) async fn serve_rings(
         match listener.accept().await {
             Ok((socket, _)) => {
                 let Ok(peer) = Peer::of(&socket) else { continue };
-                let Some(place) = places.take(permit, peer.owner.uid) else { continue };
-                tokio::spawn(serve_one(socket, peer, requests.clone(), place, timeout));
+                match places.take(permit, peer) {
+                    Ok(place) => drop(tokio::spawn(serve_one(socket, peer, requests.clone(), place, timeout))),
+                    // Nothing is in its way: this is the first message.
+                    Err(problem) => _ = fds::send(&socket, refusal(&problem).as_bytes(), &[]),
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a ring connection");

@@ -10,10 +10,12 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use qfabric_types::api::Problem;
 use tokio::net::UnixStream;
 
 use super::accept::{Place, Places};
 use crate::auth::Peer;
+use crate::problem;
 
 /// Bytes of request line and headers.
 const HEAD_LIMIT: usize = 16 << 10;
@@ -34,11 +36,10 @@ pub(crate) async fn serve_http(
         match listener.accept().await {
             Ok((stream, _)) => {
                 let Ok(peer) = Peer::of(&stream) else { continue };
-                let Some(place) = places.take(permit, peer.owner.uid) else {
-                    tracing::debug!(uid = peer.owner.uid, "too many connections of one user");
-                    continue;
-                };
-                tokio::spawn(serve_one(stream, peer, router.clone(), place, timeout));
+                match places.take(permit, peer) {
+                    Ok(place) => drop(tokio::spawn(serve_one(stream, peer, router.clone(), place, timeout))),
+                    Err(problem) => refuse(&stream, &problem),
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -46,6 +47,15 @@ pub(crate) async fn serve_http(
             }
         }
     }
+}
+
+/// Says why there is no place, as far as the socket takes it at once, and hangs up: nothing was read.
+fn refuse(stream: &UnixStream, problem: &Problem) {
+    let (status, body) = (problem::status(problem), serde_json::to_string(problem).unwrap_or_default());
+    let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n");
+    let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    // Whoever has gone already has no use for it.
+    let _ = stream.try_write(answer.as_bytes());
 }
 
 /// One connection. The head has a time limit of its own, the answer too (see `routes`), so an idle or a slow
