@@ -1,7 +1,7 @@
 //! What the administrator allows: the capacity, and maxima per priority level, user and group.
 //! Shares in millionths of one CPU; in files, fractions of one CPU. Source: AQuoSA 2009, §4.4 and §5.3.2.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qfabric_types::{Owner, Share};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub struct Limits {
     pub groups: BTreeMap<u32, Share>,
     /// For users not named in `users`; none: they have no maximum.
     pub default_user: Option<Share>,
+    /// Users whom `default_user` is not for: the administrators.
+    pub exempt: BTreeSet<u32>,
 }
 
 impl Default for Limits {
@@ -35,6 +37,7 @@ impl Default for Limits {
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
             default_user: None,
+            exempt: BTreeSet::new(),
         }
     }
 }
@@ -45,15 +48,10 @@ impl Limits {
         Limits { capacity, ..Limits::default() }
     }
 
-    /// Whether there is no maximum but the capacity.
-    pub(crate) fn are_simple(&self) -> bool {
-        let Limits { levels, users, groups, default_user, .. } = self;
-        levels.is_empty() && users.is_empty() && groups.is_empty() && default_user.is_none()
-    }
-
     /// Most that the applications of `owner`'s user may hold together, if there is a maximum.
     pub fn user_cap(&self, owner: Owner) -> Option<Share> {
-        self.users.get(&owner.uid).copied().or(self.default_user)
+        let default = self.default_user.filter(|_| !self.exempt.contains(&owner.uid));
+        self.users.get(&owner.uid).copied().or(default)
     }
 
     /// Most that the applications of `owner`'s group may hold together, if there is a maximum.

@@ -62,7 +62,7 @@ pub struct Supervisor {
     wanted: u64,
     /// Everybody holds what is wanted: a request that fits needs no sharing out.
     calm: bool,
-    /// No maximum but the capacity is configured; otherwise every request is shared out.
+    /// No maximum but the capacity concerns anybody present; otherwise every request is shared out.
     simple: bool,
     earliest_due: Instant,
     /// Maxima of the users and groups present; the first is none.
@@ -75,14 +75,13 @@ pub struct Supervisor {
 impl Supervisor {
     /// Books with nothing in them.
     pub fn new(limits: Limits) -> Self {
-        let simple = limits.are_simple();
         Supervisor {
             limits,
             entries: Vec::new(),
             booked: 0,
             wanted: 0,
             calm: true,
-            simple,
+            simple: false,
             earliest_due: Instant::NEVER,
             caps: vec![NO_LIMIT],
             changed: Vec::new(),
@@ -247,7 +246,7 @@ impl Supervisor {
     /// The administrator allows something else. What is held is shared out anew by the same formula; guarantees that were
     /// given are kept, also where they are above a new maximum of a level, user or group.
     pub fn set_limits(&mut self, limits: Limits, now: Instant) {
-        (self.simple, self.limits) = (limits.are_simple(), limits);
+        self.limits = limits;
         self.number_owners();
         self.expire(now);
         self.share_out(now);
@@ -395,7 +394,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives every user and group that has a maximum its place in the list of limits.
+    /// Gives every user and group that has a maximum its place in the list of limits, and sees whether there are any.
     fn number_owners(&mut self) {
         self.caps.clear();
         self.caps.push(NO_LIMIT);
@@ -406,6 +405,7 @@ impl Supervisor {
             self.entries[at].user = user.unwrap_or_else(|| limit(self.limits.user_cap(owner), &mut self.caps));
             self.entries[at].group = group.unwrap_or_else(|| limit(self.limits.group_cap(owner), &mut self.caps));
         }
+        self.simple = self.limits.levels.is_empty() && self.caps.len() == 1;
     }
 
     /// Raises grants towards `goal`, each by the same fraction of what it lacks, as far as there is room.

@@ -381,3 +381,21 @@ proptest! {
         prop_assert!(could_use.saturating_sub(books.granted()).ppm() <= wants.len() as u32);
     }
 }
+
+#[test]
+fn the_default_maximum_is_not_for_those_who_are_exempt() {
+    let limits = Limits { default_user: Some(share(30)), exempt: [0].into(), ..Limits::of_capacity(share(90)) };
+    let mut books = Supervisor::new(limits.clone());
+    let of = |uid| Owner { uid, gid: uid };
+    assert_eq!(
+        books.admit(AppId(1), of(7), &class_a("x"), share(31)).map_err(|refusal| refusal.code()),
+        Err("user_cap")
+    );
+    books.admit(AppId(1), of(0), &class_a("x"), share(50)).unwrap();
+    let named = Limits { users: [(0, share(60))].into(), ..limits };
+    books.set_limits(named, at(0));
+    assert_eq!(
+        books.admit(AppId(2), of(0), &class_a("x"), share(11)).map_err(|refusal| refusal.code()),
+        Err("user_cap")
+    );
+}

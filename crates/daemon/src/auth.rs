@@ -47,6 +47,8 @@ impl Peer {
 pub(crate) struct Target {
     pub pid: i32,
     pub owner: Owner,
+    /// All groups of its process: real, effective, saved, supplementary.
+    pub groups: Vec<u32>,
     pub watch: watch::Process,
 }
 
@@ -63,7 +65,10 @@ pub(crate) fn target(peer: Peer, pid: i32, covers: Covers) -> Result<Target, Pro
     if let Covers::Thread(thread) = covers {
         check_thread(pid, thread)?;
     }
-    if watch.ended() { Err(problem::gone(pid)) } else { Ok(Target { pid, owner: users.owner(), watch }) }
+    if watch.ended() {
+        return Err(problem::gone(pid));
+    }
+    Ok(Target { pid, owner: users.owner(), groups: users.groups, watch })
 }
 
 /// Whether the process is still all of `owner`: it may have become a set-uid program since it was looked at.
@@ -79,11 +84,14 @@ fn check_thread(pid: i32, thread: ThreadId) -> Result<(), Problem> {
     }
 }
 
-/// The users and the group a process runs under: real, effective, saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The users (real, effective, saved) and the groups a process runs under.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Users {
     uids: [u32; 3],
+    /// The effective group.
     gid: u32,
+    /// All of them.
+    groups: Vec<u32>,
 }
 
 impl Users {
@@ -92,23 +100,28 @@ impl Users {
     }
 
     fn parse(status: &str) -> Option<Users> {
-        let uids = numbers(status, "Uid:")?;
-        let gids = numbers(status, "Gid:")?;
-        Some(Users { uids, gid: gids[1] })
+        let uids = three(status, "Uid:")?;
+        let gids = three(status, "Gid:")?;
+        let groups = gids.into_iter().chain(numbers(status, "Groups:").into_iter().flatten()).collect();
+        Some(Users { uids, gid: gids[1], groups })
     }
 
-    fn belong_to(self, peer: Peer) -> bool {
+    fn belong_to(&self, peer: Peer) -> bool {
         peer.owner.uid == 0 || self.uids.iter().all(|uid| *uid == peer.owner.uid)
     }
 
-    fn owner(self) -> Owner {
+    fn owner(&self) -> Owner {
         Owner { uid: self.uids[1], gid: self.gid }
     }
 }
 
-fn numbers(status: &str, key: &str) -> Option<[u32; 3]> {
+fn numbers<'a>(status: &'a str, key: &str) -> Option<impl Iterator<Item = u32> + 'a> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-    let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
+    Some(line.split_whitespace().map_while(|word| word.parse().ok()))
+}
+
+fn three(status: &str, key: &str) -> Option<[u32; 3]> {
+    let mut numbers = numbers(status, key)?;
     Some([numbers.next()?, numbers.next()?, numbers.next()?])
 }
 
@@ -116,7 +129,8 @@ fn numbers(status: &str, key: &str) -> Option<[u32; 3]> {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tcat\nState:\tR\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t44\t100\t100\n";
+    const STATUS: &str =
+        "Name:\tcat\nState:\tR\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t44\t100\t100\nGroups:\t27 1000 \n";
 
     fn peer(uid: u32) -> Peer {
         Peer { pid: 1, owner: Owner { uid, gid: 7 } }
@@ -127,6 +141,7 @@ mod tests {
         let users = Users::parse(STATUS).unwrap();
         assert_eq!(users.owner(), Owner { uid: 1000, gid: 44 });
         assert!(users.belong_to(peer(1000)) && users.belong_to(peer(0)) && !users.belong_to(peer(1001)));
+        assert_eq!(users.groups, [100, 44, 100, 27, 1000]);
     }
 
     #[test]

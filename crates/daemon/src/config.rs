@@ -3,11 +3,13 @@
 //! Every key has a default; a key that is not known is refused with its line, since a typing error in a limit
 //! would otherwise grant without limit. Times carry their unit (`"2ms"`), shares are fractions of one CPU.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use qfabric_host::Limits;
+use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{HostLimits, InvalidLimit};
-use qfabric_types::{Nanos, Reservation, Share};
+use qfabric_types::text::is_plain;
+use qfabric_types::{Nanos, Owner, Reservation, Share};
 use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
@@ -261,17 +263,35 @@ impl Config {
         within("api.max_connections", api.max_connections, 1, 10_000, "1 to 10000")?;
         within("api.timeout", api.timeout, Nanos::from_millis(10), Nanos::from_millis(600_000), "10ms to 600s")?;
         within("api.mode", api.mode, 0o600, 0o777, "octal permission bits, 0600 to 0777")?;
+        if let Some(directory) = &api.directory {
+            plain_path("api.directory", directory)?;
+        }
         self.limits.check()?;
         within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
         within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
         if let Some((key, value, expected)) = self.ecalls.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
+        for (key, path) in [("channels.tls", &self.channels.tls), ("channels.access", &self.channels.access)] {
+            path.as_deref().map_or(Ok(()), |path| plain_path(key, path))?;
+        }
         if let Some((key, value, expected)) = self.channels.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
         self.best_effort_lives()?;
         self.control_reservation().map(drop)
+    }
+
+    /// Says what cannot be meant on this machine, if anything is.
+    pub fn check_here(&self) -> Result<(), InvalidConfig> {
+        let cpus = CpuList::read("/sys/devices/system/cpu/present").map_or(0, |present| present.len());
+        match self.limits.capacity {
+            Some(capacity) if cpus > 0 && capacity.as_f64() > cpus as f64 => {
+                let expected = "no more than the CPUs of this machine, or leave it out for what the kernel admits";
+                Err(out_of_range("limits.capacity", format!("{capacity} on a machine with {cpus}"), expected))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn best_effort_lives(&self) -> Result<(), InvalidConfig> {
@@ -326,7 +346,16 @@ impl From<InvalidLimit> for InvalidConfig {
 /// What the supervisor is told, where `capacity` may be promised now.
 pub(crate) fn supervisor_limits(limits: &HostLimits, capacity: Share) -> Limits {
     let HostLimits { levels, users, groups, default_user, .. } = limits.clone();
-    Limits { capacity, levels, users, groups, default_user }
+    let exempt = [0, rustix::process::geteuid().as_raw()].into();
+    Limits { capacity, levels, users, groups, default_user, exempt }
+}
+
+/// Whom an application counts for: its process's user, and of all groups of the process the one with the smallest maximum,
+/// so that nobody escapes a maximum by running under another of own groups; without one the group it runs under.
+pub(crate) fn counted_for(limits: &HostLimits, owner: Owner, groups: &[u32]) -> Owner {
+    let own = groups.iter().chain([&owner.gid]);
+    let tightest = own.filter_map(|gid| Some((limits.groups.get(gid)?, *gid))).min();
+    Owner { gid: tightest.map_or(owner.gid, |(_, gid)| gid), ..owner }
 }
 
 fn within<T: PartialOrd + ToString>(
@@ -337,6 +366,16 @@ fn within<T: PartialOrd + ToString>(
     expected: &'static str,
 ) -> Result<(), InvalidConfig> {
     if (low..=high).contains(&value) { Ok(()) } else { Err(out_of_range(key, value, expected)) }
+}
+
+/// A folder or file that is written as it is meant: a way up, or a character that no path has, hides another place.
+pub(crate) fn plain_path(key: &'static str, path: &Path) -> Result<(), InvalidConfig> {
+    let goes_up = path.components().any(|part| part == Component::ParentDir);
+    let text = path.to_string_lossy();
+    match text.is_empty() || goes_up || !text.chars().all(is_plain) {
+        true => Err(out_of_range(key, format!("{text:?}"), "a path without `..` and control characters")),
+        false => Ok(()),
+    }
 }
 
 fn out_of_range(key: &'static str, value: impl ToString, expected: &'static str) -> InvalidConfig {
@@ -408,12 +447,54 @@ mod tests {
     }
 
     #[test]
+    fn folders_are_written_as_they_are_meant() {
+        for text in [
+            "[api]\ndirectory = '/run/../etc'",
+            "[api]\ndirectory = \"/run/q\\u0000fabric\"",
+            "[api]\ndirectory = ''",
+            "[channels]\ntls = '../tls'",
+            "[channels]\naccess = '/etc/qfabric/../access.toml'",
+        ] {
+            let refusal = parse(text).unwrap_err();
+            assert!(refusal.contains("without `..`"), "{text}: {refusal}");
+        }
+        assert!(parse("[api]\ndirectory = '/run/q..fabric'").is_ok());
+    }
+
+    #[test]
+    fn more_cpus_than_there_are_cannot_be_promised() {
+        let refusal = parse("[limits]\ncapacity = 4096\n").unwrap().check_here().unwrap_err().to_string();
+        assert!(
+            refusal.contains("limits.capacity is 4096 CPU") && refusal.contains("CPUs of this machine"),
+            "{refusal}"
+        );
+        parse("[limits]\ncapacity = 1\n").unwrap().check_here().unwrap();
+        Config::default().check_here().unwrap();
+    }
+
+    #[test]
     fn the_supervisor_is_told_the_maxima_and_what_may_be_promised_now() {
         let config = parse("[limits]\ncapacity = 0.8\ndefault_user = 0.3\n[limits.levels]\n9 = 0.2\n").unwrap();
         let (room, share) = (Share::from_ppm(700_000), Share::from_ppm);
         let limits = supervisor_limits(&config.limits, room);
         assert_eq!((limits.capacity, limits.default_user), (room, Some(share(300_000))));
         assert_eq!(limits.levels, [(9, share(200_000))].into());
+    }
+
+    #[test]
+    fn an_application_counts_against_the_smallest_maximum_of_its_processs_groups() {
+        let limits = parse("[limits.groups]\n44 = 0.5\n45 = 0.2\n46 = 0.9\n").unwrap().limits;
+        let counted = |gid, groups: &[u32]| counted_for(&limits, Owner { uid: 7, gid }, groups).gid;
+        assert_eq!([counted(44, &[]), counted(44, &[100, 45, 46]), counted(100, &[46, 44])], [44, 45, 44]);
+        assert_eq!([counted(100, &[]), counted(100, &[101])], [100, 100]);
+    }
+
+    #[test]
+    fn by_default_a_user_has_half_a_cpu_and_an_administrator_what_there_is() {
+        let limits = supervisor_limits(&parse("").unwrap().limits, Share::from_ppm(1_900_000));
+        let cap = |uid| limits.user_cap(Owner { uid, gid: uid });
+        assert_eq!((cap(54_321), cap(0)), (Some(Share::from_ppm(500_000)), None));
+        assert_eq!(cap(rustix::process::geteuid().as_raw()), None);
     }
 
     #[test]

@@ -261,3 +261,45 @@ fn nobody() {
     ask(&client, own[1].pid(), Contract::default()).unwrap();
     assert_eq!(ask(&client, own[2].pid(), Contract::default()).unwrap_err().code, "too_many_applications");
 }
+
+#[test]
+fn another_group_of_the_process_is_no_way_past_a_groups_maximum() {
+    if !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root can give a process groups");
+    }
+    let _lock = live_lock();
+    let mut config = with_capacity("0.6");
+    config.limits.groups = [(4_000, Share::from_ppm(200_000))].into();
+    let (_service, client) = service(config);
+    let member = |own: &str, others: &str| {
+        Process::shell(&format!("exec setpriv --reuid 54321 --regid {own} --groups {others} sleep 600"))
+    };
+    let programs = [member("4000", "4001"), member("4001", "4000"), member("4001", "4001")];
+    for program in &programs {
+        eventually("it runs under its groups", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
+            status.starts_with("Name:\tsleep\n")
+        });
+    }
+    ask(&client, programs[0].pid(), guaranteed("first", 150_000)).unwrap();
+    let problem = ask(&client, programs[1].pid(), guaranteed("second", 100_000)).unwrap_err();
+    assert_eq!((problem.code.as_str(), problem.free), ("group_cap", Some(Share::from_ppm(50_000))), "{problem:?}");
+    ask(&client, programs[2].pid(), guaranteed("third", 100_000)).unwrap();
+}
+
+#[test]
+fn by_default_no_user_gets_more_than_half_a_cpu_and_root_does() {
+    if !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root can be another user");
+    }
+    let _lock = live_lock();
+    let (_service, client) = service(with_capacity("0.7"));
+    let [theirs, roots] = ["exec setpriv --reuid 54321 --clear-groups sleep 600", "exec sleep 600"].map(Process::shell);
+    eventually("it runs as its user", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", theirs.pid())).unwrap();
+        status.starts_with("Name:\tsleep\n")
+    });
+    let problem = ask(&client, theirs.pid(), guaranteed("greedy", 510_000)).unwrap_err();
+    assert_eq!((problem.code.as_str(), problem.free), ("user_cap", Some(Share::from_ppm(500_000))), "{problem:?}");
+    ask(&client, roots.pid(), guaranteed("roots", 510_000)).unwrap();
+}

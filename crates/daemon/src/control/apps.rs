@@ -142,7 +142,7 @@ mod tests {
         let pid = std::process::id() as i32;
         let watch = watch::Process::watch(pid).unwrap();
         let owner = Owner { uid: 7, gid: 7 };
-        App::new(crate::auth::Target { pid, owner, watch }, covers, &Contract::default())
+        App::new(crate::auth::Target { pid, owner, groups: vec![], watch }, covers, &Contract::default())
     }
 
     fn apps() -> (Apps, i32) {

@@ -11,7 +11,7 @@ use super::notes::Note;
 use super::rings::Ring;
 use super::sources::Source;
 use crate::auth::{Peer, Target};
-use crate::config::Reclaim;
+use crate::config::{Reclaim, counted_for};
 use crate::problem;
 
 impl Engine {
@@ -82,7 +82,8 @@ impl Engine {
         self.decide_reclaim(&mut contract);
         self.apps.check_free(pid, covers)?;
         self.check_places(peer, target.owner.uid)?;
-        let mut app = App::new(target, covers, &contract);
+        let owner = counted_for(&self.limits, target.owner, &target.groups);
+        let mut app = App::new(Target { owner, ..target }, covers, &contract);
         let threads = self.begin_observing(&mut app, covers)?;
         let name = contract.name.clone();
         self.requests_made += 1;

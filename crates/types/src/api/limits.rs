@@ -23,9 +23,10 @@ pub struct HostLimits {
     pub levels: BTreeMap<u8, Share>,
     /// Most that the applications of a user may hold together, by uid.
     pub users: BTreeMap<u32, Share>,
-    /// Most that the applications of a group may hold together, by gid.
+    /// Most that the applications of a group may hold together, by gid. An application counts against the smallest maximum
+    /// among all groups of its process, whichever of them it runs under.
     pub groups: BTreeMap<u32, Share>,
-    /// Most for users not named; none: no maximum.
+    /// Most for users not named; none: no maximum. Root, and the user that the service runs as, have one only by name.
     pub default_user: Option<Share>,
     /// Applications held at the same time.
     pub max_applications: usize,
@@ -42,7 +43,8 @@ impl Default for HostLimits {
             levels: BTreeMap::new(),
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
-            default_user: None,
+            // Half a CPU: no user takes a whole one from the others unless the administrator says so.
+            default_user: Some(Share::from_ppm(500_000)),
             max_applications: 256,
             max_applications_per_user: 64,
             max_threads: 256,
