@@ -26,7 +26,7 @@ use super::memory::{Down, Up};
 use super::plan::Plan;
 use super::pool::Backlog;
 use super::raise::place;
-use super::registry::{GroupHook, Tail};
+use super::registry::{GroupHook, GroupKey, Tail};
 use super::subscription::{Stage, Subscription, Tally};
 use super::{Ecalls, KernelSide, Source, lock, misses, problems};
 use crate::auth::{Peer, Target};
@@ -220,18 +220,19 @@ impl Ecalls {
 
     /// A group's members share one hook, which only hands events over: deadlines are the members' own.
     fn hook_of_group(&self, draft: &Draft) -> Result<Option<GroupHook>, Problem> {
-        let name = draft.request.group.as_ref().filter(|_| draft.service.origin == Origin::Kernel);
-        let Some(name) = name else { return Ok(None) };
+        let group = draft.group().filter(|_| draft.service.origin == Origin::Kernel);
+        let Some(key) = group else { return Ok(None) };
         let (options, only_pid) = (&draft.request.options, draft.request.only_pid);
         {
             let registry = self.registry();
             let groups = registry.services.get(&draft.service.id).map(|service| &service.groups);
-            let hook = groups.and_then(|groups| groups.get(name)).and_then(|group| group.hook.as_ref());
+            let hook = groups.and_then(|groups| groups.get(&key)).and_then(|group| group.hook.as_ref());
             if let Some(hook) = hook {
                 return match (&hook.options, hook.only_pid) == (options, only_pid) {
                     true => Ok(None),
                     false => Err(problems::chain(format!(
-                        "group {name} has other options; give all its members the same options and filter"
+                        "group {} has other options; give all its members the same options and filter",
+                        key.name
                     ))),
                 };
             }
@@ -262,8 +263,8 @@ impl Ecalls {
         let service = service.ok_or_else(|| problems::no_such_service(&subscription.service_name))?;
         service.subscriptions.push(subscription.clone());
         let tail = hook.as_ref().map(|hook| hook.tail);
-        if let Some(name) = &subscription.group {
-            let group = service.groups.entry(name.clone()).or_default();
+        if let Some(key) = &subscription.group {
+            let group = service.groups.entry(key.clone()).or_default();
             group.hook = hook.or(group.hook.take());
         }
         registry.subscriptions.insert(id, subscription.clone());
@@ -333,8 +334,12 @@ impl Draft {
         field.map(|field| place(format, field).ok_or_else(|| no_such_field(format, field))).transpose()
     }
 
+    fn group(&self) -> Option<GroupKey> {
+        self.request.group.clone().map(|name| GroupKey { uid: self.owner.uid, name })
+    }
+
     fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
-        let Parts { up, aim, stages, installed, backlog } = parts;
+        let (Parts { up, aim, stages, installed, backlog }, group) = (parts, self.group());
         let Draft {
             request, service, owner, target, filtered, plan, bound, attributes, down, format, geometry, ..
         } = self;
@@ -349,7 +354,7 @@ impl Draft {
             lease: request.lease,
             process_id: request.process_id,
             only_pid: request.only_pid,
-            group: request.group,
+            group,
             plan,
             deadline: deadline(request.deadline_us),
             favour: request.favour,
@@ -481,5 +486,30 @@ mod tests {
         assert!(refused.message.contains(&taken.iter().sum::<u64>().to_string()), "{refused:?}");
         let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
         (0..5).for_each(|_| drop(subscribe(root).unwrap()));
+    }
+
+    #[test]
+    fn a_group_of_the_same_name_takes_no_events_from_another_users() {
+        let (folder, theirs) = (tempfile::tempdir().unwrap(), Theirs::start());
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path()).unwrap();
+        let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
+        let subscribe = |peer: Peer| {
+            let (service, group) = (misses::SERVICE.to_owned(), Some("workers".to_owned()));
+            let (k_code, only_pid) = (Some("return 1;".to_owned()), Some(theirs.1.pid));
+            let request = SubscriptionRequest { service, group, k_code, only_pid, ..Default::default() };
+            ecalls.subscribe(peer, request).unwrap()
+        };
+        let [first, _, roots] = [theirs.1, theirs.1, root].map(subscribe);
+        assert_eq!(first.group.as_deref(), Some("workers"));
+        let mut registry = ecalls.registry();
+        let (id, _) = registry.service(misses::SERVICE).unwrap();
+        for _ in 0..4 {
+            let told = registry.services.get_mut(&id).unwrap().receivers(-1, Some(theirs.1.pid));
+            let of = |uid: u32| told.iter().filter(|subscription| subscription.owner.uid == uid).count();
+            assert_eq!((of(theirs.1.owner.uid), of(0)), (1, 1));
+        }
+        drop(registry);
+        ecalls.unsubscribe(root, roots.id).unwrap();
+        assert_eq!(ecalls.registry().services[&id].groups.len(), 1, "the other user's group stays");
     }
 }

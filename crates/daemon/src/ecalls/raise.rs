@@ -10,7 +10,7 @@ use qfabric_types::event_json;
 use qfabric_types::format::Format;
 use qfabric_types::memory::Stamp;
 
-use super::registry::{Registry, Service, Tail};
+use super::registry::{GroupKey, Registry, Service, Tail};
 use super::subscription::{Place, Subscription, count};
 use super::{Ecalls, lock, problems};
 use crate::auth::Peer;
@@ -117,7 +117,7 @@ impl Ecalls {
         let Some(tail) = registry.tails.get(&tail).cloned() else { return };
         let to = match tail {
             Tail::Subscription(id) => registry.subscriptions.get(&id).cloned(),
-            Tail::Group(service, name) => next_of_group(&mut registry, service, &name),
+            Tail::Group(service, group) => next_of_group(&mut registry, service, &group),
         };
         drop(registry);
         if let Some(to) = to {
@@ -142,11 +142,11 @@ impl Ecalls {
     }
 }
 
-fn next_of_group(registry: &mut Registry, service: ServiceId, name: &str) -> Option<Arc<Subscription>> {
+fn next_of_group(registry: &mut Registry, service: ServiceId, group: &GroupKey) -> Option<Arc<Subscription>> {
     let Service { subscriptions, groups, .. } = registry.services.get_mut(&service)?;
-    let is_member = |s: &&Arc<Subscription>| s.is_active() && s.group.as_deref() == Some(name);
+    let is_member = |s: &&Arc<Subscription>| s.is_active() && s.group.as_ref() == Some(group);
     let members: Vec<_> = subscriptions.iter().filter(is_member).collect();
-    let chosen = groups.get_mut(name)?.next(&members)?;
+    let chosen = groups.get_mut(group)?.next(&members)?;
     count(&chosen.tally.events);
     Some(chosen)
 }

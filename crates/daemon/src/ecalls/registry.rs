@@ -47,7 +47,7 @@ pub(crate) struct Service {
     pub max_instructions: u32,
     pub owner: Option<ServiceOwner>,
     pub subscriptions: Vec<Arc<Subscription>>,
-    pub groups: HashMap<String, Group>,
+    pub groups: HashMap<GroupKey, Group>,
     pub raised: u64,
     pub cpu: u64,
 }
@@ -58,6 +58,14 @@ pub(crate) struct ServiceOwner {
     pub lease: LeaseId,
     pub peer: Peer,
     pub open: bool,
+}
+
+/// A group of subscriptions: a name of one user's. Another user's group of that name is another group, so that nobody
+/// gets what was meant for the members of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupKey {
+    pub uid: u32,
+    pub name: String,
 }
 
 /// Subscriptions of which one is told in turn.
@@ -81,7 +89,7 @@ pub(crate) struct GroupHook {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     Subscription(SubscriptionId),
-    Group(ServiceId, String),
+    Group(ServiceId, GroupKey),
 }
 
 /// A connection to `ecalls.sock`.
@@ -153,9 +161,10 @@ impl Registry {
         self.tails.remove(&id);
         let Some(service) = self.services.get_mut(&removed.service) else { return Some((removed, None)) };
         service.subscriptions.retain(|subscription| subscription.id != id);
-        let name = removed.group.as_ref();
-        let is_over = |name: &&String| !service.subscriptions.iter().any(|other| other.group.as_ref() == Some(name));
-        let hook = name.filter(is_over).and_then(|name| service.groups.remove(name)?.hook);
+        let group = removed.group.as_ref();
+        let is_over =
+            |group: &&GroupKey| !service.subscriptions.iter().any(|other| other.group.as_ref() == Some(group));
+        let hook = group.filter(is_over).and_then(|group| service.groups.remove(group)?.hook);
         if let Some(hook) = &hook {
             self.tails.remove(&hook.tail);
         }
@@ -286,9 +295,9 @@ impl Service {
             s.is_active() && (pid == -1 || s.process_id == pid) && (s.only_pid.is_none() || s.only_pid == concerns)
         };
         let mut chosen: Vec<_> = subscriptions.iter().filter(wants).filter(|s| s.group.is_none()).cloned().collect();
-        for (name, group) in groups {
+        for (key, group) in groups {
             let members: Vec<_> =
-                subscriptions.iter().filter(wants).filter(|s| s.group.as_ref() == Some(name)).collect();
+                subscriptions.iter().filter(wants).filter(|s| s.group.as_ref() == Some(key)).collect();
             chosen.extend(group.next(&members));
         }
         chosen

@@ -19,6 +19,7 @@ use super::handler::Handler;
 use super::memory::{Down, Up};
 use super::plan::Plan;
 use super::pool::{Backlog, Pool};
+use super::registry::GroupKey;
 
 /// A number in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub(crate) struct Subscription {
     pub lease: Option<LeaseId>,
     pub process_id: i32,
     pub only_pid: Option<i32>,
-    pub group: Option<String>,
+    pub group: Option<GroupKey>,
     pub plan: Plan,
     pub deadline: Option<Nanos>,
     /// Its events favour the server of the process that is told.
@@ -274,7 +275,7 @@ impl Subscription {
             lease: self.lease,
             in_kernel: self.plan.in_kernel.clone(),
             in_daemon: self.plan.in_daemon.clone(),
-            group: self.group.clone(),
+            group: self.group.as_ref().map(|group| group.name.clone()),
             format: self.format.clone(),
             memory_up: self.memory.clone(),
             attributes: self.attributes.iter().enumerate().map(value).collect(),
