@@ -158,6 +158,7 @@ impl Build<'_, '_> {
             make(&mut prologue)?;
         }
         prologue.fill(self.plan.spec, self.hook.sources)?;
+        hide_others(&mut prologue, self.hook, self.plan.only_pid)?;
         self.stages(&rooms, Place { offset: input as i16, bytes: format.size });
         self.ends();
         Ok(())
@@ -316,6 +317,22 @@ fn filter(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Un
         Some(before) => before(p),
         None => Ok(()),
     }
+}
+
+/// Zeros for what tells of other processes than the one that is named: an event of one's own may show no more.
+fn hide_others(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Unsupported> {
+    let Some(pid) = only_pid else { return Ok(()) };
+    for side in hook.sides {
+        if side.fields.iter().all(|field| p.wanted(field).is_none()) {
+            continue;
+        }
+        let own = p.asm.label();
+        p.process(side.process)?;
+        p.asm.jump_if32(Jmp::Eq, Reg::R1, pid, own);
+        side.fields.iter().for_each(|field| p.clear(field));
+        p.asm.bind(own);
+    }
+    Ok(())
 }
 
 /// What the kernel offers to generated code.

@@ -187,3 +187,34 @@ fn only_the_latest_deferred_value_is_handed_over_if_that_is_wanted() {
         assert_eq!(installed.counters().blocked, 0);
     }
 }
+
+/// The other side of each switch is the shell's or the idle thread's: the event is of this process's use, their numbers are not.
+#[test]
+fn a_switch_of_ones_own_process_tells_nothing_of_others() {
+    let Some(kernel) = kernel() else { return };
+    let mut other = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let ask = Ask::of("sched.switch").own();
+    let format = &kernel.service("sched.switch").unwrap().format;
+    let memory = up(format);
+    let installed = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
+    (0..20).for_each(|_| nap());
+    drop(installed);
+    other.kill().and_then(|()| other.wait()).unwrap();
+    let mut sides = [0, 0];
+    for data in (0..20).map(|_| event(&memory)) {
+        let of = |name: &str| number(format, &data, name);
+        let pids = [of("prev_pid"), of("next_pid")];
+        assert!(
+            pids.contains(&own_pid().into()) && pids.iter().all(|pid| [0, own_pid().into()].contains(pid)),
+            "{pids:?}"
+        );
+        for (side, fields) in
+            [["prev_tid", "prev_prio", "prev_state"], ["next_tid", "next_prio", "next_pid"]].iter().enumerate()
+        {
+            let known = fields.iter().any(|field| of(field) != 0);
+            assert_eq!(known, pids[side] != 0, "side {side} of {pids:?}");
+            sides[side] += usize::from(!known);
+        }
+    }
+    assert!(sides.iter().all(|hidden| *hidden > 0), "others came before and after: {sides:?}");
+}

@@ -47,6 +47,7 @@ pub(super) static SPEC: Spec = Spec {
             at: At::Timer,
             sources: SOURCES,
             processes: &[],
+            sides: &[],
             when: |options: &Options| options.is("when", "delay"),
             before: Some(something_waits),
             make: Some(batch),

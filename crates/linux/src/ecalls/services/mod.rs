@@ -146,6 +146,8 @@ pub(super) struct Hook {
     pub sources: &'static [Source],
     /// The processes an event concerns; with a process named in the request, one of them must be that.
     pub processes: &'static [Source],
+    /// Fields that tell of one process each: a handler that is for another one's events finds zeros there.
+    pub sides: &'static [Side],
     /// Only with these options is there such a hook.
     pub when: fn(&Options) -> bool,
     /// Decides early whether this is an event at all: jumps to [`Prologue::skip`] if not. r6 to r8 are free.
@@ -154,11 +156,21 @@ pub(super) struct Hook {
     pub make: Option<Emit>,
 }
 
+/// Fields of an event that tell of one of several processes.
+#[derive(Debug)]
+pub(super) struct Side {
+    /// Of which.
+    pub process: Source,
+    /// Their names.
+    pub fields: &'static [&'static str],
+}
+
 /// Emits code.
 pub(super) type Emit = fn(&mut Prologue) -> Result<(), Unsupported>;
 
 impl Hook {
-    const NEW: Hook = Hook { at: At::Timer, sources: &[], processes: &[], when: always, before: None, make: None };
+    const NEW: Hook =
+        Hook { at: At::Timer, sources: &[], processes: &[], sides: &[], when: always, before: None, make: None };
 
     const fn tracepoint(name: &'static str, sources: &'static [Source]) -> Hook {
         Hook { at: At::Tracepoint(name), sources, ..Hook::NEW }

@@ -3,16 +3,17 @@
 use qfabric_types::format::Scalar;
 
 use super::super::source::Source::{Arg, Cpu, Now, Path};
-use super::{Field, Hook, Spec};
+use super::{Field, Hook, Side, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "sched.switch",
-    about: "a CPU leaves one thread and takes up another (either may be of the process subscribed for)",
+    about: "a CPU leaves one thread and takes up another (either may be of the process subscribed for; what tells of \
+            others is then 0)",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
         Field::one("cpu", Scalar::I32, "the CPU"),
         Field::one("preempted", Scalar::I32, "1: the thread left could have gone on"),
-        Field::one("prev_pid", Scalar::I32, "process of the thread left; 0: idle"),
+        Field::one("prev_pid", Scalar::I32, "process of the thread left; 0: idle, or not the one subscribed for"),
         Field::one("prev_tid", Scalar::I32, "the thread left"),
         Field::one("prev_prio", Scalar::I32, "its priority: 0 to 99 real-time, 100 to 139 normal, -1 deadline"),
         Field::one(
@@ -20,12 +21,19 @@ pub(super) static SPEC: Spec = Spec {
             Scalar::U32,
             "why: 0 runnable, 1 sleeps, 2 sleeps uninterruptibly, others as the kernel's",
         ),
-        Field::one("next_pid", Scalar::I32, "process of the thread taken up; 0: idle"),
+        Field::one("next_pid", Scalar::I32, "process of the thread taken up; 0: idle, or not the one subscribed for"),
         Field::one("next_tid", Scalar::I32, "the thread taken up"),
         Field::one("next_prio", Scalar::I32, "its priority"),
     ],
     hooks: &[Hook {
         processes: &[Path(1, "tgid"), Path(2, "tgid")],
+        sides: &[
+            Side {
+                process: Path(1, "tgid"),
+                fields: &["preempted", "prev_pid", "prev_tid", "prev_prio", "prev_state"],
+            },
+            Side { process: Path(2, "tgid"), fields: &["next_pid", "next_tid", "next_prio"] },
+        ],
         ..Hook::tracepoint(
             "sched_switch",
             &[

@@ -3,7 +3,7 @@
 use qfabric_types::format::Scalar;
 
 use super::super::source::Source::{Cpu, Now, Path, Tgid};
-use super::{Field, Hook, Spec};
+use super::{Field, Hook, Side, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "sched.wakeup",
@@ -14,11 +14,16 @@ pub(super) static SPEC: Spec = Spec {
         Field::one("tid", Scalar::I32, "the thread"),
         Field::one("prio", Scalar::I32, "its priority: 0 to 99 real-time (0 highest), 100 to 139 normal, -1 deadline"),
         Field::one("cpu", Scalar::I32, "the CPU that wakes it"),
-        Field::one("waker", Scalar::I32, "the process on that CPU, which need not have to do with it"),
+        Field::one(
+            "waker",
+            Scalar::I32,
+            "the process on that CPU, which need not have to do with it; 0: not the one subscribed for",
+        ),
         Field::many("comm", Scalar::I8, 16, "the thread's name, ended by 0"),
     ],
     hooks: &[Hook {
         processes: &[Path(0, "tgid")],
+        sides: &[Side { process: Tgid, fields: &["waker"] }],
         ..Hook::tracepoint(
             "sched_wakeup",
             &[Now, Path(0, "tgid"), Path(0, "pid"), Path(0, "prio"), Cpu, Tgid, Path(0, "comm")],
