@@ -3,13 +3,14 @@
 mod common;
 
 use std::fs;
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
 use common::{Host, Seen, Site, name, open};
 use qfabric_channel::{Destination, Lane};
 use qfabric_link::security::{init_ca, issue};
-use qfabric_link::{Config, EngineKind, Security, Tls};
+use qfabric_link::{Address, Config, EngineKind, Security, Tls};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use tempfile::TempDir;
 
@@ -93,4 +94,17 @@ fn without_a_certificate_there_is_no_connection() {
     meet(&one, 2);
     thread::sleep(Duration::from_millis(500));
     assert_eq!((one.log.all().len(), plain.log.all().len()), (1, 0));
+}
+
+/// Each failed handshake used to keep everybody out for 100 ms: 2000 of them outlast this test's patience.
+#[test]
+fn a_flood_of_connections_that_say_nothing_keeps_no_host_out() {
+    let (site, folder) = (Site::new(EngineKind::Zenoh), folder(&[1, 2]));
+    let one = open(&secured(&site, &folder, 1, &[1]), 1);
+    let Address::Tcp { host, port } = site.address(1) else { panic!("an address and a port") };
+    for port in [port, port + 1] {
+        (0..2_000).for_each(|_| drop(TcpStream::connect((host.as_str(), port)).unwrap()));
+    }
+    let _two = open(&secured(&site, &folder, 2, &[1]), 1);
+    meet(&one, 2);
 }

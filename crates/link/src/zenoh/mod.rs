@@ -74,6 +74,9 @@ pub(crate) fn open(
     if option_env!("TLS_LINGER_TIMEOUT") != Some("0") {
         tracing::warn!("built without the repository's .cargo/config.toml: a cut cable may silence this host for 10 s");
     }
+    if option_env!("TLS_ACCEPT_THROTTLE_TIME") != Some("1000") {
+        tracing::warn!("built without the repository's .cargo/config.toml: each failed handshake costs others 100 ms");
+    }
     let settings = settings::settings(config)?;
     let opening = move || {
         enter();

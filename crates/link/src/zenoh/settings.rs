@@ -105,14 +105,17 @@ fn certificates(tls: &Tls) -> Vec<(&'static str, Value)> {
 /// Each address is two: priorities of control at its port, those of data at the next one.
 fn endpoints(config: &Config, addresses: &[Address]) -> Result<Vec<String>, Error> {
     let protocol = if config.security == Security::Insecure { "tcp" } else { "tls" };
+    // A connection that says nothing is closed as soon as one whose call is not answered.
+    let handshake =
+        if protocol == "tls" { format!(";tls_handshake_timeout_ms={ACCEPT_TIMEOUT}") } else { String::new() };
     let mut endpoints = Vec::new();
     for address in addresses {
         let Address::Tcp { host, port } = address else { return Err(Error::UnixZenoh(address.clone())) };
         let data = port.checked_add(1).filter(|next| *next > 1).ok_or_else(|| Error::Ports(address.clone()))?;
         let at = |port| Address::Tcp { host: host.clone(), port };
-        endpoints.push(format!("{protocol}/{}?prio=1-3#dscp={CONTROL_SERVICE}", at(*port)));
+        endpoints.push(format!("{protocol}/{}?prio=1-3#dscp={CONTROL_SERVICE}{handshake}", at(*port)));
         let buffers = format!("so_sndbuf={DATA_SENT};so_rcvbuf={DATA_RECEIVED}");
-        endpoints.push(format!("{protocol}/{}?prio=4-7#{buffers}", at(data)));
+        endpoints.push(format!("{protocol}/{}?prio=4-7#{buffers}{handshake}", at(data)));
     }
     Ok(endpoints)
 }
