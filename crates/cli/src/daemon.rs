@@ -53,6 +53,8 @@ impl Args {
             Some(_) => config.mechanism.name = MechanismName::Auto,
             None => {}
         }
+        config.check()?;
+        config.check_here()?;
         Ok(config)
     }
 }

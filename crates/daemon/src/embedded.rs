@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 use crate::config::Config;
+use crate::folder;
 use crate::service::Service;
 use crate::startup::{DaemonError, Keep};
 
@@ -76,7 +77,9 @@ fn with_directory(config: Config) -> Result<(Config, Option<tempfile::TempDir>),
     if config.api.directory.is_some() {
         return Ok((config, None));
     }
-    let parent = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    // Where root has the environment of another user, that folder is the user's.
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|own| folder::check(own).is_ok());
+    let parent = own.unwrap_or_else(std::env::temp_dir);
     let made = tempfile::Builder::new().prefix("qfabric-").tempdir_in(&parent);
     let directory = made.map_err(|source| DaemonError::Path { path: parent, source })?;
     Ok((config.in_directory(directory.path()), Some(directory)))

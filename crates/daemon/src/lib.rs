@@ -20,6 +20,7 @@ mod config;
 mod control;
 mod ecalls;
 mod embedded;
+mod folder;
 mod handshakes;
 mod logging;
 mod metrics;

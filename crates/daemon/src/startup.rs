@@ -15,6 +15,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::config::{Config, InvalidConfig};
 use crate::control::StartError;
+use crate::folder;
 
 /// The service cannot start. Nothing was promised, and nothing is left changed.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,7 @@ pub(crate) enum Keep {
 /// Makes the place ready, and the process fit.
 pub(crate) fn prepare(config: &Config, keep: Keep) -> Result<Place, DaemonError> {
     config.check()?;
+    config.check_here()?;
     check_capability()?;
     let directory = config.directory()?;
     make_directory(&directory)?;
@@ -128,10 +130,12 @@ fn check_capability() -> Result<(), DaemonError> {
     Err(DaemonError::NoCapability { program })
 }
 
-/// Everybody may enter: the sockets' own modes decide who may ask. The journal's own mode keeps it private.
+/// Everybody may enter: the sockets' own modes decide who may ask. The journal's own mode keeps it private. Nobody else may
+/// write there: whoever could, could answer in this service's name, or prepare what it finds at its next start.
 fn make_directory(directory: &Path) -> Result<(), DaemonError> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
-    made.map_err(|source| DaemonError::Path { path: directory.to_owned(), source })
+    let safe = made.and_then(|()| folder::check(directory));
+    safe.map_err(|source| DaemonError::Path { path: directory.to_owned(), source })
 }
 
 fn lock(directory: &Path) -> Result<File, DaemonError> {
@@ -212,6 +216,20 @@ mod tests {
         assert!(refusal.contains(dir.path().to_str().unwrap()) && refusal.contains("api.directory"), "{refusal}");
         drop(first);
         lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_no_place_for_a_service() {
+        use std::os::unix::fs::PermissionsExt;
+        let top = tempfile::tempdir().unwrap();
+        let open = top.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let refusal = make_directory(&open.join("qfabric")).unwrap_err().to_string();
+        for part in ["open/qfabric", "everybody may write to", "api.directory"] {
+            assert!(refusal.contains(part), "{refusal}");
+        }
+        make_directory(&top.path().join("own/qfabric")).unwrap();
     }
 
     #[test]
