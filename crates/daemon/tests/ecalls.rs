@@ -158,3 +158,40 @@ fn without_a_scheduler_that_favours_a_chain_in_the_kernel_works_as_ever() {
     eventually("what leaves the kernel is counted", || metric(&client, "qfabric_events_not_favoured_total") > 2);
     assert_eq!(metric(&client, "qfabric_events_favoured_total"), 0);
 }
+
+/// With a limit of a microsecond in a second any handler is above it; its run time is the kernel's own measure.
+#[test]
+fn a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_taken_out() {
+    if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() || !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root can be another user with handlers in the kernel");
+    }
+    let _alone = live_lock();
+    let mut config = quiet();
+    config.ecalls.max_cpu_per_user = qfabric_types::Share::from_ppm(1);
+    let (_service, client) = service(config);
+    let roots = Ecalls::connect(&client).unwrap();
+    let own = roots.subscribe(&Subscribe::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default())).unwrap();
+    let socket = client.socket().display().to_string();
+    let _theirs = role("user_naps", Some(NOBODY), &[("QF_SOCKET", &socket)]);
+    let reason = |uid: u32| {
+        let all = client.subscriptions().unwrap();
+        all.into_iter().filter(|one| one.owner.uid == uid).find_map(|one| match one.state {
+            qfabric_types::api::ecalls::State::TakenOut { why } => Some(why),
+            _ => None,
+        })
+    };
+    eventually("it is taken out", || reason(NOBODY).is_some_and(|why| why.contains("ecalls.max_cpu_per_user")));
+    assert_eq!(reason(0), None, "root has no such limit");
+    drop(own);
+}
+
+#[test]
+#[ignore = "run by a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_taken_out, as another user"]
+fn user_naps() {
+    let ecalls = Ecalls::connect(&Client::connect_to(given("QF_SOCKET")).unwrap()).unwrap();
+    let wanted = Subscribe::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default());
+    let _events = ecalls.subscribe(&wanted).unwrap();
+    loop {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -24,7 +24,8 @@ use rustix::event::epoll;
 
 use super::misses::SERVICE;
 use super::raise::Event;
-use super::subscription::count;
+use super::share::RunTimes;
+use super::subscription::{Subscription, count};
 use super::{Ecalls, Source, drop_aside, lock};
 
 /// Records taken from the kernel's ring per turn, and events delivered before others are looked at.
@@ -72,12 +73,14 @@ struct Turning {
     buffer: Vec<u8>,
     judge_at: Instant,
     check_at: Instant,
+    run_times: RunTimes,
 }
 
 impl Turning {
     fn new(ecalls: Arc<Ecalls>, listener: OwnedFd) -> Turning {
         let buffer = vec![0; MAX_MESSAGE];
-        Turning { ecalls, listener, buffer, judge_at: Instant::ZERO, check_at: Instant::ZERO }
+        let (judge_at, check_at, run_times) = (Instant::ZERO, Instant::ZERO, RunTimes::default());
+        Turning { ecalls, listener, buffer, judge_at, check_at, run_times }
     }
 
     fn run(mut self) {
@@ -163,14 +166,21 @@ impl Turning {
         }
         self.judge_at = now + JUDGE_EVERY;
         let all: Vec<_> = self.ecalls.registry().subscriptions.values().cloned().collect();
-        for subscription in all {
+        for subscription in &all {
             if let Some(why) = subscription.judge(now, self.ecalls.config.faults_per_second) {
-                drop_aside(subscription.take_out(&why));
-                count(&self.ecalls.totals.taken_out);
-                tracing::info!(subscription = subscription.id, why, "a handler was taken out");
-                self.ecalls.tell_taken_out(&subscription, &why);
+                self.take_out(subscription, &why);
             }
         }
+        for (subscription, why) in self.run_times.judge(now, &all, self.ecalls.config.max_cpu_per_user) {
+            self.take_out(&subscription, &why);
+        }
+    }
+
+    fn take_out(&self, subscription: &Subscription, why: &str) {
+        drop_aside(subscription.take_out(why));
+        count(&self.ecalls.totals.taken_out);
+        tracing::info!(subscription = subscription.id, why, "a handler was taken out");
+        self.ecalls.tell_taken_out(subscription, why);
     }
 
     /// A process that took up a set-uid program is its user's no more.

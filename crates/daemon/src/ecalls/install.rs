@@ -203,6 +203,9 @@ impl Ecalls {
     /// Puts the chain's beginning at the hook.
     fn hook(&self, draft: &Draft, id: u64, up: Option<&Up>, aim: Option<&Aim>) -> Result<Installed, Problem> {
         let side = self.kernel_side(&draft.service.name)?;
+        if draft.owner.uid != 0 {
+            side.measure();
+        }
         let mut programs = draft.programs.iter();
         let mut steps = Vec::new();
         for step in &draft.plan.in_kernel {

@@ -42,6 +42,7 @@ mod problems;
 mod raise;
 mod registry;
 mod services;
+mod share;
 mod subscription;
 
 use std::io;
@@ -111,6 +112,8 @@ fn drop_aside<T: Send + 'static>(what: T) {
 pub(crate) struct KernelSide {
     pub kernel: Kernel,
     pub ring: EventRing,
+    /// Open while run times of handlers are measured; none: the kernel refused.
+    measuring: OnceLock<Option<OwnedFd>>,
 }
 
 /// What is counted over all subscriptions, also those that are gone.
@@ -184,6 +187,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl KernelSide {
+    /// From now on the kernel measures how long handlers run. Not before a user has one there: it costs every BPF program
+    /// of the host about 20 ns for each run.
+    fn measure(&self) {
+        self.measuring.get_or_init(|| {
+            let refused =
+                |error: &io::Error| tracing::warn!(%error, "run times of handlers are not measured, nor limited");
+            self.kernel.measure().inspect_err(refused).ok()
+        });
+    }
+}
+
 impl Ecalls {
     /// Nothing is in the kernel yet: it is opened when somebody first asks for it.
     pub fn new(config: EcallsConfig, directory: &Path) -> io::Result<Arc<Ecalls>> {
@@ -237,7 +252,7 @@ impl Ecalls {
             let ring = EventRing::new(RING_BYTES).map_err(broken)?;
             self.watch(ring.fd(), Source::Ring).map_err(broken)?;
             self.add_kernel_services(kernel.services());
-            Ok(KernelSide { kernel, ring })
+            Ok(KernelSide { kernel, ring, measuring: OnceLock::new() })
         });
         opened.as_ref()
     }

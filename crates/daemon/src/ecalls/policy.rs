@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_types::Owner;
 use qfabric_types::api::ecalls::Origin;
+use qfabric_types::{Owner, Share};
 use serde::Deserialize;
 
 const SCHEDULER: &str = "ecalls.max_instructions_scheduler";
@@ -37,6 +37,9 @@ pub struct EcallsConfig {
     pub max_instructions: u32,
     /// The same at the kernel's hooks of the scheduler (`sched.*`), where a CPU does nothing else meanwhile.
     pub max_instructions_scheduler: u32,
+    /// Of one CPU, what a user's handlers may take together, measured over a second; above it the one that took most is taken
+    /// out.
+    pub max_cpu_per_user: Share,
     /// Events that wait for the dispatcher; the next is dropped and counted.
     pub queue: usize,
     /// Of these, at most so many of one subscription.
@@ -65,6 +68,7 @@ impl Default for EcallsConfig {
             max_memory_per_user: 64 << 20,
             max_instructions: 200_000,
             max_instructions_scheduler: 10_000,
+            max_cpu_per_user: Share::from_ppm(100_000),
             queue: 8_192,
             queue_per_subscription: 1_024,
             handler_threads: 4,
@@ -90,7 +94,11 @@ impl EcallsConfig {
             (SCHEDULER, self.max_instructions_scheduler as usize, 1..=100_000_000, "1 to 100000000"),
         ];
         let found = sizes.into_iter().find(|(_, value, range, _)| !range.contains(value));
-        found.map(|(key, value, _, expected)| (key, value.to_string(), expected))
+        if let Some((key, value, _, expected)) = found {
+            return Some((key, value.to_string(), expected));
+        }
+        let nothing = self.max_cpu_per_user == Share::ZERO;
+        nothing.then(|| ("ecalls.max_cpu_per_user", "0".to_owned(), "a share of one CPU above 0, such as 0.1"))
     }
 
     /// Instructions that a user's handlers may take for one event of this service, and the key that says so.
@@ -140,6 +148,8 @@ mod tests {
     fn values_out_of_range_are_named() {
         let config = EcallsConfig { handler_threads: 0, ..EcallsConfig::default() };
         assert_eq!(config.out_of_range().unwrap().0, "ecalls.handler_threads");
+        let config = EcallsConfig { max_cpu_per_user: Share::ZERO, ..EcallsConfig::default() };
+        assert_eq!(config.out_of_range().unwrap().0, "ecalls.max_cpu_per_user");
         assert_eq!(EcallsConfig::default().out_of_range(), None);
     }
 }

@@ -100,6 +100,8 @@ pub(crate) struct Subscription {
 /// What it did in the daemon; see [`SubscriptionCounters`].
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// CPU time of its handlers, nanoseconds: in the daemon, and of those in the kernel once they are taken out.
+    pub run_ns: AtomicU64,
     pub events: AtomicU64,
     pub passed: AtomicU64,
     pub blocked: AtomicU64,
@@ -151,7 +153,9 @@ impl Subscription {
 
     fn run(self: &Arc<Self>, handler: &Mutex<Handler>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
         // The guard goes before the chain goes on: a later step may be this handler's again in another thread.
+        let began = thread_time();
         let made = lock(handler).call(data);
+        self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
         match made {
             Ok(made) => {
                 for event in &made.emitted {
@@ -256,7 +260,7 @@ impl Subscription {
             counters.dropped_memory += kernel.dropped_memory;
             counters.dropped_ring = kernel.dropped_ring;
             counters.contended = kernel.contended;
-            counters.run_ns = kernel.run_ns;
+            counters.run_ns += kernel.run_ns;
         }
         if let Some(map) = self.up.as_ref().and_then(Up::map) {
             counters.memory += u64::from(map.reader().flag());
@@ -287,6 +291,12 @@ impl Subscription {
     }
 }
 
+/// CPU time of the calling thread, nanoseconds.
+fn thread_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 fn shown(fault: Option<Fault>) -> String {
     fault.map_or_else(|| "unknown".to_owned(), |fault| fault.to_string())
 }
@@ -305,6 +315,7 @@ impl Tally {
             dropped_queue: of(&self.dropped_queue),
             dropped_signals: of(&self.dropped_signals),
             late: of(&self.late),
+            run_ns: of(&self.run_ns),
             ..SubscriptionCounters::default()
         }
     }
@@ -317,6 +328,7 @@ impl Tally {
             (&self.blocked, kernel.blocked),
             (&self.faults, kernel.faults),
             (&self.dropped_memory, kernel.dropped_memory),
+            (&self.run_ns, kernel.run_ns),
         ] {
             counter.fetch_add(value, Ordering::Relaxed);
         }

@@ -390,7 +390,7 @@ pub struct SubscriptionCounters {
     pub dropped_signals: u64,
     /// Events dropped: another CPU was in the handler too long.
     pub contended: u64,
-    /// Time its kernel handler took, in nanoseconds.
+    /// CPU time its handlers took, in nanoseconds. Of those in the kernel: since a user other than root has one there.
     pub run_ns: u64,
 }
 

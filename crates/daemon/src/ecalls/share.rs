@@ -1,0 +1,100 @@
+//! What the handlers of each user take of the processor, and which one goes where that is too much.
+//!
+//! The limit of instructions bounds one event; how many events there are nobody knows beforehand. So run time is measured: in
+//! the kernel by its own statistics of BPF programs, in the daemon by the thread's CPU clock.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use qfabric_types::api::ecalls::SubscriptionId;
+use qfabric_types::{Instant, Nanos, Share};
+
+use super::subscription::Subscription;
+
+/// Over which time shares are judged.
+const WINDOW: Nanos = Nanos::from_millis(1_000);
+
+/// Run times as they were when the window began.
+#[derive(Debug, Default)]
+pub(crate) struct RunTimes {
+    began: Option<Instant>,
+    before: HashMap<SubscriptionId, u64>,
+}
+
+/// A subscription's run time up to now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reading {
+    id: SubscriptionId,
+    uid: u32,
+    run_ns: u64,
+}
+
+impl RunTimes {
+    /// At the end of a window: of each user whose handlers took more than `most`, the subscription that took most, and why it is
+    /// to be taken out. If that was not enough, the next one follows a window later. Root has no such limit.
+    pub fn judge(&mut self, now: Instant, all: &[Arc<Subscription>], most: Share) -> Vec<(Arc<Subscription>, String)> {
+        if now.since(*self.began.get_or_insert(now)) < WINDOW {
+            return Vec::new();
+        }
+        let active = all.iter().filter(|subscription| subscription.owner.uid != 0 && subscription.is_active());
+        let reading = |s: &Arc<Subscription>| Reading { id: s.id, uid: s.owner.uid, run_ns: s.counters().run_ns };
+        let readings: Vec<Reading> = active.map(reading).collect();
+        let found = self.over(now, &readings, most).into_iter();
+        let named = found.filter_map(|(id, why)| Some((all.iter().find(|one| one.id == id)?.clone(), why)));
+        named.collect()
+    }
+
+    fn over(&mut self, now: Instant, readings: &[Reading], most: Share) -> Vec<(SubscriptionId, String)> {
+        let window = self.began.replace(now).map_or(Nanos::ZERO, |began| now.since(began));
+        let now_ns = readings.iter().map(|reading| (reading.id, reading.run_ns)).collect();
+        let before = std::mem::replace(&mut self.before, now_ns);
+        let mut by_user: BTreeMap<u32, Vec<(u64, SubscriptionId)>> = BTreeMap::new();
+        for Reading { id, uid, run_ns } in readings {
+            let took = run_ns.saturating_sub(before.get(id).copied().unwrap_or(0));
+            by_user.entry(*uid).or_default().push((took, *id));
+        }
+        by_user.values().filter_map(|taken| too_much(taken, window, most)).collect()
+    }
+}
+
+/// The subscription that took most, if all of them together took more than `most` of the window.
+fn too_much(taken: &[(u64, SubscriptionId)], window: Nanos, most: Share) -> Option<(SubscriptionId, String)> {
+    let sum = Nanos::new(taken.iter().map(|(took, _)| took).sum());
+    let (_, id) = taken.iter().max()?;
+    let why = || {
+        format!(
+            "its user's handlers took {sum} of CPU time in {window}, of which this one took most; {most} is the limit \
+             (ecalls.max_cpu_per_user)"
+        )
+    };
+    (sum > most.budget_in(window)).then(|| (*id, why()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Share = Share::from_ppm(100_000);
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Nanos::from_millis(ms)
+    }
+
+    fn reading(id: u64, uid: u32, ms: u64) -> Reading {
+        Reading { id, uid, run_ns: ms * 1_000_000 }
+    }
+
+    #[test]
+    fn of_a_user_above_the_limit_the_handler_that_took_most_goes() {
+        let mut times = RunTimes::default();
+        let ids = |over: Vec<(SubscriptionId, String)>| over.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        times.over(at(0), &[reading(1, 7, 500), reading(2, 7, 900)], MOST);
+        let quiet = [reading(1, 7, 540), reading(2, 7, 960), reading(3, 8, 100)];
+        assert_eq!(ids(times.over(at(1_000), &quiet, MOST)), [0; 0], "a tenth of a CPU is allowed");
+        let busy = [reading(1, 7, 601), reading(2, 7, 1_000), reading(3, 8, 300), reading(4, 8, 0)];
+        let over = times.over(at(2_000), &busy, MOST);
+        assert!(over[0].1.contains("101 ms") && over[0].1.contains("0.1 CPU"), "{over:?}");
+        assert_eq!(ids(over), [1, 3], "each user for itself");
+        assert_eq!(ids(times.over(at(4_000), &[reading(1, 7, 800)], MOST)), [0; 0], "a longer window allows more");
+    }
+}
