@@ -8,6 +8,8 @@ mod docs;
 mod fuzz;
 mod install;
 mod rooms;
+#[cfg(test)]
+mod security;
 mod setup;
 mod test;
 mod tools;
