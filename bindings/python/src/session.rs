@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use qfabric_client::{
-    Claim, Connection, Contract, Foresight, Late, Nanos, Overload, OverloadChange, Profile, Reclaiming, Session, Share,
-    clock,
+    Claim, Connection, Contract, Foresight, Instant, Late, Nanos, Overload, OverloadChange, Profile, Reclaiming,
+    Session, Share, clock,
 };
 
 use crate::connect;
@@ -157,11 +157,21 @@ impl NativeSession {
         Ok(NativeSession { thread: std::thread::current().id(), key })
     }
 
-    /// The current job begins, and this is known of it.
-    #[pyo3(signature = (hint=None, *, interval=None, budget=None))]
-    fn begin(&self, hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64>) -> PyResult<()> {
+    /// The current job begins, and this is known of it. `release`, in ns of the monotonic clock, is the origin of the grid
+    /// where it is the first one; without it, its beginning is.
+    #[pyo3(signature = (hint=None, *, interval=None, budget=None, release=None))]
+    fn begin(
+        &self,
+        hint: Option<f64>,
+        interval: Option<(u64, u64)>,
+        budget: Option<u64>,
+        release: Option<u64>,
+    ) -> PyResult<()> {
         let known = foresight(hint, interval, budget)?;
-        self.with(|session| session.begin(known))
+        self.with(|session| match release {
+            Some(release) => session.begin_at(Instant::new(release), known),
+            None => session.begin(known),
+        })
     }
 
     /// The current job ended, and this is known of the next one. Says the CPU time it took, in ns.

@@ -50,6 +50,13 @@ def test_the_cost_is_the_threads_cpu_time(session):
     assert 3e6 <= session.end_cycle() < 9e6
 
 
+def test_releases_follow_the_start_that_was_named():
+    with qfabric.Session(period_ms=5, alone=True, skip_late=True) as session:
+        session.begin(release=time.monotonic_ns() - 20_000_000)
+        session.end_cycle()
+        assert session.wait() >= 4
+
+
 def test_late_jobs_can_be_skipped():
     with qfabric.Session(period_ms=5, alone=True, skip_late=True) as session:
         with session.job():

@@ -688,6 +688,13 @@ enum qf_status qf_start(struct qf_session *task);
 enum qf_status qf_begin(struct qf_session *task);
 
 /**
+ * As qf_begin, with the first job's release in ns of CLOCK_MONOTONIC as the origin of the grid: for releases that follow a
+ * clock of the application's own, such as a start that several players have in common.
+ */
+enum qf_status qf_begin_at(struct qf_session *task,
+                           uint64_t release_ns);
+
+/**
  * The current job ended. Never blocks; costs about a microsecond.
  */
 enum qf_status qf_end_cycle(struct qf_session *task);

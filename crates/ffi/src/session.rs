@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use qfabric_client::{Claim, Client, Contract, Foresight, Late, Nanos, Process, Session};
+use qfabric_client::{Claim, Client, Contract, Foresight, Instant, Late, Nanos, Process, Session};
 
 use crate::contract::set;
 use crate::ecalls::{give, take_back};
@@ -263,6 +263,22 @@ pub unsafe extern "C" fn qf_begin(task: *mut qf_session) -> qf_status {
     unsafe {
         run(task, |session| {
             session.begin(Foresight::Nothing);
+            Ok(())
+        })
+    }
+}
+
+/// As qf_begin, with the first job's release in ns of CLOCK_MONOTONIC as the origin of the grid: for releases that follow a
+/// clock of the application's own, such as a start that several players have in common.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_begin_at(task: *mut qf_session, release_ns: u64) -> qf_status {
+    // SAFETY: passed on.
+    unsafe {
+        run(task, |session| {
+            session.begin_at(Instant::new(release_ns), Foresight::Nothing);
             Ok(())
         })
     }

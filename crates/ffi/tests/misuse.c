@@ -151,7 +151,7 @@ int main(void)
     CHECK(qf_set_own_controller(task, decide, &decided) == QF_OK);
 
     CHECK(qf_start(task) == QF_OK && qf_start(task) == QF_STATE && qf_set_name(task, "x") == QF_STATE);
-    CHECK(qf_begin(task) == QF_OK && qf_end_cycle_hint(task, 2.0) == QF_OK && qf_end_cycle(task) == QF_OK);
+    CHECK(qf_begin_at(task, 1) == QF_OK && qf_begin(task) == QF_OK && qf_end_cycle_hint(task, 2.0) == QF_OK && qf_end_cycle(task) == QF_OK);
     CHECK(qf_end_cycle_interval(task, 2, 1) == QF_OK && qf_end_cycle_budget(task, 7) == QF_OK);
     CHECK(observed == 4 && predicted == 4 && decided == 4);
     CHECK(pthread_create(&other, NULL, elsewhere, task) == 0 && pthread_join(other, NULL) == 0);

@@ -114,6 +114,7 @@ class Session:
         *,
         interval: Optional[Tuple[int, int]] = None,
         budget: Optional[int] = None,
+        release: Optional[int] = None,
     ) -> None: ...
     def end_cycle(
         self,
