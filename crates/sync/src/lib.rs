@@ -1,0 +1,8 @@
+//! What threads of one process need of each other: locks with an order, and panics that end no more than they must.
+
+mod lock;
+mod panics;
+pub mod rank;
+
+pub use lock::{Guard, Lock, assert_may_block, lock};
+pub use panics::contain;

@@ -1,0 +1,255 @@
+//! Locks with a rank, so that threads cannot wait for each other in a circle.
+//!
+//! Problem: two threads that take the same two locks in opposite orders stop for good, and no test shows it until the two
+//! meet. Approach: every lock has a rank, which is a part of its type ([`crate::rank`] is the one list). A thread takes a lock
+//! only while all locks that it holds have smaller ranks. Debug builds assert that at every lock, also where nobody else
+//! wants it; release builds do not keep the list.
+//!
+//! A panic of a thread that held a lock is that thread's failure: the next one gets the value as it is. Guards belong
+//! into a `let` of their own, or into [`Lock::with`]: a guard in the scrutinee of a `match` lives until the last arm ends.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// A value that one thread has at a time. `RANK` is its place in the order of locks.
+#[derive(Default)]
+pub struct Lock<T: ?Sized, const RANK: u16>(Mutex<T>);
+
+/// The value, as long as this lives.
+#[clippy::has_significant_drop]
+#[must_use = "the lock is free again where its guard is dropped"]
+pub struct Guard<'a, T: ?Sized, const RANK: u16> {
+    value: MutexGuard<'a, T>,
+    held: held::Held,
+}
+
+/// As [`Lock::lock`]; for locks that are fields, where it reads better.
+pub fn lock<T: ?Sized, const RANK: u16>(lock: &Lock<T, RANK>) -> Guard<'_, T, RANK> {
+    lock.lock()
+}
+
+/// Asserts, in debug builds, that the calling thread may wait for something outside of the process: it holds no lock that
+/// a thread of the event path waits for ([`crate::rank::LAST_THAT_MAY_BLOCK`]).
+pub fn assert_may_block(what: &str) {
+    held::assert_may_block(what);
+}
+
+impl<T, const RANK: u16> Lock<T, RANK> {
+    /// A value that nobody has.
+    pub const fn new(value: T) -> Lock<T, RANK> {
+        Lock(Mutex::new(value))
+    }
+}
+
+impl<T: ?Sized, const RANK: u16> Lock<T, RANK> {
+    /// Waits for the value.
+    ///
+    /// # Panics
+    /// In debug builds, where the thread holds a lock of the same or a larger rank.
+    pub fn lock(&self) -> Guard<'_, T, RANK> {
+        let held = held::Held::in_order(RANK);
+        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Guard { value, held }
+    }
+
+    /// The value, where nobody has it. Never waits, so the order does not matter.
+    pub fn try_lock(&self) -> Option<Guard<'_, T, RANK>> {
+        let value = match self.0.try_lock() {
+            Ok(value) => value,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Guard { value, held: held::Held::out_of_order(RANK) })
+    }
+
+    /// Waits for the value and gives it back when `act` returns.
+    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut self.lock())
+    }
+}
+
+impl<T, const RANK: u16> From<T> for Lock<T, RANK> {
+    fn from(value: T) -> Lock<T, RANK> {
+        Lock::new(value)
+    }
+}
+
+impl<T: ?Sized, const RANK: u16> fmt::Debug for Lock<T, RANK> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("rank", &RANK).finish_non_exhaustive()
+    }
+}
+
+impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
+    /// Gives the value back until `condition` is notified.
+    pub fn wait(self, condition: &Condvar) -> Guard<'a, T, RANK> {
+        let Guard { value, held } = self;
+        Guard { value: condition.wait(value).unwrap_or_else(PoisonError::into_inner), held }
+    }
+
+    /// As [`Guard::wait`], for at most `longest`; `true`: that long has passed.
+    pub fn wait_timeout(self, condition: &Condvar, longest: Duration) -> (Guard<'a, T, RANK>, bool) {
+        let Guard { value, held } = self;
+        let (value, waited) = condition.wait_timeout(value, longest).unwrap_or_else(PoisonError::into_inner);
+        (Guard { value, held }, waited.timed_out())
+    }
+}
+
+impl<T: ?Sized, const RANK: u16> Deref for Guard<'_, T, RANK> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized, const RANK: u16> DerefMut for Guard<'_, T, RANK> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, const RANK: u16> fmt::Debug for Guard<'_, T, RANK> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// The ranks that each thread holds.
+#[cfg(debug_assertions)]
+mod held {
+    use std::cell::RefCell;
+
+    use crate::rank;
+
+    thread_local! {
+        static RANKS: RefCell<Vec<u16>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// One of them; off the list when dropped.
+    pub(crate) struct Held(u16);
+
+    impl Held {
+        pub fn in_order(rank: u16) -> Held {
+            let largest = largest();
+            // A thread that is panicking already unwinds through whatever it holds.
+            assert!(
+                largest.is_none_or(|largest| largest < rank) || std::thread::panicking(),
+                "lock of rank {rank} taken while one of rank {} is held; see qfabric_sync::rank",
+                largest.unwrap_or_default()
+            );
+            Held::out_of_order(rank)
+        }
+
+        pub fn out_of_order(rank: u16) -> Held {
+            // Without its list at the end of a thread, nothing is checked.
+            let _ = RANKS.try_with(|ranks| ranks.borrow_mut().push(rank));
+            Held(rank)
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let _ = RANKS.try_with(|ranks| {
+                let mut ranks = ranks.borrow_mut();
+                let at = ranks.iter().rposition(|rank| *rank == self.0);
+                at.map(|at| ranks.remove(at));
+            });
+        }
+    }
+
+    fn largest() -> Option<u16> {
+        RANKS.try_with(|ranks| ranks.borrow().iter().copied().max()).ok().flatten()
+    }
+
+    pub fn assert_may_block(what: &str) {
+        let largest = largest().unwrap_or(0);
+        assert!(
+            largest <= rank::LAST_THAT_MAY_BLOCK || std::thread::panicking(),
+            "{what} may wait for ever, and a lock of rank {largest} is held"
+        );
+    }
+}
+
+/// Nothing is kept.
+#[cfg(not(debug_assertions))]
+mod held {
+    pub(crate) struct Held;
+
+    impl Held {
+        pub fn in_order(_rank: u16) -> Held {
+            Held
+        }
+
+        pub fn out_of_order(_rank: u16) -> Held {
+            Held
+        }
+    }
+
+    pub fn assert_may_block(_what: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::rank;
+
+    type Outer = Lock<u32, 1>;
+    type Inner = Lock<u32, 2>;
+
+    /// Whether the assertion ends it.
+    fn is_refused(act: impl FnOnce()) -> bool {
+        catch_unwind(AssertUnwindSafe(act)).is_err()
+    }
+
+    #[test]
+    fn locks_are_taken_in_the_order_of_their_ranks_only() {
+        let (outer, inner) = (Outer::new(1), Inner::new(2));
+        let first = outer.lock();
+        assert_eq!(*first + *inner.lock(), 3);
+        drop(first);
+        let second = inner.lock();
+        assert_eq!(is_refused(|| drop(outer.lock())), cfg!(debug_assertions));
+        drop(second);
+        assert_eq!(*outer.lock(), 1, "and what was refused leaves nothing behind");
+    }
+
+    #[test]
+    fn two_locks_of_one_rank_are_never_held_together() {
+        let (one, other) = (Outer::new(1), Outer::new(2));
+        let _held = one.lock();
+        assert_eq!(is_refused(|| drop(other.lock())), cfg!(debug_assertions));
+        assert_eq!(other.try_lock().as_deref(), Some(&2), "who does not wait may ask");
+    }
+
+    #[test]
+    fn guards_may_be_given_back_in_any_order() {
+        let (outer, inner) = (Outer::new(1), Inner::new(2));
+        let (first, second) = (outer.lock(), inner.lock());
+        drop(first);
+        drop(second);
+        assert_eq!((outer.with(|value| *value), inner.with(|value| *value)), (1, 2));
+    }
+
+    #[test]
+    fn who_panics_leaves_its_value_to_the_others() {
+        let value = Outer::new(1);
+        assert!(is_refused(|| value.with(|value| {
+            *value = 7;
+            panic!("while it is held");
+        })));
+        assert_eq!((*value.lock(), value.try_lock().is_some()), (7, true));
+    }
+
+    #[test]
+    fn nobody_waits_for_the_world_with_a_lock_of_the_event_path() {
+        let (setup, short) = (Lock::<(), { rank::SETUP }>::default(), Lock::<(), { rank::ECALLS_REGISTRY }>::default());
+        setup.with(|()| assert_may_block("a test"));
+        let _held = short.lock();
+        assert_eq!(is_refused(|| assert_may_block("a test")), cfg!(debug_assertions));
+    }
+}
