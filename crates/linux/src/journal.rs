@@ -240,20 +240,22 @@ pub fn restore(dir: &Path) -> Result<Restored, JournalError> {
     let path = dir.join(FILE);
     let Some(file) = open_held(&path, false)? else { return Ok(Restored::default()) };
     let Some(left) = read(&path, &file)? else { return Ok(Restored::default()) };
-    let mut done = Restored::default();
-    let rest = put_back_all(left.threads.into_values(), &mut done);
-    for switched in left.features.iter().rev() {
-        match switched.put_back() {
-            Ok(()) => done.settings += 1,
-            Err(e) => done.failed.push(e),
-        }
-    }
+    let (done, rest) = left.put_back();
     // Whoever called this may reserve for the same threads next.
     std::thread::sleep(Duration::from_nanos(rest.min(LONGEST_END).get()));
     if done.failed.is_empty() {
         file.set_len(0).map_err(|e| io_error(&path, e))?;
     }
     Ok(done)
+}
+
+/// As [`restore`], for the service itself, where the thread that holds the journal hangs: the lock on the file is this
+/// process's already. Returns when the threads are back; some of them may not be reserved again yet.
+pub fn restore_own(dir: &Path) -> Result<Restored, JournalError> {
+    let path = dir.join(FILE);
+    let file = options().open(&path).map_err(|e| io_error(&path, e))?;
+    let left = read(&path, &file)?.unwrap_or_default();
+    Ok(left.put_back().0)
 }
 
 /// Puts back all that are still those threads and still reserved. They leave side by side: the last is out after
@@ -342,6 +344,19 @@ impl Left {
     fn anything(&self) -> bool {
         let still = |t: &&Touched| threads::start_time(t.tid) == Some(t.start);
         self.threads.values().any(|t| still(&t)) || !self.features.is_empty()
+    }
+
+    /// What was done, and for how long some of the threads must not be reserved again.
+    fn put_back(self) -> (Restored, Nanos) {
+        let mut done = Restored::default();
+        let rest = put_back_all(self.threads.into_values(), &mut done);
+        for switched in self.features.iter().rev() {
+            match switched.put_back() {
+                Ok(()) => done.settings += 1,
+                Err(e) => done.failed.push(e),
+            }
+        }
+        (done, rest)
     }
 
     fn take(&mut self, record: Record) -> Result<(), String> {

@@ -50,6 +50,7 @@ pub mod monitor;
 pub mod net;
 pub mod observe;
 mod rest;
+pub mod rights;
 pub mod sched_attr;
 mod sys;
 pub mod testing;

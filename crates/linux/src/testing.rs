@@ -2,6 +2,7 @@
 
 pub mod crowd;
 pub mod departures;
+pub mod frozen;
 pub mod losses;
 
 use std::fs::File;
