@@ -18,6 +18,9 @@ use rustix::net::{
 /// Descriptors one message may carry: a ring and an eventfd, and room for two more.
 pub const MAX_FDS: usize = 4;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
+/// Descriptors that the kernel lets one message carry (`SCM_MAX_FD`).
+const MOST_FDS: usize = 253;
+const MOST_SPACE: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 
 /// A message and the descriptors that came with it.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct Received {
     pub length: usize,
     /// The descriptors, in the order they were sent, close-on-exec.
     pub fds: Vec<OwnedFd>,
+    /// The message was longer than the buffer: the rest of it is lost. Only [`recv_all_now`] hands such a one out.
+    pub is_cut: bool,
 }
 
 /// Connects to the socket at `path`; connecting, and later each send and receive, fail with `WouldBlock`
@@ -86,16 +91,33 @@ pub fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     recv_with(socket, buffer, RecvFlags::empty())
 }
 
+/// As [`recv_now`], for a reader that must not wait for a hostile sender: it gets every descriptor that came, whatever
+/// else is wrong, and closes them where that may take its time. Closing a descriptor of a sender's own file system may
+/// take for ever, so nothing is closed here.
+pub fn recv_all_now(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
+    receive(socket, buffer, RecvFlags::DONTWAIT, &mut [MaybeUninit::uninit(); MOST_SPACE])
+}
+
 fn recv_with(socket: impl AsFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
-    let mut space = [MaybeUninit::uninit(); SPACE];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = receive(socket, buffer, flags, &mut [MaybeUninit::uninit(); SPACE])?;
+    match received.is_cut {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than was agreed")),
+        false => Ok(received),
+    }
+}
+
+fn receive(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+    space: &mut [MaybeUninit<u8>],
+) -> io::Result<Received> {
+    let mut control = RecvAncillaryBuffer::new(space);
     let mut parts = [io::IoSliceMut::new(buffer)];
     let answer = retry_on_intr(|| recvmsg(&socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC))?;
     let fds = control.drain().filter_map(descriptors).flatten().collect();
-    if answer.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than was agreed"));
-    }
-    Ok(Received { length: answer.bytes, fds })
+    let is_cut = answer.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
+    Ok(Received { length: answer.bytes, fds, is_cut })
 }
 
 fn descriptors(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd>> {
@@ -140,6 +162,15 @@ mod tests {
         assert!(refusal.to_string().contains("5 descriptors"), "{refusal}");
         send(&daemon, b"ok", &[daemon.as_fd(); MAX_FDS]).unwrap();
         assert_eq!(recv(&application, &mut [0; 8]).unwrap().fds.len(), MAX_FDS);
+    }
+
+    #[test]
+    fn a_careful_reader_gets_all_descriptors_also_of_a_message_that_is_cut() {
+        let (daemon, application) = pair();
+        send(&daemon, b"longer", &[daemon.as_fd(); 3]).unwrap();
+        let received = recv_all_now(&application, &mut [0; 2]).unwrap();
+        assert!(received.is_cut && received.fds.len() == 3, "{received:?}");
+        assert_eq!(recv_all_now(&application, &mut [0; 2]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
