@@ -53,6 +53,11 @@ pub enum EngineEvent<'a> {
 pub trait Handler: Send + Sync + 'static {
     /// Something happened. `engine` is the one that says so: answers may be sent at once.
     fn handle(&self, engine: &dyn Engine, event: EngineEvent<'_>);
+
+    /// A thread of the engine failed, by a mistake of this program.
+    fn failed(&self, thread: &'static str, message: String) {
+        tracing::error!(thread, message, "a thread of the network failed");
+    }
 }
 
 impl<F: Fn(&dyn Engine, EngineEvent<'_>) + Send + Sync + 'static> Handler for F {

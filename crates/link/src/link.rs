@@ -9,18 +9,19 @@
 mod port;
 mod way;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use qfabric_channel::{Event, Incarnation, Node, Notice, Port, SinkId, SourceId};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::pace::{Pace, REST};
-use crate::turn::Turn;
-use crate::{Config, Counters, Error};
+use crate::turn::{Taken, Turn};
+use crate::{Config, Counters, Error, threads};
 use port::Deaf;
 use way::Way;
 
@@ -35,6 +36,11 @@ pub trait Listener: Send + Sync + 'static {
     fn writable(&self, source: SourceId);
     /// Something happened.
     fn notice(&self, notice: Notice);
+    /// A thread of the network failed, by a mistake of this program: the network works no longer, or in part. May be called
+    /// from any thread, with no lock.
+    fn failed(&self, thread: &'static str, message: String) {
+        tracing::error!(thread, message, "a thread of the network failed; restart this program");
+    }
 }
 
 /// What stands behind the lock: a node, or something that holds one and wants to see what it does.
@@ -66,9 +72,9 @@ pub struct Link<N: Inside = Node> {
     shared: Arc<Shared<N>>,
     host: Name,
     incarnation: Incarnation,
-    timer: Mutex<Option<JoinHandle<()>>>,
+    timer: Lock<Option<JoinHandle<()>>, { rank::TIMER }>,
     /// Held while the network is left and joined again.
-    reopening: Mutex<()>,
+    reopening: Lock<(), { rank::REOPENING }>,
 }
 
 struct Shared<N> {
@@ -108,12 +114,14 @@ impl<N: Inside> Link<N> {
         let state =
             Turn::new(State { inside, way: Way::default(), planned: None, pace: Pace::new(now()), closing: false });
         let shared = Arc::new(Shared { state, timer_thread: OnceLock::new(), listener });
-        let (timer, reopening) = (Mutex::new(None), Mutex::new(()));
+        let (timer, reopening) = (Lock::new(None), Lock::new(()));
         let link = Link { shared, host: config.host.clone(), incarnation, timer, reopening };
         link.attach(0, config, enter)?;
         let ticking = Arc::clone(&link.shared);
-        let timer = thread::Builder::new().name("qf-timer".into()).spawn(move || ticking.tick());
-        *link.timer.lock().expect("nobody else has it") = Some(timer.map_err(Error::io("start the timer thread"))?);
+        let failed = Arc::clone(&link.shared.listener);
+        let failed = move |thread, message| failed.failed(thread, message);
+        let timer = threads::spawn("qf-timer", failed, move || ticking.tick());
+        *link.timer.lock() = Some(timer.map_err(Error::io("start the timer thread"))?);
         Ok(link)
     }
 
@@ -155,7 +163,7 @@ impl<N: Inside> Link<N> {
         let engine = state.way.leave();
         drop(state);
         self.shared.state.wake();
-        let timer = self.timer.lock().expect("no panic while closing").take();
+        let timer = self.timer.lock().take();
         if let Some(timer) = timer {
             let _ = timer.join();
         }
@@ -185,7 +193,7 @@ impl<N: Inside> std::fmt::Debug for Link<N> {
 
 impl<N: Inside> Shared<N> {
     /// Wakes the timer thread if the node wants to be called earlier than that thread knows.
-    fn replan(&self, state: MutexGuard<'_, State<N>>) {
+    fn replan(&self, state: Taken<'_, State<N>>) {
         let wanted = state.inside.next_wakeup();
         let earlier = wanted.is_some_and(|wanted| state.planned.is_none_or(|planned| wanted < planned));
         drop(state);
@@ -209,7 +217,7 @@ impl<N: Inside> Shared<N> {
         }
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State<N>>, now: Instant) -> MutexGuard<'a, State<N>> {
+    fn wait<'a>(&self, state: Taken<'a, State<N>>, now: Instant) -> Taken<'a, State<N>> {
         match state.planned {
             Some(due) if due <= now => state,
             Some(due) => self.state.wait(state, Some(Duration::from_nanos(due.since(now).get()))),

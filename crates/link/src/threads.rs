@@ -1,7 +1,9 @@
 //! The threads between an event and the network.
 
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread::{Builder, JoinHandle};
 
 /// Zenoh reads how many threads it may have from the environment, once.
 const VARIABLE: &str = "ZENOH_RUNTIME";
@@ -25,6 +27,22 @@ pub fn one_receive_thread() {
 /// Whether [`one_receive_thread`] is in force.
 pub fn single_receive_thread() -> bool {
     std::env::var(VARIABLE).is_ok_and(|value| value == ONE)
+}
+
+/// Starts a thread that others count on. Where it panics, `failed` is told its name and what the panic said.
+pub(crate) fn spawn(
+    name: &'static str,
+    failed: impl FnOnce(&'static str, String) + Send + 'static,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    Builder::new().name(name.to_owned()).spawn(move || contain(name, failed, body))
+}
+
+/// Runs `body` in the calling thread; where it panics, `failed` is told.
+pub(crate) fn contain(name: &'static str, failed: impl FnOnce(&'static str, String), body: impl FnOnce()) {
+    if let Err(message) = qfabric_sync::contain(body) {
+        failed(name, message);
+    }
 }
 
 /// Ids of this process's threads whose name begins with one of these.

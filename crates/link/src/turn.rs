@@ -6,35 +6,40 @@
 //! the value: who comes again finds the door taken by the one that waits, and is next. Nobody waits for more turns than
 //! there are threads; where nobody else is, the door costs about ten nanoseconds.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Condvar;
 use std::time::Duration;
+
+use qfabric_sync::{Guard, Lock, rank};
 
 /// A value that threads have in turn.
 #[derive(Debug)]
 pub(crate) struct Turn<T> {
-    door: Mutex<()>,
-    value: Mutex<T>,
+    door: Lock<(), { rank::NODE_DOOR }>,
+    value: Lock<T, { rank::NODE }>,
     /// Wakes the one thread that waits with the value's guard.
     wakes: Condvar,
 }
 
+/// The value, until this is dropped.
+pub(crate) type Taken<'a, T> = Guard<'a, T, { rank::NODE }>;
+
 impl<T> Turn<T> {
     pub fn new(value: T) -> Turn<T> {
-        Turn { door: Mutex::new(()), value: Mutex::new(value), wakes: Condvar::new() }
+        Turn { door: Lock::new(()), value: Lock::new(value), wakes: Condvar::new() }
     }
 
     /// A panic of the one before is its own: the others go on with what it left.
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        let _door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> Taken<'_, T> {
+        let _door = self.door.lock();
+        self.value.lock()
     }
 
     /// Gives the value back until [`Turn::wake`], or for so long. Who was waiting gets it again without the door: only
     /// the timer's thread does, and it does not come often.
-    pub fn wait<'a>(&self, guard: MutexGuard<'a, T>, longest: Option<Duration>) -> MutexGuard<'a, T> {
+    pub fn wait<'a>(&self, taken: Taken<'a, T>, longest: Option<Duration>) -> Taken<'a, T> {
         match longest {
-            Some(longest) => self.wakes.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner).0,
-            None => self.wakes.wait(guard).unwrap_or_else(PoisonError::into_inner),
+            Some(longest) => taken.wait_timeout(&self.wakes, longest).0,
+            None => taken.wait(&self.wakes),
         }
     }
 

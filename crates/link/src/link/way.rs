@@ -56,7 +56,7 @@ impl<N: Inside> Link<N> {
     /// # Errors
     /// See [`crate::open`]. There is no network then, until it is opened again.
     pub fn reopen(&self, config: &Config, enter: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let _one = self.reopening.lock().expect("no panic while opening");
+        let _one = self.reopening.lock();
         let (opening, engine) = self.detach();
         if let Some(engine) = engine {
             engine.close();
@@ -122,5 +122,9 @@ impl<N: Inside> Handler for Hearing<N> {
             EngineEvent::Vanished { host, .. } => node.vanished(host, now, port),
         });
         self.shared.replan(state);
+    }
+
+    fn failed(&self, thread: &'static str, message: String) {
+        self.shared.listener.failed(thread, message);
     }
 }

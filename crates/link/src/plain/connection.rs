@@ -2,9 +2,9 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Mutex;
 
 use qfabric_channel::Lane;
+use qfabric_sync::{Lock, rank};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
@@ -33,7 +33,7 @@ pub struct Connection {
     pub token: u64,
     pub lane: Lane,
     pub socket: OwnedFd,
-    backlog: Mutex<Backlog>,
+    backlog: Lock<Backlog, { rank::SENDING }>,
 }
 
 #[derive(Debug, Default)]
@@ -54,12 +54,12 @@ impl Backlog {
 
 impl Connection {
     pub fn new(token: u64, lane: Lane, socket: OwnedFd) -> Connection {
-        Connection { token, lane, socket, backlog: Mutex::default() }
+        Connection { token, lane, socket, backlog: Lock::default() }
     }
 
     /// Sends a frame. `epoll` is told if the rest has to wait for room.
     pub fn send(&self, epoll: impl AsFd, kind: Kind, body: &[u8]) -> Sent {
-        let mut backlog = self.backlog.lock().expect("no panic while sending");
+        let mut backlog = self.backlog.lock();
         let head = header(kind, body.len());
         if !backlog.bytes.is_empty() {
             return self.keep(&mut backlog, &head, body);
@@ -100,7 +100,7 @@ impl Connection {
 
     /// There is room again: writes what waits.
     pub fn flush(&self, epoll: impl AsFd) -> Sent {
-        let mut backlog = self.backlog.lock().expect("no panic while sending");
+        let mut backlog = self.backlog.lock();
         while backlog.written < backlog.bytes.len() {
             match self.write(&[IoSlice::new(&backlog.bytes[backlog.written..])]) {
                 Ok(count) => backlog.written += count,

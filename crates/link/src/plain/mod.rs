@@ -15,16 +15,17 @@ pub(crate) mod wire;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::retry_on_intr;
 
 use crate::engine::{Counters, Engine, Handler};
-use crate::{Config, Error, MAX_FRAME};
+use crate::{Config, Error, MAX_FRAME, threads};
 use connection::Sent;
 use dial::Dialed;
 use peers::Peers;
@@ -36,16 +37,16 @@ pub(crate) struct Plain {
     host: Name,
     incarnation: Incarnation,
     handler: Arc<dyn Handler>,
-    peers: RwLock<Peers>,
-    listening: Mutex<HashSet<ChannelId>>,
+    peers: Lock<Peers, { rank::PEERS }>,
+    listening: Lock<HashSet<ChannelId>, { rank::WANTED }>,
     epoll: OwnedFd,
     wake: OwnedFd,
-    dialed: Mutex<Vec<Dialed>>,
+    dialed: Lock<Vec<Dialed>, { rank::DECLARED }>,
     wanted: Vec<dial::Wanted>,
     counters: Counters,
     closing: AtomicBool,
     thread: OnceLock<i32>,
-    receiving: Mutex<Option<JoinHandle<()>>>,
+    receiving: Lock<Option<JoinHandle<()>>, { rank::DECLARED }>,
 }
 
 pub(crate) fn open(
@@ -60,16 +61,15 @@ pub(crate) fn open(
     );
     let serve =
         serve::Serve::new(Arc::clone(&plain), listeners).map_err(|errno| Error::io("watch sockets")(errno.into()))?;
-    let named = || thread::Builder::new().name("qf-plain".into());
     let begin = move || {
         enter();
         serve.run();
     };
-    let receiving = named().spawn(begin).map_err(Error::io("start the receive thread"))?;
-    *plain.receiving.lock().expect("nobody else has it") = Some(receiving);
+    let receiving = threads::spawn("qf-plain", plain.failed(), begin).map_err(Error::io("start the receive thread"))?;
+    *plain.receiving.lock() = Some(receiving);
     let dialer = Arc::clone(&plain);
-    let named = || thread::Builder::new().name("qf-dial".into());
-    named().spawn(move || dial::run(&dialer)).map_err(Error::io("start the calling thread"))?;
+    let dialing = threads::spawn("qf-dial", plain.failed(), move || dial::run(&dialer));
+    dialing.map_err(Error::io("start the calling thread"))?;
     Ok(plain)
 }
 
@@ -80,17 +80,22 @@ impl Plain {
             host: config.host.clone(),
             incarnation,
             handler,
-            peers: RwLock::default(),
-            listening: Mutex::default(),
+            peers: Lock::default(),
+            listening: Lock::default(),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            dialed: Mutex::default(),
+            dialed: Lock::default(),
             wanted: config.calls().iter().map(dial::Wanted::new).collect(),
             counters: Counters::default(),
             closing: AtomicBool::new(false),
             thread: OnceLock::new(),
-            receiving: Mutex::default(),
+            receiving: Lock::default(),
         })
+    }
+
+    fn failed(&self) -> impl FnOnce(&'static str, String) + Send + 'static {
+        let handler = Arc::clone(&self.handler);
+        move |thread, message| handler.failed(thread, message)
     }
 
     fn is_closing(&self) -> bool {
@@ -108,14 +113,14 @@ impl Plain {
 
     /// Tells all hosts, or a new one, which channels are wanted here.
     fn tell_wants(&self, connection: &connection::Connection) {
-        let listening = self.listening.lock().expect("no panic while telling");
+        let listening = self.listening.lock();
         for channel in listening.iter() {
             connection.send(&self.epoll, Kind::Listen, &wire::channel_body(channel));
         }
     }
 
     fn change_wants(&self, channel: &ChannelId, wanted: bool) {
-        let mut listening = self.listening.lock().expect("no panic while telling");
+        let mut listening = self.listening.lock();
         let changed = if wanted { listening.insert(channel.clone()) } else { listening.remove(channel) };
         if changed {
             let kind = if wanted { Kind::Listen } else { Kind::Ignore };
@@ -124,7 +129,7 @@ impl Plain {
     }
 
     fn transmit(&self, to: Destination<'_>, lane: Lane, kind: Kind, body: &[u8]) {
-        let peers = self.peers.read().expect("no panic while changing peers");
+        let peers = self.peers.lock();
         peers.of(to, lane, |connection| match connection.send(&self.epoll, kind, body) {
             Sent::Yes => {}
             Sent::Dropped => self.counters.count_dropped(),
@@ -161,7 +166,7 @@ impl Engine for Plain {
     fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake();
-        let receiving = self.receiving.lock().expect("no panic while closing").take();
+        let receiving = self.receiving.lock().take();
         if let Some(receiving) = receiving.filter(|receiving| receiving.thread().id() != thread::current().id()) {
             let _ = receiving.join(); // its addresses are free afterwards
         }

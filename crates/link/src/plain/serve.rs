@@ -97,7 +97,7 @@ impl Serve {
 
     fn take_dialed(&mut self) {
         let _ = rustix::io::read(&self.plain.wake, &mut [0; 8]);
-        let dialed = std::mem::take(&mut *self.plain.dialed.lock().expect("no panic while calling"));
+        let dialed = std::mem::take(&mut *self.plain.dialed.lock());
         for call in dialed {
             match self.add(call.socket, call.lane, Some(call.wanted)) {
                 Some(token) => self.greet(token, call.lane),
@@ -162,7 +162,7 @@ impl Serve {
                 true
             }
             (Kind::Listen | Kind::Ignore, Some((from, _))) => wire::channel_of(body).is_some_and(|channel| {
-                let mut peers = self.plain.peers.write().expect("no panic while changing peers");
+                let mut peers = self.plain.peers.lock();
                 peers.listens(from, channel, kind == Kind::Listen);
                 true
             }),
@@ -190,7 +190,7 @@ impl Serve {
     /// A host is there when both lanes are.
     fn join(&mut self, half: &Half, hello: &Hello) -> bool {
         let connection = Arc::clone(&half.connection);
-        let mut peers = self.plain.peers.write().expect("no panic while changing peers");
+        let mut peers = self.plain.peers.lock();
         if !peers.add(&hello.host, hello.incarnation, connection) {
             return false;
         }
@@ -211,7 +211,7 @@ impl Serve {
         let _ = epoll::delete(&self.plain.epoll, &half.connection.socket);
         half.connection.end();
         if let Some((host, incarnation)) = half.greeted {
-            let mut peers = self.plain.peers.write().expect("no panic while changing peers");
+            let mut peers = self.plain.peers.lock();
             let gone = peers.remove(&host, incarnation, &half.connection);
             drop(peers);
             let change = if gone { self.presence.ends(&host, incarnation) } else { Change::default() };

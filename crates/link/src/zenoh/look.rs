@@ -42,7 +42,7 @@ impl Look {
             let Some(engine) = self.engine.upgrade() else { return };
             let info = engine.session.info();
             let connected = info.peers_zid().wait().count() + info.routers_zid().wait().count();
-            let present = engine.presence.lock().expect("no panic in presence").count();
+            let present = engine.presence.lock().count();
             self.look_for_hidden(&engine, connected.saturating_sub(present));
             drop(engine);
             self.look_for_unreached(connected);

@@ -14,10 +14,11 @@ mod session;
 mod settings;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
 use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use zenoh::handlers::Callback;
 use zenoh::key_expr::KeyExpr;
@@ -47,11 +48,11 @@ pub(crate) struct Zenoh {
     handler: Arc<dyn Handler>,
     session: OwnSession,
     publishers: Publishers,
-    presence: Mutex<Presence>,
-    wanted: Mutex<HashMap<ChannelId, Subscriber<()>>>,
+    presence: Lock<Presence, { rank::PEERS }>,
+    wanted: Lock<HashMap<ChannelId, Subscriber<()>>, { rank::WANTED }>,
     /// Keys by which frames came, declared here, so that Zenoh keeps the way to the subscriber that wants them instead
     /// of looking for it each time: subscriptions end in `*`.
-    ways: Mutex<HashMap<String, KeyExpr<'static>>>,
+    ways: Lock<HashMap<String, KeyExpr<'static>>, { rank::DECLARED }>,
     standing: OnceLock<Standing>,
     counters: Counters,
 }
@@ -59,7 +60,7 @@ pub(crate) struct Zenoh {
 /// What is declared as long as the engine is open.
 struct Standing {
     _subscribers: Vec<Subscriber<()>>,
-    token: Mutex<Option<LivelinessToken>>,
+    token: Lock<Option<LivelinessToken>, { rank::DECLARED }>,
 }
 
 pub(crate) fn open(
@@ -105,9 +106,9 @@ impl Zenoh {
             handler,
             session: OwnSession::new(session),
             publishers: Publishers::default(),
-            presence: Mutex::default(),
-            wanted: Mutex::default(),
-            ways: Mutex::default(),
+            presence: Lock::default(),
+            wanted: Lock::default(),
+            ways: Lock::default(),
             standing: OnceLock::new(),
             counters: Counters::default(),
         }
@@ -123,7 +124,7 @@ impl Zenoh {
         let lives = self.session.liveliness().declare_subscriber(self.keys.life("*", "*")).history(true);
         subscribers.push(lives.with(self.callback(Zenoh::life_changed)).wait()?);
         let life = self.keys.life(self.host.as_str(), &incarnation.to_string());
-        let token = Mutex::new(Some(self.session.liveliness().declare_token(life).wait()?));
+        let token = Lock::new(Some(self.session.liveliness().declare_token(life).wait()?));
         let _ = self.standing.set(Standing { _subscribers: subscribers, token });
         Ok(())
     }
@@ -137,7 +138,8 @@ impl Zenoh {
         let me = self.me.clone();
         Callback::from(move |sample: Sample| {
             if let Some(zenoh) = me.upgrade() {
-                each(&zenoh, &sample);
+                let failed = |thread, message| zenoh.handler.failed(thread, message);
+                threads::contain("of zenoh", failed, || each(&zenoh, &sample));
             }
         })
     }
@@ -156,7 +158,7 @@ impl Zenoh {
     }
 
     fn keep_way(&self, key: &str) {
-        let mut ways = self.ways.lock().expect("no panic while declaring");
+        let mut ways = self.ways.lock();
         if ways.contains_key(key) || ways.len() >= MAX_WAYS {
             return;
         }
@@ -168,7 +170,7 @@ impl Zenoh {
     /// Of a host that is gone.
     fn forget_ways(&self, host: &Name) {
         let of_host = |key: &str| key.rsplit('/').next() == Some(host.as_str());
-        self.ways.lock().expect("no panic while declaring").retain(|key, _| !of_host(key));
+        self.ways.lock().retain(|key, _| !of_host(key));
     }
 
     fn life_changed(&self, sample: &Sample) {
@@ -178,7 +180,7 @@ impl Zenoh {
         if host == self.host {
             return;
         }
-        let mut presence = self.presence.lock().expect("no panic in presence");
+        let mut presence = self.presence.lock();
         let change = match sample.kind() {
             SampleKind::Put => presence.begins(&host, incarnation),
             SampleKind::Delete => presence.ends(&host, incarnation),
@@ -209,7 +211,7 @@ impl Engine for Zenoh {
     }
 
     fn listen(&self, channel: &ChannelId) {
-        let mut wanted = self.wanted.lock().expect("no panic while declaring");
+        let mut wanted = self.wanted.lock();
         if wanted.contains_key(channel) {
             return;
         }
@@ -220,7 +222,7 @@ impl Engine for Zenoh {
     }
 
     fn ignore(&self, channel: &ChannelId) {
-        let subscriber = self.wanted.lock().expect("no panic while declaring").remove(channel);
+        let subscriber = self.wanted.lock().remove(channel);
         self.publishers.forget_channel(channel);
         drop(subscriber);
     }
@@ -235,7 +237,7 @@ impl Engine for Zenoh {
 
     fn close(&self) {
         in_a_plain_thread(|| {
-            if let Some(token) = self.standing.get().and_then(|standing| standing.token.lock().ok()?.take()) {
+            if let Some(token) = self.standing.get().and_then(|standing| standing.token.lock().take()) {
                 let _ = token.undeclare().wait();
             }
             let _ = self.session.close().wait();

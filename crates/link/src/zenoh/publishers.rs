@@ -1,9 +1,9 @@
 //! One publisher for each destination and lane, made when first used.
 
 use std::collections::HashMap;
-use std::sync::RwLock;
 
 use qfabric_channel::{Destination, Lane};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use zenoh::pubsub::Publisher;
 use zenoh::qos::{CongestionControl, Priority};
@@ -20,9 +20,9 @@ type Pair = [Option<Publisher<'static>>; 2];
 /// What has been published to. A host's publishers go with it, a channel's when it is left.
 #[derive(Default)]
 pub(crate) struct Publishers {
-    everyone: RwLock<Pair>,
-    hosts: RwLock<HashMap<Name, Pair>>,
-    channels: RwLock<HashMap<ChannelId, Pair>>,
+    everyone: Lock<Pair, { rank::SENDING }>,
+    hosts: Lock<HashMap<Name, Pair>, { rank::SENDING }>,
+    channels: Lock<HashMap<ChannelId, Pair>, { rank::SENDING }>,
 }
 
 impl Publishers {
@@ -48,22 +48,21 @@ impl Publishers {
     fn existing(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) -> Option<bool> {
         let put = |pair: &Pair| pair[lane as usize].as_ref().map(|publisher| publisher.put(frame).wait().is_ok());
         match to {
-            Destination::Everyone => put(&self.everyone.read().expect("no panic in zenoh")),
-            Destination::Host(host) => put(self.hosts.read().expect("no panic in zenoh").get(host)?),
-            Destination::Channel(channel) => put(self.channels.read().expect("no panic in zenoh").get(channel)?),
+            Destination::Everyone => put(&self.everyone.lock()),
+            Destination::Host(host) => put(self.hosts.lock().get(host)?),
+            Destination::Channel(channel) => put(self.channels.lock().get(channel)?),
         }
     }
 
     fn keep(&self, to: Destination<'_>, lane: Lane, publisher: Publisher<'static>) {
-        let expect = "no panic in zenoh";
         match to {
-            Destination::Everyone => self.everyone.write().expect(expect)[lane as usize] = Some(publisher),
+            Destination::Everyone => self.everyone.lock()[lane as usize] = Some(publisher),
             Destination::Host(host) => {
-                let mut hosts = self.hosts.write().expect(expect);
+                let mut hosts = self.hosts.lock();
                 hosts.entry(host.clone()).or_default()[lane as usize] = Some(publisher);
             }
             Destination::Channel(channel) => {
-                let mut channels = self.channels.write().expect(expect);
+                let mut channels = self.channels.lock();
                 if channels.len() >= MAX_CHANNELS {
                     channels.clear();
                 }
@@ -74,13 +73,13 @@ impl Publishers {
 
     /// The host is gone.
     pub fn forget(&self, host: &Name) {
-        let pair = self.hosts.write().expect("no panic in zenoh").remove(host);
+        let pair = self.hosts.lock().remove(host);
         drop(pair);
     }
 
     /// The channel is left.
     pub fn forget_channel(&self, channel: &ChannelId) {
-        let pair = self.channels.write().expect("no panic in zenoh").remove(channel);
+        let pair = self.channels.lock().remove(channel);
         drop(pair);
     }
 }
