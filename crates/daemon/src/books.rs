@@ -13,6 +13,7 @@ use qfabric_linux::cpus::CpuList;
 use qfabric_linux::hrtick::DEBUGFS;
 
 use crate::control::Requests;
+use crate::ending::Ending;
 
 /// The first look comes when the service has settled; each costs some milliseconds of an ordinary thread.
 const FIRST: Duration = Duration::from_secs(1);
@@ -28,7 +29,7 @@ pub(crate) struct BooksThread {
 }
 
 impl BooksThread {
-    pub fn start(requests: Requests) -> std::io::Result<BooksThread> {
+    pub fn start(requests: Requests, ending: &Ending) -> std::io::Result<BooksThread> {
         let (stop, stopped) = channel::<()>();
         let pause = move |time| matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout));
         let look = move || {
@@ -46,7 +47,7 @@ impl BooksThread {
                 time = EVERY;
             }
         };
-        let thread = std::thread::Builder::new().name("qf-books".to_owned()).spawn(look)?;
+        let thread = ending.spawn("qf-books", look)?;
         Ok(BooksThread { stop: Some(stop), thread: Some(thread) })
     }
 }

@@ -2,10 +2,10 @@
 //! expired. Zenoh tells that to its log only, with a hint that is about something else; so the log is listened to.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use qfabric_sync::{Lock, rank};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
@@ -17,7 +17,7 @@ const SAY: Duration = Duration::from_secs(30);
 const HINT: &str = ". Hint: increase";
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-static SAID: Mutex<Option<Instant>> = Mutex::new(None);
+static SAID: Lock<Option<Instant>, { rank::LOG }> = Lock::new(None);
 
 /// How many there were.
 pub(crate) fn refused() -> u64 {
@@ -48,7 +48,7 @@ impl<S: Subscriber> Layer<S> for Handshakes {
 }
 
 fn is_time_to_say_so() -> bool {
-    let Ok(mut said) = SAID.lock() else { return false };
+    let mut said = SAID.lock();
     let due = said.is_none_or(|said| said.elapsed() >= SAY);
     if due {
         *said = Some(Instant::now());

@@ -2,9 +2,10 @@
 //!
 //! | thread | does | may wait for |
 //! |---|---|---|
-//! | api | HTTP, ring hand-out, credentials, logs, metrics | callers, the control thread |
+//! | api | HTTP, ring hand-out, credentials, metrics | callers, the control thread |
 //! | channels | `channels.sock`: events of applications, in and out | nobody |
 //! | control | host, mechanism, rings, observer | its own sources alone |
+//! | signals | SIGTERM and SIGINT; ends the process where another thread hangs | signals alone |
 //!
 //! Callers never reach the control thread but through a bounded queue, and applications under contract never
 //! but through rings of their own, whose contents are treated as hostile. If the service dies, threads keep
@@ -16,10 +17,12 @@ mod api;
 mod auth;
 mod books;
 mod channels;
+mod closer;
 mod config;
 mod control;
 mod ecalls;
 mod embedded;
+mod ending;
 mod folder;
 mod handshakes;
 mod logging;
@@ -30,6 +33,7 @@ mod openapi;
 mod problem;
 mod reload;
 mod service;
+mod signals;
 mod startup;
 
 pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting};
@@ -56,9 +60,14 @@ pub fn run_and_reload(
     config: Config,
     read: impl Fn() -> Result<Config, InvalidConfig> + Send + 'static,
 ) -> Result<(), DaemonError> {
-    logging::start(&config.log);
+    // First made, last dropped: what the end of the service says is written, too.
+    let _log = logging::start(&config.log);
     survive_hangups();
-    let service = service::Service::prepare(&config, startup::Keep::WithSockets)?;
+    let failed = |error| DaemonError::Engine(format!("cannot wait for signals: {error}"));
+    let ending = ending::Ending::new().map_err(failed)?;
+    // To the end of this function.
+    let _signals = signals::Signals::start(&ending).map_err(failed)?;
+    let service = service::Service::prepare(&config, startup::Keep::WithSockets, &ending)?;
     let socket = service.socket();
     let ready = || {
         tracing::info!(socket = %socket.display(), "serving");
@@ -67,9 +76,9 @@ pub fn run_and_reload(
     let reload = || {
         let hangups = signal(SignalKind::hangup());
         let hangups = hangups.inspect_err(|error| tracing::error!(%error, "SIGHUP is ignored")).ok()?;
-        Some(reload::Reload { read: Box::new(read), running: config.clone(), hangups })
+        Some(reload::Reload { read: Some(Box::new(read)), running: config.clone(), hangups })
     };
-    service.serve(terminated(), ready, reload)
+    service.serve(service::Beside { ready, reload })
 }
 
 /// From now on SIGHUP does not end this process: a handler that was installed once stays.
@@ -79,17 +88,4 @@ fn survive_hangups() {
     if let Err(error) = installed {
         tracing::error!(%error, "SIGHUP would end this service without putting anything back; use SIGTERM");
     }
-}
-
-async fn terminated() {
-    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        tracing::error!("cannot wait for signals; stop the service with SIGKILL, and start it again to put back");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    notify::notify(notify::STOPPING);
 }

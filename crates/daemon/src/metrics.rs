@@ -24,6 +24,7 @@ use crate::api::refused_connections;
 use crate::channels::ChannelsReport;
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
+use crate::logging;
 
 /// What a scraper is told the answer is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -149,7 +150,7 @@ impl Collector for Shown {
         STATUS.iter().try_for_each(|metric| one(&mut encoder, metric, status))?;
         CONTROL.iter().try_for_each(|metric| one(&mut encoder, metric, counters))?;
         let dropped = of("notes_dropped", "log lines dropped because they came too fast", |n: &u64| Counter(*n));
-        one(&mut encoder, &dropped, notes_dropped)?;
+        one(&mut encoder, &dropped, &(notes_dropped + logging::dropped()))?;
         let refused = of("connections_refused", "connections beyond a user's share of places", |n: &u64| Counter(*n));
         one(&mut encoder, &refused, &refused_connections())?;
         handling(&mut encoder, counters)?;

@@ -24,7 +24,8 @@ pub(crate) type Read = Box<dyn Fn() -> Result<Config, InvalidConfig> + Send>;
 
 /// What is needed to read it again.
 pub(crate) struct Reload {
-    pub read: Read,
+    /// None: it failed, and is not asked again.
+    pub read: Option<Read>,
     /// What is in force.
     pub running: Config,
     pub hangups: Signal,
@@ -47,7 +48,10 @@ impl Reload {
     }
 
     async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>) {
-        let new = match (self.read)() {
+        let Some(new) = self.read_aside().await else {
+            return tracing::error!("SIGHUP: the configuration cannot be read again; restart the service to do that");
+        };
+        let new = match new {
             Ok(new) => new,
             Err(error) => return tracing::error!(%error, "SIGHUP: what was read before stays in force"),
         };
@@ -57,6 +61,18 @@ impl Reload {
             tracing::warn!(section, "SIGHUP: this section has changed; that takes effect at the next start");
         }
         tracing::info!("SIGHUP: the configuration was read again");
+    }
+
+    /// In a worker thread: a file may be on a file system that does not answer.
+    async fn read_aside(&mut self) -> Option<Result<Config, InvalidConfig>> {
+        let read = self.read.take()?;
+        let reading = tokio::task::spawn_blocking(move || {
+            let new = read();
+            (read, new)
+        });
+        let (read, new) = reading.await.ok()?;
+        self.read = Some(read);
+        Some(new)
     }
 
     /// Also where the file says the same as before: other ones may have been set through the API.
@@ -100,7 +116,7 @@ mod tests {
     #[tokio::test]
     async fn a_section_that_waits_for_the_next_start_is_named() {
         let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
-        let reload = Reload { read: Box::new(|| Ok(Config::default())), running: Config::default(), hangups };
+        let reload = Reload { read: Some(Box::new(|| Ok(Config::default()))), running: Config::default(), hangups };
         let mut new = Config::default();
         assert!(reload.next_start(&new).is_empty());
         (new.api.mode, new.control.jobs_per_look) = (0o600, 7);

@@ -104,7 +104,7 @@ pub(crate) async fn raise(
     body: Body,
 ) -> Answer<Json<Raised>> {
     let request: EventRequest = read(body).await?;
-    Ok(Json(context.ecalls.raise_by_name(peer, &name, &request)?))
+    Ok(Json(aside(move || context.ecalls.raise_by_name(peer, &name, &request)).await?))
 }
 
 /// Ask a service's owner, and wait for its answer
@@ -126,7 +126,7 @@ pub(crate) async fn call(
     if ms >= most {
         return Err(problem::invalid(format!("timeout_ms is {ms}; calls are given up after {most} ms in all")).into());
     }
-    Ok(Json(context.ecalls.call(peer, &name, &request.data, Duration::from_millis(ms)).await?))
+    Ok(Json(context.ecalls.call(peer, &name, request.data, Duration::from_millis(ms)).await?))
 }
 
 /// Named handlers
@@ -137,7 +137,7 @@ pub(crate) async fn handlers(
     State(context): State<Context>,
     Extension(peer): Extension<Peer>,
 ) -> Answer<Json<Vec<HandlerInfo>>> {
-    Ok(Json(context.ecalls.handlers(peer)))
+    Ok(Json(aside(move || Ok(context.ecalls.handlers(peer))).await?))
 }
 
 /// One named handler
@@ -150,7 +150,7 @@ pub(crate) async fn handler(
     Extension(peer): Extension<Peer>,
     Path(name): Path<String>,
 ) -> Answer<Json<HandlerInfo>> {
-    Ok(Json(context.ecalls.handler(peer, &name)?))
+    Ok(Json(aside(move || context.ecalls.handler(peer, &name)).await?))
 }
 
 /// Give a handler a name
@@ -181,7 +181,7 @@ pub(crate) async fn remove_handler(
     Extension(peer): Extension<Peer>,
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
-    context.ecalls.remove_handler(peer, &name)?;
+    aside(move || context.ecalls.remove_handler(peer, &name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -245,7 +245,7 @@ pub(crate) async fn set_attributes(
     body: Body,
 ) -> Answer<Json<SubscriptionInfo>> {
     let (id, change): (_, AttributeChange) = (number(&id)?, read(body).await?);
-    Ok(Json(context.ecalls.set_attributes(peer, id, &change.attributes)?))
+    Ok(Json(aside(move || context.ecalls.set_attributes(peer, id, &change.attributes)).await?))
 }
 
 /// End a subscription

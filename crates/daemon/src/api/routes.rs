@@ -151,7 +151,8 @@ pub(crate) async fn give_back(
 
 async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) -> Answer<Application> {
     let request: ApplicationRequest = read(body).await?;
-    let target = auth::target(peer, request.pid, request.covers)?;
+    let (pid, covers) = (request.pid, request.covers);
+    let target = ecalls::aside(move || auth::target(peer, pid, covers)).await?;
     let request = Box::new(request);
     Ok(context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?)
 }
@@ -264,8 +265,11 @@ pub(crate) async fn leave(
 ))]
 pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
-    let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-    let text = metrics::text(*report, ecalls, interfaces, context.channels.report());
+    let scrape = move || {
+        let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
+        Ok(metrics::text(*report, ecalls, interfaces, context.channels.report()))
+    };
+    let text = ecalls::aside(scrape).await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 

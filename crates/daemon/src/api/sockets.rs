@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -25,12 +25,19 @@ pub(crate) struct Sockets {
     channels_path: PathBuf,
 }
 
-impl Drop for Sockets {
-    fn drop(&mut self) {
+impl Sockets {
+    /// Nobody finds them any more.
+    pub fn remove(&self) {
         for path in [&self.http_path, &self.rings_path, &self.ecalls_path, &self.channels_path] {
             // Gone already: that was the aim.
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -48,9 +55,12 @@ pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonE
     };
     let (rings, ecalls) = (Some(packets(&rings_path)?), Some(packets(&ecalls_path)?));
     let channels = config.channels.enabled.then(|| packets(&channels_path)).transpose()?;
+    // Through `ecalls.sock` clients send sockets that they want to be told of.
+    rings.iter().chain(&channels).for_each(refuse_descriptors);
     let http = prepared(&http_path, config.api.mode, group, || {
         let listener = UnixListener::bind(&http_path)?;
         listener.set_nonblocking(true)?;
+        refuse_descriptors(&listener);
         Ok(listener)
     })?;
     let http = Some(http);
@@ -75,6 +85,15 @@ fn prepared<T>(
         Ok(socket)
     };
     make().map_err(|source| DaemonError::Path { path: path.to_owned(), source })
+}
+
+/// Nobody has a reason to send any: see [`crate::closer`] for the harm.
+fn refuse_descriptors(socket: impl AsFd) {
+    match qfabric_linux::rights::refuse_descriptors(socket) {
+        Ok(true) => {}
+        Ok(false) => tracing::debug!("before Linux 6.16 clients may send descriptors that nobody asked for"),
+        Err(error) => tracing::warn!(%error, "clients may send descriptors that nobody asked for"),
+    }
 }
 
 /// A group by its number, or by its name in `/etc/group`.

@@ -1,10 +1,11 @@
 //! Filters: installed here, or shipped as text to other hosts, whose access lists decide.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::Condvar;
 use std::time::{Duration, Instant};
 
 use qfabric_channel::{Binding, Direction, FilterError, FilterOrder, FilterSpec, MemberId, RequestId, SinkId, Spot};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
     self as api, BindingRequest, FilterRequest, HostAnswer, Installed, Joined, ParameterRequest, Where,
@@ -32,7 +33,7 @@ enum Reach {
 /// What was asked of other hosts, and what they have answered so far.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    answers: Mutex<BTreeMap<RequestId, Vec<HostAnswer>>>,
+    answers: Lock<BTreeMap<RequestId, Vec<HostAnswer>>, { rank::ASKED }>,
     changed: Condvar,
 }
 
@@ -58,8 +59,7 @@ impl Asked {
             if left.is_zero() || waiting[&request].len() >= hosts.len() {
                 break;
             }
-            let waited = self.changed.wait_timeout(waiting, left);
-            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+            waiting = waiting.wait_timeout(&self.changed, left).0;
         }
         let mut answers = waiting.remove(&request).unwrap_or_default();
         drop(waiting);

@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::{Ask, Rule};
 use qfabric_linux::clock;
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::{Claim, Offer, Problem};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
@@ -49,10 +50,10 @@ const WAITING: usize = 256;
 /// What is asked for, and what was offered.
 pub(super) struct Lending {
     teller: Teller,
-    words: Mutex<Receiver<LoanWord>>,
+    words: Lock<Receiver<LoanWord>, { rank::LOAN_WORDS }>,
     /// Who waits for the answer to a request of this host.
-    waiting: Mutex<BTreeMap<u64, oneshot::Sender<Option<Name>>>>,
-    offers: Mutex<Offers>,
+    waiting: Lock<BTreeMap<u64, oneshot::Sender<Option<Name>>>, { rank::WAITING }>,
+    offers: Lock<Offers, { rank::OFFERS }>,
 }
 
 /// What was refused.
@@ -77,7 +78,7 @@ impl Lending {
     /// The control thread's words wake whoever waits for `wake`.
     pub fn new(wake: Arc<OwnedFd>) -> Lending {
         let (teller, words) = Teller::new(wake);
-        Lending { teller, words: Mutex::new(words), waiting: Mutex::default(), offers: Mutex::default() }
+        Lending { teller, words: Lock::new(words), waiting: Lock::default(), offers: Lock::default() }
     }
 }
 

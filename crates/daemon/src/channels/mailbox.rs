@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use qfabric_channel::{Notice, SinkId, SourceId};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Claim;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::AttributeId;
@@ -12,6 +13,7 @@ use qfabric_types::{AppId, Instant, Nanos};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::auth::Peer;
+use crate::ending::Ending;
 
 /// Notices that wait; the next one is dropped and counted.
 const NOTICES: usize = 4096;
@@ -96,14 +98,15 @@ impl Noted {
 /// Written by whoever calls the node, emptied by the socket's thread.
 #[derive(Debug)]
 pub(super) struct Mailbox {
-    noted: Mutex<Noted>,
+    noted: Lock<Noted, { rank::MAILBOX }>,
     wake: Arc<OwnedFd>,
+    ending: Ending,
 }
 
 impl Mailbox {
-    pub fn new() -> std::io::Result<Mailbox> {
+    pub fn new(ending: &Ending) -> std::io::Result<Mailbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Mailbox { noted: Mutex::default(), wake: Arc::new(wake) })
+        Ok(Mailbox { noted: Lock::default(), wake: Arc::new(wake), ending: ending.clone() })
     }
 
     /// Readable when something was noted.
@@ -134,7 +137,12 @@ impl Mailbox {
         into.adjusted.clear();
         into.delayed.clear();
         into.lent.clear();
-        std::mem::swap(&mut *self.lock(), into);
+        std::mem::swap(&mut *self.noted.lock(), into);
+    }
+
+    /// A thread of the network cannot go on.
+    pub fn failed(&self, thread: &'static str, message: String) {
+        self.ending.failed(thread, message);
     }
 
     pub fn ready(&self, sink: SinkId) {
@@ -189,17 +197,13 @@ impl Mailbox {
 
     /// One wake-up for whatever is noted until the thread has looked.
     fn note(&self, note: impl FnOnce(&mut Noted)) {
-        let mut noted = self.lock();
+        let mut noted = self.noted.lock();
         let quiet = noted.is_empty();
         note(&mut noted);
         drop(noted);
         if quiet {
             self.nudge();
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -208,6 +212,10 @@ mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+    fn mailbox() -> Mailbox {
+        Mailbox::new(&Ending::new().unwrap()).unwrap()
+    }
+
     fn readable(mailbox: &Mailbox) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(&mailbox.fd(), PollFlags::IN)], Some(&now)).unwrap() == 1
@@ -215,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_thread_is_woken_once_and_gets_everything() {
-        let (mailbox, mut noted) = (Mailbox::new().unwrap(), Noted::default());
+        let (mailbox, mut noted) = (mailbox(), Noted::default());
         assert!(!readable(&mailbox));
         mailbox.ready(SinkId(1));
         mailbox.ready(SinkId(2));
@@ -232,7 +240,7 @@ mod tests {
 
     #[test]
     fn notices_beyond_the_bound_are_counted() {
-        let (mailbox, mut noted) = (Mailbox::new().unwrap(), Noted::default());
+        let (mailbox, mut noted) = (mailbox(), Noted::default());
         (0..NOTICES + 3).for_each(|_| mailbox.notice(Notice::HostVanished("a".parse().unwrap())));
         mailbox.take(&mut noted);
         assert_eq!((noted.notices.len(), noted.dropped), (NOTICES, 3));

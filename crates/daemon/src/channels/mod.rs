@@ -17,7 +17,7 @@
 //! | `policies/`, `reports.rs` | what managers do here for channels, and what they hear |
 //! | `routes/`, `problems.rs` | the paths, and their refusals |
 //!
-//! Locks are taken in this order: registry, node, mailbox.
+//! Locks are taken in this order: registry, node, mailbox ([`qfabric_sync::rank`]; debug builds assert it).
 
 mod config;
 mod filters;
@@ -46,14 +46,17 @@ mod socket;
 mod tests;
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use qfabric_sync::{Guard, Lock, lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::channel::Name;
 use rustix::event::epoll::{self, CreateFlags};
 
+use crate::closer::Closer;
 use crate::control::Requests;
+use crate::ending::Ending;
 use crate::startup::DaemonError;
 use filters::Asked;
 use lending::Lending;
@@ -85,7 +88,7 @@ pub(crate) struct Fabric {
     host: Name,
     network: Network,
     mailbox: Arc<Mailbox>,
-    registry: Mutex<Registry>,
+    registry: Lock<Registry, { rank::CHANNELS_REGISTRY }>,
     /// What was asked of other hosts' filters.
     asked: Asked,
     owned: Owned,
@@ -93,6 +96,7 @@ pub(crate) struct Fabric {
     policies: Policies,
     reports: Reports,
     lending: Lending,
+    closer: Closer,
     epoll: OwnedFd,
     /// The way to the control thread.
     requests: Requests,
@@ -115,17 +119,13 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Channels {
     /// Joins the network, where that is configured.
-    pub fn start(config: &ChannelsConfig, requests: Requests) -> Result<Channels, DaemonError> {
+    pub fn start(config: &ChannelsConfig, requests: Requests, ending: &Ending) -> Result<Channels, DaemonError> {
         if !config.enabled {
             return Ok(Channels { fabric: None, requests });
         }
-        let fabric = Fabric::start(config, requests.clone())?;
+        let fabric = Fabric::start(config, requests.clone(), ending)?;
         fabric.network.add_policy(Box::new(Ear(fabric.mailbox.clone())));
         fabric.begin_lending()?;
         for policy in &config.policy {
@@ -149,9 +149,9 @@ impl Channels {
 }
 
 impl Fabric {
-    fn start(config: &ChannelsConfig, requests: Requests) -> Result<Fabric, DaemonError> {
+    fn start(config: &ChannelsConfig, requests: Requests, ending: &Ending) -> Result<Fabric, DaemonError> {
         let failed = |error: std::io::Error| DaemonError::Channels(error.to_string());
-        let mailbox = Arc::new(Mailbox::new().map_err(failed)?);
+        let mailbox = Arc::new(Mailbox::new(ending).map_err(failed)?);
         let host = config.name().expect("checked with the configuration");
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let network = Network::open(config, host.clone(), &mailbox)?;
@@ -161,13 +161,14 @@ impl Fabric {
             host,
             network,
             mailbox,
-            registry: Mutex::default(),
+            registry: Lock::default(),
             asked: Asked::default(),
             owned: Owned::default(),
             monitors: Monitors::new(),
             policies: Policies::default(),
             reports: Reports::default(),
             lending: Lending::new(mailbox_wake),
+            closer: Closer::default(),
             epoll,
             requests,
             stopping: AtomicBool::new(false),
@@ -175,7 +176,7 @@ impl Fabric {
         })
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry> {
+    fn registry(&self) -> Guard<'_, Registry, { rank::CHANNELS_REGISTRY }> {
         lock(&self.registry)
     }
 

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_host::monitor::{Monitor, Watch};
 use qfabric_linux::clock;
 use qfabric_linux::monitor::Meters;
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
 use qfabric_types::monitor::{Attribute, HOST, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::{Fabric, lock, problems};
+use crate::ending::Ending;
 
 /// How often interfaces, disks and applications that came or went are looked for.
 const RESCAN: Nanos = Nanos::from_millis(2_000);
@@ -23,7 +25,7 @@ const PERIOD: Nanos = Nanos::from_millis(1_000);
 
 /// Everything that is monitored.
 pub(super) struct Monitors {
-    watching: Mutex<Watching>,
+    watching: Lock<Watching, { rank::MONITORS }>,
     changed: Condvar,
 }
 
@@ -46,10 +48,9 @@ pub(crate) struct MonitorThread {
 
 impl MonitorThread {
     /// Starts it.
-    pub fn start(fabric: &Arc<Fabric>) -> std::io::Result<MonitorThread> {
+    pub fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<MonitorThread> {
         let own = fabric.clone();
-        let thread = std::thread::Builder::new().name("qf-monitor".to_owned());
-        let thread = Some(thread.spawn(move || own.watch_resources())?);
+        let thread = Some(ending.spawn("qf-monitor", move || own.watch_resources())?);
         Ok(MonitorThread { fabric: fabric.clone(), thread })
     }
 }
@@ -58,8 +59,9 @@ impl Drop for MonitorThread {
     fn drop(&mut self) {
         lock(&self.fabric.monitors.watching).stopping = true;
         self.fabric.monitors.changed.notify_all();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the monitor's thread failed");
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was reported where it happened.
+            let _ = thread.join();
         }
     }
 }
@@ -191,11 +193,11 @@ impl Fabric {
                 Some(due) if due <= now => watching.poll(now, &mut told, &mut names),
                 Some(due) => {
                     let left = Duration::from_nanos(due.since(now).get());
-                    drop(self.monitors.changed.wait_timeout(watching, left).unwrap_or_else(PoisonError::into_inner));
+                    drop(watching.wait_timeout(&self.monitors.changed, left));
                     continue;
                 }
                 None => {
-                    drop(self.monitors.changed.wait(watching).unwrap_or_else(PoisonError::into_inner));
+                    drop(watching.wait(&self.monitors.changed));
                     continue;
                 }
             }

@@ -1,13 +1,14 @@
 //! The node with its resource manager, and what carries its frames.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
 use qfabric_host::manager::{Controller, Manager, ManagerPort, Member, MemberPort, Outcome, Whom};
 use qfabric_link::{self as link, Address, Counters, EngineKind, Inside, Link, Listener, Role, Security, Tls};
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Claim;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, Reading};
@@ -23,7 +24,7 @@ pub(super) enum Network {
     /// No other hosts.
     Alone {
         /// The node.
-        managed: Box<Mutex<Managed>>,
+        managed: Box<Lock<Managed, { rank::NODE }>>,
         /// Where it says what it wants.
         mailbox: Arc<Mailbox>,
     },
@@ -32,7 +33,7 @@ pub(super) enum Network {
         /// The node, and the engine.
         link: Link<Managed>,
         /// What it was opened with.
-        config: Mutex<link::Config>,
+        config: Lock<link::Config, { rank::NETWORK_CONFIG }>,
     },
 }
 
@@ -53,12 +54,12 @@ impl Network {
         }
         let managed = Managed { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         let Some(linked) = linked else {
-            return Ok(Network::Alone { managed: Box::new(Mutex::new(managed)), mailbox: mailbox.clone() });
+            return Ok(Network::Alone { managed: Box::new(Lock::new(managed)), mailbox: mailbox.clone() });
         };
         let (listener, priority) = (mailbox.clone(), config.priority);
         let link = Link::open(&linked, managed, listener, move || socket::enter(priority)).map_err(refused)?;
         hurry(&link, priority);
-        Ok(Network::Linked { link, config: Mutex::new(linked) })
+        Ok(Network::Linked { link, config: Lock::new(linked) })
     }
 
     /// Calls the node.
@@ -118,7 +119,7 @@ impl Network {
         match self {
             Network::Linked { link, .. } => link.with(act),
             Network::Alone { managed, mailbox } => {
-                let mut managed = managed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut managed = managed.lock();
                 let before = managed.next_wakeup();
                 let answer = act(&mut managed, clock::now(), &mut Local(mailbox));
                 let earlier = managed.next_wakeup().is_some_and(|next| before.is_none_or(|before| next < before));
@@ -225,6 +226,10 @@ impl Listener for Mailbox {
 
     fn notice(&self, notice: Notice) {
         Mailbox::notice(self, notice);
+    }
+
+    fn failed(&self, thread: &'static str, message: String) {
+        Mailbox::failed(self, thread, message);
     }
 }
 

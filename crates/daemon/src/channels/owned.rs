@@ -2,9 +2,9 @@
 //! root change it, hosts that come later get it too, and all of them lose it when the connection ends, however it does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 
 use qfabric_channel::{Direction, FilterOrder, FilterSpec, Key, Limits, MemberId, Notice, Spot};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, Where};
 use qfabric_types::channel::{ChannelId, Name};
@@ -15,7 +15,7 @@ use crate::auth::Peer;
 
 /// Filters with a connection. Its lock is taken last, and never kept while others are.
 #[derive(Debug, Default)]
-pub(super) struct Owned(Mutex<BTreeMap<Spot, Belonging>>);
+pub(super) struct Owned(Lock<BTreeMap<Spot, Belonging>, { rank::OWNED }>);
 
 /// One of them.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! Who has what: connections, and what was opened under each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use qfabric_channel::{Origin, RegistrationId, SinkId, SourceId};
@@ -11,6 +10,7 @@ use qfabric_types::channel::ChannelId;
 
 use super::problems;
 use crate::auth::Peer;
+use crate::closer::Foreign;
 
 /// All connections.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) struct Registry {
 /// A connection, and what ends with it.
 pub(super) struct Lease {
     pub peer: Peer,
-    pub socket: Arc<OwnedFd>,
+    pub socket: Arc<Foreign>,
     /// What it creates or opens, each as often as it did.
     pub opened: Vec<ChannelId>,
     pub sources: BTreeSet<SourceId>,
@@ -49,7 +49,7 @@ pub(super) struct Credit {
 
 impl Registry {
     /// A new connection's number.
-    pub fn add(&mut self, peer: Peer, socket: Arc<OwnedFd>) -> LeaseId {
+    pub fn add(&mut self, peer: Peer, socket: Arc<Foreign>) -> LeaseId {
         self.last += 1;
         let lease = Lease {
             peer,
@@ -126,6 +126,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::closer::Closer;
     use qfabric_types::Owner;
     use rustix::event::{EventfdFlags, eventfd};
 
@@ -136,7 +137,8 @@ mod tests {
     #[test]
     fn members_go_with_their_connection_and_belong_to_its_user() {
         let mut registry = Registry::default();
-        let socket = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let socket = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let socket = Arc::new(Foreign::new(socket, 7, &Closer::default()));
         let id = registry.add(peer(7), socket);
         registry.sinks.insert(SinkId(3), id);
         registry.lease(peer(7), id).unwrap().sinks.insert(SinkId(3), Credit::default());

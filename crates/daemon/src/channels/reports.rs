@@ -3,11 +3,12 @@
 //! A built-in IN-filter counts what is left after all others. Nothing of it is an application's affair.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use qfabric_channel::{Candidates, Choose, Direction, Event, RegistrationId, Spot};
 use qfabric_host::manager::policies::RATE;
 use qfabric_linux::clock;
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::channel_wire::Report;
@@ -26,10 +27,13 @@ const MOST_PERIODS: u64 = 2;
 
 /// The data channels whose arrivals are counted.
 #[derive(Default)]
-pub(super) struct Reports(Mutex<BTreeMap<Name, Reported>>);
+pub(super) struct Reports(Lock<BTreeMap<Name, Reported>, { rank::REPORTS }>);
+
+/// Counts on one channel: shared by its filter and the reports.
+type Meter = Arc<Lock<RateMeter, { rank::METER }>>;
 
 struct Reported {
-    meter: Arc<Mutex<RateMeter>>,
+    meter: Meter,
     due: Instant,
 }
 
@@ -77,7 +81,7 @@ impl Fabric {
             return;
         }
         let now = clock::now();
-        let meter = Arc::new(Mutex::new(RateMeter::new(now)));
+        let meter = Meter::new(RateMeter::new(now).into());
         let spot = Spot { channel: channel.clone(), direction: Direction::In, name: SPOT.parse().expect("is a name") };
         all.insert(channel.name.clone(), Reported { meter: meter.clone(), due: now + period });
         drop(all);
@@ -154,7 +158,7 @@ fn has_sinks(node: &qfabric_channel::Node, channel: &ChannelId) -> bool {
 }
 
 /// Counts events that some sink gets.
-fn filter(meter: Arc<Mutex<RateMeter>>) -> Choose {
+fn filter(meter: Meter) -> Choose {
     Box::new(move |_: &Event<'_>, _: Candidates<'_>, chosen: &mut [bool]| {
         if chosen.contains(&true) {
             lock(&meter).hit(clock::now());
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn reports_come_in_their_period_and_a_request_puts_one_off() {
         let (reports, video) = (Reports::default(), "video".parse().unwrap());
-        let meter = Arc::new(Mutex::new(RateMeter::new(ms(0))));
+        let meter = Meter::new(RateMeter::new(ms(0)).into());
         lock(&reports.0).insert(video, Reported { meter, due: ms(500) });
         let video = "video".parse().unwrap();
         assert!(reports.take(ms(499), PERIOD).is_empty());

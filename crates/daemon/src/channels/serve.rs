@@ -17,6 +17,7 @@ use rustix::net::{SocketFlags, accept_with};
 use super::registry::Registry;
 use super::{Fabric, count, problems};
 use crate::auth::Peer;
+use crate::closer::Foreign;
 
 /// Messages read from one connection per turn.
 const MESSAGES_PER_TURN: usize = 64;
@@ -36,16 +37,18 @@ impl Fabric {
     }
 
     fn take_in(&self, socket: OwnedFd) {
-        let Ok(peer) = Peer::of(&socket) else { return };
+        let peer = Peer::of(&socket);
+        let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.owner.uid);
+        let socket = Arc::new(Foreign::new(socket, uid, &self.closer));
+        let Ok(peer) = peer else { return };
         let mut registry = self.registry();
         if let Some(why) = self.no_place(&registry, peer) {
             let mut message = Vec::new();
             FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why: &why }).encode(&mut message);
             // Whoever does not read why, has no place either.
-            let _ = fds::send_now(&socket, &[io::IoSlice::new(&message)]);
+            let _ = fds::send_now(&*socket, &[io::IoSlice::new(&message)]);
             return;
         }
-        let socket = Arc::new(socket);
         let id = registry.add(peer, socket.clone());
         drop(registry);
         if self.watch(&*socket, id).is_err() {
@@ -69,15 +72,24 @@ impl Fabric {
         let mut registry = self.registry();
         for _ in 0..MESSAGES_PER_TURN {
             let Some(lease) = registry.leases.get(&id).filter(|lease| lease.outbox.is_empty()) else { return };
-            match fds::recv_now(&*lease.socket, buffer) {
-                Ok(got) if got.length > 0 => match FromClient::decode(&buffer[..got.length]) {
-                    Some(message) => self.obey(&mut registry, id, &message),
-                    None => count(&self.totals.nonsense),
-                },
+            let (uid, got) = (lease.peer.owner.uid, fds::recv_all_now(&*lease.socket, buffer));
+            let got = match got {
+                Ok(got) if got.length > 0 || got.is_cut => got,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Longer than any message: it is gone, the connection is still good.
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => count(&self.totals.nonsense),
-                Ok(_) | Err(_) => {
+                over => {
+                    drop(registry);
+                    self.closer.close(uid, over);
+                    return self.end_lease(id);
+                }
+            };
+            // Longer than any message: the rest is gone, the connection is still good.
+            match FromClient::decode(&buffer[..got.length]).filter(|_| !got.is_cut) {
+                Some(message) => self.obey(&mut registry, id, &message),
+                None => count(&self.totals.nonsense),
+            }
+            if !got.fds.is_empty() {
+                self.closer.close(uid, got.fds);
+                if self.closer.is_full(uid) {
                     drop(registry);
                     return self.end_lease(id);
                 }

@@ -16,6 +16,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::mailbox::Noted;
 use super::{Channels, Fabric, count};
+use crate::ending::Ending;
 
 /// What the thread waits for beside connections, whose numbers begin at 1.
 const MAILBOX: u64 = 0;
@@ -33,14 +34,13 @@ pub(crate) struct SocketThread {
 
 impl SocketThread {
     /// Starts it; `listener` is `channels.sock`, non-blocking. None, where this host has no channels.
-    pub fn start(channels: &Channels, listener: OwnedFd) -> io::Result<Option<SocketThread>> {
+    pub fn start(channels: &Channels, listener: OwnedFd, ending: &Ending) -> io::Result<Option<SocketThread>> {
         let Ok(fabric) = channels.on().cloned() else { return Ok(None) };
         fabric.add(&listener, LISTENER)?;
         fabric.add(fabric.mailbox.fd(), MAILBOX)?;
         let turning =
             Turning { fabric: fabric.clone(), listener, buffer: vec![0; MAX_MESSAGE], noted: Noted::default() };
-        let thread = std::thread::Builder::new().name("qf-channels".to_owned());
-        let thread = Some(thread.spawn(move || turning.run())?);
+        let thread = Some(ending.spawn("qf-channels", move || turning.run())?);
         Ok(Some(SocketThread { fabric, thread }))
     }
 }
@@ -48,8 +48,9 @@ impl SocketThread {
 impl Drop for SocketThread {
     fn drop(&mut self) {
         self.fabric.stop();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of channels.sock failed");
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was reported where it happened.
+            let _ = thread.join();
         }
         self.fabric.end();
     }

@@ -98,9 +98,6 @@ pub(crate) enum Command {
         limits: Box<HostLimits>,
         reply: Reply<HostLimits>,
     },
-    Stop {
-        reply: Reply<()>,
-    },
 }
 
 /// Whom a policy decided about.

@@ -9,8 +9,6 @@
 //! many applications near in time cost one wake-up.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use qfabric_host::Input;
@@ -28,6 +26,7 @@ use super::notes::Note;
 use super::rings::{Ring, Round};
 use super::sources::{Source, Sources};
 use crate::config::{Config, Reclaim};
+use crate::ending::Ending;
 
 /// Requests taken per turn; the rest at the next, at once.
 const REQUESTS_PER_TURN: usize = 16;
@@ -74,7 +73,7 @@ pub(crate) struct Engine {
     batch: Vec<JobEvent>,
     /// Something was left over by a bound: do not sleep.
     pub(super) more: bool,
-    pub(super) stopping: bool,
+    ending: Ending,
 }
 
 impl Engine {
@@ -84,10 +83,10 @@ impl Engine {
         bounds: Bounds,
         limits: HostLimits,
         commands: Receiver<Command>,
-        wake: &Arc<OwnedFd>,
+        ending: Ending,
     ) -> io::Result<Self> {
         let sources = Sources::new()?;
-        sources.add(&**wake, Source::Request)?;
+        sources.add(&**ending.control_wake(), Source::Request)?;
         for records in observer.descriptors() {
             sources.add(records, Source::Records)?;
         }
@@ -105,23 +104,22 @@ impl Engine {
             commands,
             batch: Vec::with_capacity(bounds.jobs_per_look),
             more: false,
-            stopping: false,
+            ending,
         })
     }
 
-    /// Runs until asked to stop; then everything is put back.
+    /// Runs until the service ends; then everything is put back. Requests that wait are not answered then: their callers
+    /// learn that the service is stopping.
     pub fn run(mut self) {
-        loop {
+        while !self.ending.has_begun() {
             let now = clock::now();
             self.turn(now);
-            if self.stopping {
-                return;
-            }
             let after = clock::now();
             self.core.counters.wakeups += 1;
             self.core.counters.handling.count(after.since(now));
             self.sleep(after);
         }
+        self.put_back(clock::now());
     }
 
     fn turn(&mut self, now: Instant) {

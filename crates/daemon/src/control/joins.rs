@@ -61,10 +61,6 @@ impl Engine {
                 self.set_limits(*limits, now);
                 let _ = reply.send(Ok(self.limits.clone()));
             }
-            Command::Stop { reply } => {
-                self.stop(now);
-                let _ = reply.send(Ok(()));
-            }
         }
     }
 
@@ -287,11 +283,11 @@ impl Engine {
         self.plan_observing(now);
     }
 
-    fn stop(&mut self, now: Instant) {
+    /// Everybody leaves, and whatever is still under a reservation is put back.
+    pub(super) fn put_back(&mut self, now: Instant) {
         while let Some(id) = self.apps.by_id.keys().next().copied() {
             self.leave(id, now);
         }
         self.core.restore_all();
-        self.stopping = true;
     }
 }

@@ -7,7 +7,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -24,21 +23,34 @@ use super::engine::{Bounds, Engine};
 use super::mechanism::{self, Opened, Which};
 use super::notes::{Note, Notes};
 use super::own::Own;
-use super::sources::wake_descriptor;
 use crate::config::{Config, InvalidConfig, supervisor_limits};
 use crate::ecalls::Misses;
+use crate::ending::Ending;
 
 /// The calling thread, as the kernel's interface says it.
 const SELF: ThreadId = ThreadId(0);
 
-/// A running control thread.
+/// A running control thread; it ends when this is dropped.
 pub(crate) struct Control {
     pub requests: Requests,
-    pub notes: mpsc::Receiver<Note>,
+    /// Taken by who logs them.
+    pub notes: Option<mpsc::Receiver<Note>>,
     /// Ends when the thread does, for whatever reason.
     pub ended: oneshot::Receiver<()>,
-    pub thread: JoinHandle<()>,
     pub ready: Ready,
+    thread: Option<JoinHandle<()>>,
+    ending: Ending,
+}
+
+impl Drop for Control {
+    /// The service ends with its control thread, and not before everything is put back.
+    fn drop(&mut self) {
+        self.ending.ask();
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was reported where it happened.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What the control thread found out at its start.
@@ -71,21 +83,21 @@ pub(crate) enum StartError {
 }
 
 /// Starts the thread and waits until it is ready.
-pub(crate) fn start(config: &Config, journal: Journal, misses: Misses) -> Result<Control, StartError> {
-    let wake = Arc::new(wake_descriptor()?);
-    let (requests, commands) = requests(wake.clone());
+pub(crate) fn start(config: &Config, journal: Journal, misses: Misses, ending: &Ending) -> Result<Control, StartError> {
+    let (requests, commands) = requests(ending.control_wake().clone());
     let (notes, receiver) = Notes::new();
     let (tell_end, ended) = oneshot::channel();
     let (tell_ready, ready) = sync_channel(1);
-    let config = config.clone();
-    let thread = std::thread::Builder::new().name("qf-control".to_owned()).spawn(move || {
-        let parts = Parts { config, journal, notes, commands, wake, misses };
+    let (config, own) = (config.clone(), ending.clone());
+    let thread = ending.spawn("qf-control", move || {
+        let parts = Parts { config, journal, notes, commands, misses, ending: own.clone() };
         live(parts, &tell_ready);
+        own.all_is_back();
         // Nobody waits for the end of a service that is being dropped.
         let _ = tell_end.send(());
     })?;
     let ready = ready.recv().map_err(|_| StartError::Ended)??;
-    Ok(Control { requests, notes: receiver, ended, thread, ready })
+    Ok(Control { requests, notes: Some(receiver), ended, ready, thread: Some(thread), ending: ending.clone() })
 }
 
 struct Parts {
@@ -93,8 +105,8 @@ struct Parts {
     journal: Journal,
     notes: Notes,
     commands: Receiver<Command>,
-    wake: Arc<OwnedFd>,
     misses: Misses,
+    ending: Ending,
 }
 
 fn live(parts: Parts, tell: &SyncSender<Result<Ready, StartError>>) {
@@ -110,7 +122,7 @@ fn live(parts: Parts, tell: &SyncSender<Result<Ready, StartError>>) {
 }
 
 fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
-    let Parts { config, journal, notes, commands, wake, misses } = parts;
+    let Parts { config, journal, notes, commands, misses, ending } = parts;
     let reservation = config.control_reservation()?;
     let which = mechanism::choose(&config);
     // Before the room is probed: what is left then is for others.
@@ -129,7 +141,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
         .with_fallback(config.mechanism.fallback, opened.journal, reservation);
     let observer = observe::open();
     let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy, raised };
-    Ok((Engine::new(core, observer, Bounds::of(&config), config.limits, commands, &wake)?, ready))
+    Ok((Engine::new(core, observer, Bounds::of(&config), config.limits, commands, ending)?, ready))
 }
 
 fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> HostConfig {

@@ -1,5 +1,6 @@
 //! The generic call (000 §3.2.1): by the service's name, answered by its owner, for what may take its time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_types::api::Problem;
@@ -10,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::registry::{Call, ServiceOwner};
 use super::{Ecalls, problems, raise};
+use crate::api::ecalls::aside;
 use crate::auth::Peer;
 
 /// Calls that may wait for answers; the next is refused.
@@ -18,16 +20,22 @@ const WAITING: usize = 256;
 impl Ecalls {
     /// Calls, and waits at most `patience`.
     pub async fn call(
-        &self,
+        self: &Arc<Self>,
         peer: Peer,
         name: &str,
-        data: &EventData,
+        data: EventData,
         patience: Duration,
     ) -> Result<CallAnswer, Problem> {
-        let (call, answer) = self.begin_call(peer, name, data)?;
+        let (ecalls, service) = (self.clone(), name.to_owned());
+        let (call, answer) = aside(move || ecalls.begin_call(peer, &service, &data)).await?;
         let answered = tokio::time::timeout(patience, answer).await;
+        let ecalls = self.clone();
         // Answered calls are off the list already.
-        self.registry().calls.remove(&call);
+        let forget = move || {
+            ecalls.registry().calls.remove(&call);
+            Ok(())
+        };
+        aside(forget).await?;
         match answered {
             Ok(Ok(data)) => Ok(CallAnswer { data: event_json::to_hex(&data) }),
             Ok(Err(_)) => Err(problems::no_answer(name, "its process has ended")),

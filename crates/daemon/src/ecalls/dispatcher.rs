@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use qfabric_linux::clock;
+use qfabric_sync::lock;
 use qfabric_types::ecalls_wire::MAX_MESSAGE;
 use qfabric_types::memory::Stamp;
 use qfabric_types::{Instant, Nanos};
@@ -26,7 +27,7 @@ use super::misses::SERVICE;
 use super::raise::Event;
 use super::share::RunTimes;
 use super::subscription::{Subscription, count};
-use super::{Ecalls, Source, drop_aside, lock};
+use super::{Ecalls, Source, drop_aside};
 
 /// Records taken from the kernel's ring per turn, and events delivered before others are looked at.
 const RECORDS_PER_TURN: usize = 256;
@@ -51,8 +52,7 @@ impl Dispatcher {
     pub fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
         ecalls.watch(&listener, Source::Listener)?;
         let turning = Turning::new(ecalls.clone(), listener);
-        let thread = std::thread::Builder::new().name("qf-ecalls".to_owned());
-        let thread = Some(thread.spawn(move || turning.run())?);
+        let thread = Some(ecalls.ending.spawn("qf-ecalls", move || turning.run())?);
         Ok(Dispatcher { ecalls, thread })
     }
 }
@@ -60,8 +60,9 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         self.ecalls.stop();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the dispatcher failed");
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was reported where it happened.
+            let _ = thread.join();
         }
     }
 }
@@ -199,6 +200,7 @@ impl Turning {
 mod tests {
     use super::*;
     use crate::ecalls::EcallsConfig;
+    use crate::ending::Ending;
     use qfabric_linux::testing::Watchdog;
 
     const TURNS: usize = 50_000;
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn reports_and_an_idle_dispatcher_never_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
-        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path()).unwrap();
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
         let turning = Turning::new(ecalls.clone(), crate::control::wake_descriptor().unwrap());
         // Never read here: every sleep ends at once.
         ecalls.nudge();

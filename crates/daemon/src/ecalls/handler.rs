@@ -80,3 +80,38 @@ fn engine(program: &Program, limits: Limits) -> Box<dyn Engine + Send> {
 fn world() -> World {
     World { now: clock::now().get(), pid: std::process::id() as i32, cpu: rustix::thread::sched_getcpu() as i32 }
 }
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// Fails as only a mistake of this service can.
+    struct Broken;
+
+    impl Engine for Broken {
+        fn name(&self) -> &'static str {
+            "broken"
+        }
+
+        fn call(&mut self, _: &[u8], _: &World, _: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+            panic!("a mistake in the engine")
+        }
+
+        fn output(&self) -> &[u8] {
+            &[]
+        }
+
+        fn statics(&self) -> &[u8] {
+            &[]
+        }
+
+        fn attributes(&mut self) -> &mut [i64] {
+            &mut []
+        }
+    }
+
+    /// Panics when it is called.
+    pub fn broken(down: Arc<Down>) -> Handler {
+        Handler { engine: Box::new(Broken), makes_output: false, down, before: Vec::new() }
+    }
+}

@@ -6,12 +6,13 @@
 //! ```
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use qfabric_ecode::{Bound, Environment, Program};
 use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
+use qfabric_sync::{Lock, assert_may_block, lock};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
     MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
@@ -28,7 +29,7 @@ use super::pool::Backlog;
 use super::raise::place;
 use super::registry::{GroupHook, GroupKey, Tail};
 use super::subscription::{Stage, Subscription, Tally};
-use super::{Ecalls, KernelSide, Source, lock, misses, problems};
+use super::{Ecalls, KernelSide, Source, misses, problems};
 use crate::auth::{Peer, Target};
 use crate::problem;
 
@@ -71,7 +72,8 @@ impl Ecalls {
         let service = self.service(&request.service)?;
         let _one_at_a_time = lock(&self.setup);
         let draft = self.draft(peer, request, service)?;
-        let (id, up) = (self.registry().number(), draft.make_memory()?);
+        let id = self.registry().number();
+        let up = draft.make_memory()?;
         let stages = draft.stages(&up)?;
         let aim = self.new_aim(draft.is_at_hook() && draft.request.favour)?;
         let installed = match draft.is_at_hook() {
@@ -243,7 +245,7 @@ impl Ecalls {
         let side = self.kernel_side(&draft.service.name)?;
         let tail = self.registry().number();
         let installed = install(side, draft, &[KernelStep::Tail { ring: &side.ring, id: tail }], None)?;
-        Ok(Some(GroupHook { installed, options: options.clone(), only_pid, tail }))
+        Ok(Some(GroupHook { installed: installed.into(), options: options.clone(), only_pid, tail }))
     }
 
     fn kernel_side(&self, service: &str) -> Result<&KernelSide, Problem> {
@@ -290,6 +292,7 @@ impl Draft {
     }
 
     fn make_memory(&self) -> Result<Option<Up>, Problem> {
+        assert_may_block("making shared memory");
         let by_kernel = self.plan.in_kernel.contains(&Step::MemoryUp);
         let failed = |error: io::Error| problem::internal(format!("cannot make memory_up: {error}"));
         self.geometry.map(|geometry| Up::new(geometry, by_kernel)).transpose().map_err(failed)
@@ -310,7 +313,7 @@ impl Draft {
                 Step::KHandler | Step::KCode => {
                     let program = programs.next().expect("a program for every handler");
                     format = program.output.clone().unwrap_or(format);
-                    Stage::Handler(Mutex::new(Handler::new(program, self.bound.limits(EMISSIONS), self.down.clone())))
+                    Stage::Handler(Lock::new(Handler::new(program, self.bound.limits(EMISSIONS), self.down.clone())))
                 }
             });
         }
@@ -408,6 +411,7 @@ fn install(
         deadline,
         fault_passes: draft.request.on_fault == OnFault::Pass,
     };
+    assert_may_block("loading a program");
     side.kernel.install(&request).map_err(|error| problems::install(&error))
 }
 
@@ -447,6 +451,7 @@ mod tests {
 
     use super::*;
     use crate::ecalls::EcallsConfig;
+    use crate::ending::Ending;
 
     /// A process of a user that is not root, until dropped; this one where nobody else can be.
     struct Theirs(Option<Child>, Peer);
@@ -475,7 +480,7 @@ mod tests {
     #[test]
     fn the_handlers_of_a_user_at_a_service_share_its_limit_and_roots_do_not() {
         let (folder, theirs) = (tempfile::tempdir().unwrap(), Theirs::start());
-        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path()).unwrap();
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
         let subscribe = |peer| {
             let code = "int n = 1; while (n != 0) n = n * 3; attr.calls += 1; return 1;";
             let (service, k_code) = (misses::SERVICE.to_owned(), Some(code.to_owned()));

@@ -18,6 +18,7 @@ use super::registry::Lease;
 use super::subscription::{Subscription, count};
 use super::{Ecalls, Source, drop_aside, problems};
 use crate::auth::{self, Peer};
+use crate::closer::Foreign;
 use crate::problem;
 
 /// Messages read from one connection per turn.
@@ -38,13 +39,17 @@ impl Ecalls {
     }
 
     fn take_in(&self, socket: OwnedFd) {
-        let Ok(peer) = Peer::of(&socket) else { return };
-        let socket = Arc::new(socket);
+        let peer = Peer::of(&socket);
+        let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.owner.uid);
+        let socket = Arc::new(Foreign::new(socket, uid, &self.closer));
+        let Ok(peer) = peer else { return };
         let mut registry = self.registry();
         let own = registry.leases.values().filter(|lease| lease.peer.owner.uid == peer.owner.uid).count();
         let full = registry.leases.len() >= self.config.max_leases
-            || (peer.owner.uid != 0 && own >= self.config.max_leases_per_user);
+            || (peer.owner.uid != 0 && own >= self.config.max_leases_per_user)
+            || self.closer.is_full(uid);
         if full {
+            drop(registry);
             let problem =
                 problems::limit("too many connections for ECalls", self.config.max_leases, "ecalls.max_leases");
             return send(&socket, &FromDaemon::Refused(&told(&problem)), &[]);
@@ -63,20 +68,35 @@ impl Ecalls {
         let found = self.registry().leases.get(&id).map(|lease| (lease.socket.clone(), lease.peer));
         let Some((socket, peer)) = found else { return };
         for _ in 0..MESSAGES_PER_TURN {
-            match fds::recv_now(&*socket, buffer) {
-                Ok(got) if got.length > 0 => match FromClient::decode(&buffer[..got.length]) {
+            let got = match fds::recv_all_now(&*socket, buffer) {
+                Ok(got) => got,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.end_lease(id),
+            };
+            let is_over = got.length == 0 && !got.is_cut;
+            if !is_over {
+                // Longer than any message: the rest is gone, the connection is still good.
+                match FromClient::decode(&buffer[..got.length]).filter(|_| !got.is_cut) {
                     Some(message) => self.obey(id, peer, &socket, &message, &got.fds),
                     None => count(&self.totals.nonsense),
-                },
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Longer than any message: it is gone, the connection is still good.
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => count(&self.totals.nonsense),
-                Ok(_) | Err(_) => return self.end_lease(id),
+                }
+            }
+            if !self.close_aside(peer, got.fds) || is_over {
+                return self.end_lease(id);
             }
         }
     }
 
-    fn obey(&self, id: LeaseId, peer: Peer, socket: &OwnedFd, message: &FromClient<'_>, came: &[OwnedFd]) {
+    /// Whether the user may go on sending some.
+    fn close_aside(&self, peer: Peer, came: Vec<OwnedFd>) -> bool {
+        if came.is_empty() {
+            return true;
+        }
+        self.closer.close(peer.owner.uid, came);
+        !self.closer.is_full(peer.owner.uid)
+    }
+
+    fn obey(&self, id: LeaseId, peer: Peer, socket: &Foreign, message: &FromClient<'_>, came: &[OwnedFd]) {
         let answer = match message {
             FromClient::Raise(raise) => return self.raised(peer, raise),
             FromClient::Reply { call, data } => return self.replied(id, *call, data),
@@ -111,7 +131,7 @@ impl Ecalls {
         }
     }
 
-    fn give_memory(&self, socket: &OwnedFd, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
+    fn give_memory(&self, socket: &Foreign, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
         let none = || problems::chain(format!("subscription {id} has no memory_up; subscribe with one"));
         let up = subscription.up.as_ref().ok_or_else(none)?;
@@ -120,7 +140,7 @@ impl Ecalls {
         Ok(())
     }
 
-    fn give_down(&self, socket: &OwnedFd, id: LeaseId) -> Result<(), Problem> {
+    fn give_down(&self, socket: &Foreign, id: LeaseId) -> Result<(), Problem> {
         let down = self.down_of(id)?;
         send(socket, &FromDaemon::Given(Given(Given::DOWN)), &[down.fd()]);
         Ok(())
@@ -128,19 +148,21 @@ impl Ecalls {
 
     /// The session's memory_down, made at its first use.
     pub(super) fn down_of(&self, id: LeaseId) -> Result<Arc<Down>, Problem> {
-        let for_kernel = self.kernel().is_ok();
+        let made = self.registry().leases.get(&id).ok_or_else(|| problems::no_such_lease(id))?.down.clone();
+        if let Some(down) = made {
+            return Ok(down);
+        }
+        // Without the registry, for which events wait. Where another thread was faster, its memory is the session's.
+        let made = Down::new(self.kernel().is_ok());
+        let fresh = Arc::new(made.map_err(|error| problem::internal(format!("cannot make memory_down: {error}")))?);
         let mut registry = self.registry();
         let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
-        if let Some(down) = &lease.down {
-            return Ok(down.clone());
-        }
-        let made = Down::new(for_kernel);
-        let down = Arc::new(made.map_err(|error| problem::internal(format!("cannot make memory_down: {error}")))?);
-        lease.down = Some(down.clone());
+        let down = lease.down.get_or_insert_with(|| fresh.clone()).clone();
+        drop(registry);
         Ok(down)
     }
 
-    fn give_sockets(&self, socket: &OwnedFd, id: LeaseId) -> Result<(), Problem> {
+    fn give_sockets(&self, socket: &Foreign, id: LeaseId) -> Result<(), Problem> {
         let module = self.module_of(id)?;
         let given = FromDaemon::Given(Given(Given::WAKE | Given::SOCKETS | Given::BIND));
         send(socket, &given, &[module.wake_fd(), module.page_fd(), module.bind_fd()]);
@@ -157,11 +179,12 @@ impl Ecalls {
         let module = Arc::new(module);
         let mut registry = self.registry();
         let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
-        lease.sockets = Some(module.clone());
-        Ok(module)
+        let module_of_lease = lease.sockets.get_or_insert_with(|| module.clone()).clone();
+        drop(registry);
+        Ok(module_of_lease)
     }
 
-    fn bind(&self, socket: &OwnedFd, id: LeaseId, slot: u32, came: &[OwnedFd]) -> Result<(), Problem> {
+    fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, came: &[OwnedFd]) -> Result<(), Problem> {
         let module = self.module_of(id)?;
         let [bound] = came else {
             return Err(problems::chain("no socket came along; send exactly one".to_owned()));
@@ -232,7 +255,7 @@ impl Ecalls {
     }
 }
 
-fn welcome(socket: &OwnedFd, id: LeaseId, version: u8) {
+fn welcome(socket: &Foreign, id: LeaseId, version: u8) {
     match version {
         VERSION => send(socket, &FromDaemon::Welcome(id), &[]),
         other => {
@@ -243,7 +266,7 @@ fn welcome(socket: &OwnedFd, id: LeaseId, version: u8) {
 }
 
 /// A client that does not read what it is told misses it: the socket never makes us wait.
-fn send(socket: &OwnedFd, message: &FromDaemon<'_>, with: &[BorrowedFd<'_>]) {
+fn send(socket: &Foreign, message: &FromDaemon<'_>, with: &[BorrowedFd<'_>]) {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     if let Err(error) = fds::send(socket, &bytes, with) {

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use qfabric_linux::ecalls::{DownMemory, UpMemory};
 use qfabric_shm::{OwnedUp, SharedDown};
+use qfabric_sync::{Lock, assert_may_block, rank};
 use qfabric_types::memory::{self, Geometry, Stamp};
 
 use crate::control::{wake, wake_descriptor};
@@ -22,6 +22,7 @@ pub(crate) enum Down {
 impl Down {
     /// A fresh area.
     pub fn new(for_kernel: bool) -> io::Result<Down> {
+        assert_may_block("making shared memory");
         if for_kernel {
             return DownMemory::new().map(Down::Kernel);
         }
@@ -60,7 +61,7 @@ pub(crate) enum Up {
     /// Handlers in the kernel write it.
     Kernel(UpMemory),
     /// The daemon writes it.
-    Plain { area: Mutex<OwnedUp>, wake: OwnedFd },
+    Plain { area: Lock<OwnedUp, { rank::MEMORY_UP }>, wake: OwnedFd },
 }
 
 impl Up {
@@ -69,7 +70,7 @@ impl Up {
         if by_kernel {
             return UpMemory::new(geometry).map(Up::Kernel);
         }
-        Ok(Up::Plain { area: Mutex::new(OwnedUp::create(geometry)?), wake: wake_descriptor()? })
+        Ok(Up::Plain { area: Lock::new(OwnedUp::create(geometry)?), wake: wake_descriptor()? })
     }
 
     /// Writes one event, and wakes a reader that sleeps. `false`: dropped for want of room.
@@ -78,7 +79,7 @@ impl Up {
             // Written by its handler; a system call that fails drops the event as a full area does.
             Up::Kernel(map) => map.put(data, stamp, position.and_then(|p| u32::try_from(p).ok())).unwrap_or(false),
             Up::Plain { area, wake: fd } => {
-                let mut area = area.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut area = area.lock();
                 let written = area.writer().write(data, stamp, position);
                 if written && area.writer().must_wake() {
                     wake(fd);
@@ -93,7 +94,7 @@ impl Up {
         match self {
             Up::Kernel(map) => act([map.fd(), map.wake_fd()]),
             Up::Plain { area, wake } => {
-                let area = area.lock().unwrap_or_else(PoisonError::into_inner);
+                let area = area.lock();
                 act([area.file().as_fd(), wake.as_fd()])
             }
         }

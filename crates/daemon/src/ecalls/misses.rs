@@ -4,9 +4,10 @@
 //! only tried, so that the control thread never waits for it, and what is not written is counted.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use qfabric_sync::{Lock, lock, rank};
 use qfabric_types::AppId;
 
 use crate::control::wake;
@@ -63,14 +64,14 @@ struct Shared {
     /// The dispatcher's.
     wake: Arc<OwnedFd>,
     wanted: AtomicBool,
-    list: Mutex<Vec<(Miss, u64)>>,
+    list: Lock<Vec<(Miss, u64)>, { rank::MISSES }>,
     dropped: AtomicU64,
 }
 
 impl Misses {
     /// An empty list, whose reader is woken through `wake`.
     pub fn new(wake: Arc<OwnedFd>) -> Misses {
-        let (wanted, list, dropped) = (AtomicBool::new(false), Mutex::default(), AtomicU64::new(0));
+        let (wanted, list, dropped) = (AtomicBool::new(false), Lock::default(), AtomicU64::new(0));
         Misses(Arc::new(Shared { wake, wanted, list, dropped }))
     }
 
@@ -87,7 +88,7 @@ impl Misses {
     /// Leaves a miss that was seen at `now_ns`. Never waits.
     pub fn tell(&self, miss: Miss, now_ns: u64) {
         let told = match self.0.list.try_lock() {
-            Ok(mut list) if list.len() < WAITING => {
+            Some(mut list) if list.len() < WAITING => {
                 list.push((miss, now_ns));
                 true
             }
@@ -103,7 +104,7 @@ impl Misses {
 
     /// Takes what was left, with the moments.
     pub fn take(&self) -> Vec<(Miss, u64)> {
-        std::mem::take(&mut *super::lock(&self.0.list))
+        std::mem::take(&mut *lock(&self.0.list))
     }
 
     /// Misses that were not written down.
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn a_list_that_is_being_read_costs_the_control_thread_nothing() {
         let misses = empty();
-        let _reading = misses.0.list.lock().unwrap();
+        let _reading = misses.0.list.lock();
         misses.tell(MISS, 9);
         assert_eq!(misses.dropped(), 1);
     }

@@ -12,7 +12,7 @@
 //! | `policy` | limits, and who may what |
 //! | `registry` | who is there |
 //! | `plan`, `checks`, `install` | from a request to a subscription that works: all or nothing |
-//! | `subscription`, `handler`, `memory`, `pool` | a chain at work |
+//! | `subscription`, `handler`, `memory`, `pool`, `crew` | a chain at work |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
 //! | `favour` | whose server an event favours |
 //! | `lease` | what comes through `ecalls.sock`; hostile |
@@ -21,12 +21,12 @@
 //! Installing happens in the API's worker threads, one at a time; it compiles and talks to the kernel without the
 //! registry's lock. The lock is held for look-ups only, never while a handler runs.
 //!
-//! Order of locks: `setup`, then `registry`, then a leaf, which is `queue` or one of a subscription or the pool. Whoever
-//! holds a leaf takes no other lock. A guard that another lock follows is taken in a `let` of its own, because a guard
-//! in the scrutinee of a `match` lives until the end of its arms.
+//! Order of locks: `setup`, then `registry`, then a leaf, which is `queue` or one of a subscription or the pool
+//! ([`qfabric_sync::rank`]; debug builds assert it). Whoever holds a leaf takes no other lock.
 
 mod call;
 mod checks;
+mod crew;
 mod dispatcher;
 mod favour;
 mod files;
@@ -44,21 +44,25 @@ mod registry;
 mod services;
 mod share;
 mod subscription;
+mod sync;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use qfabric_linux::ecalls::{EventRing, Installed, Kernel, Unsupported};
 use qfabric_sched::EventQueue;
+use qfabric_sync::{Guard, Lock, lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::auth::Peer;
+use crate::closer::Closer;
 use crate::control::{wake, wake_descriptor};
+use crate::ending::Ending;
 use favour::Favours;
 use files::ServiceFiles;
 use pool::Pool;
@@ -78,12 +82,13 @@ const RING_BYTES: u32 = 1 << 20;
 pub(crate) struct Ecalls {
     config: EcallsConfig,
     kernel: OnceLock<Result<KernelSide, Unsupported>>,
-    registry: Mutex<Registry>,
-    queue: Mutex<EventQueue<Queued>>,
+    registry: Lock<Registry, { rank::ECALLS_REGISTRY }>,
+    queue: Lock<EventQueue<Queued>, { rank::EVENT_QUEUE }>,
     /// One installation at a time: the attributes of a session get their numbers in order.
-    setup: Mutex<()>,
+    setup: Lock<(), { rank::SETUP }>,
     pool: Pool,
     files: ServiceFiles,
+    closer: Closer,
     misses: Misses,
     /// How events favour those who are told.
     favours: OnceLock<Favours>,
@@ -91,6 +96,7 @@ pub(crate) struct Ecalls {
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
     stopping: AtomicBool,
+    ending: Ending,
     totals: Totals,
 }
 
@@ -101,7 +107,8 @@ pub(crate) struct Remains {
     _subscription: Arc<Subscription>,
 }
 
-/// Drops something in a thread of its own: the dispatcher does not wait for hooks to be taken out.
+/// Drops something in a thread of its own: the dispatcher does not wait for hooks to be taken out. For what this service
+/// made; what others sent is the [`Closer`]'s.
 fn drop_aside<T: Send + 'static>(what: T) {
     let thread = std::thread::Builder::new().name("qf-ecalls-end".to_owned());
     // Where no thread is to be had, it has been dropped here.
@@ -183,10 +190,6 @@ impl Source {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl KernelSide {
     /// From now on the kernel measures how long handlers run. Not before a user has one there: it costs every BPF program
     /// of the host about 20 ns for each run.
@@ -201,20 +204,22 @@ impl KernelSide {
 
 impl Ecalls {
     /// Nothing is in the kernel yet: it is opened when somebody first asks for it.
-    pub fn new(config: EcallsConfig, directory: &Path) -> io::Result<Arc<Ecalls>> {
+    pub fn new(config: EcallsConfig, directory: &Path, ending: &Ending) -> io::Result<Arc<Ecalls>> {
         let (epoll, wake) = (epoll::create(CreateFlags::CLOEXEC)?, Arc::new(wake_descriptor()?));
         let ecalls = Ecalls {
             kernel: OnceLock::new(),
-            registry: Mutex::default(),
+            registry: Lock::default(),
             queue: EventQueue::new(config.queue).into(),
-            setup: Mutex::new(()),
-            pool: Pool::new(config.handler_threads, config.max_subscriptions),
+            setup: Lock::default(),
+            pool: Pool::new(config.handler_threads, config.max_subscriptions, ending),
             files: ServiceFiles::new(directory),
+            closer: Closer::default(),
             misses: Misses::new(wake.clone()),
             favours: OnceLock::new(),
             epoll,
             wake,
             stopping: AtomicBool::new(false),
+            ending: ending.clone(),
             totals: Totals::default(),
             config,
         };
@@ -223,7 +228,7 @@ impl Ecalls {
         Ok(Arc::new(ecalls))
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry> {
+    fn registry(&self) -> Guard<'_, Registry, { rank::ECALLS_REGISTRY }> {
         lock(&self.registry)
     }
 
@@ -264,14 +269,16 @@ impl Ecalls {
 
     /// The subscriptions of a user; all of them for root.
     pub fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
-        let registry = self.registry();
-        let own = registry.subscriptions.values().filter(|s| peer.may_touch(s.owner));
-        own.map(|subscription| subscription.info()).collect()
+        let own: Vec<_> = self
+            .registry
+            .with(|registry| registry.subscriptions.values().filter(|s| peer.may_touch(s.owner)).cloned().collect());
+        own.iter().map(|subscription| subscription.info()).collect()
     }
 
     /// One subscription.
     pub fn subscription(&self, peer: Peer, id: SubscriptionId) -> Result<SubscriptionInfo, Problem> {
-        Ok(self.registry().subscription(id, peer)?.info())
+        let found = self.registry().subscription(id, peer)?.clone();
+        Ok(found.info())
     }
 
     /// Changes attributes of a subscription's session.

@@ -7,15 +7,18 @@
 //! One thread at a time works for a subscription, so its events stay in the order of their deadlines and its
 //! handlers' variables need no thought. There are as many threads as there is work for, up to the limit.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_linux::clock;
 use qfabric_sched::EventQueue;
+use qfabric_sync::lock;
 use qfabric_types::Instant;
 use qfabric_types::memory::Stamp;
 
+use super::crew::Crew;
 use super::subscription::{Subscription, count};
+use crate::ending::Ending;
 
 /// A thread without work ends after this long.
 const IDLE: Duration = Duration::from_secs(5);
@@ -48,34 +51,19 @@ impl Backlog {
 pub(crate) struct Pool(Arc<Shared>);
 
 struct Shared {
-    state: Mutex<State>,
-    arrived: Condvar,
-    ended: Condvar,
-    most: usize,
-}
-
-struct State {
-    ready: EventQueue<Arc<Subscription>>,
-    threads: usize,
-    idle: usize,
-    stopping: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    crew: Crew<Arc<Subscription>>,
+    ending: Ending,
 }
 
 impl Pool {
     /// At most `most` threads, for at most `subscriptions`.
-    pub fn new(most: usize, subscriptions: usize) -> Pool {
-        let ready = EventQueue::new(subscriptions);
-        let state = State { ready, threads: 0, idle: 0, stopping: false };
-        Pool(Arc::new(Shared { state: state.into(), arrived: Condvar::new(), ended: Condvar::new(), most }))
+    pub fn new(most: usize, subscriptions: usize, ending: &Ending) -> Pool {
+        Pool(Arc::new(Shared { crew: Crew::new(most, subscriptions), ending: ending.clone() }))
     }
 
     /// Threads there are.
     pub fn threads(&self) -> usize {
-        lock(&self.0.state).threads
+        self.0.crew.threads()
     }
 
     /// Has a thread carry on with an event at `stage`.
@@ -92,54 +80,31 @@ impl Pool {
     }
 
     fn make_ready(&self, subscription: &Arc<Subscription>) {
-        let deadline = lock(&subscription.backlog).events.next_deadline();
-        let mut state = lock(&self.0.state);
-        // It holds every subscription once.
-        let _ = state.ready.push(deadline.unwrap_or(Instant::NEVER), subscription.clone());
-        if state.idle == 0 && state.threads < self.0.most && !state.stopping {
-            self.grow(&mut state);
+        let deadline = lock(&subscription.backlog).events.next_deadline().unwrap_or(Instant::NEVER);
+        // Each subscription is ready once at most.
+        if self.0.crew.push(deadline, subscription.clone()) {
+            self.start();
         }
-        self.0.arrived.notify_one();
     }
 
-    fn grow(&self, state: &mut State) {
+    fn start(&self) {
         let pool = self.clone();
-        let thread = std::thread::Builder::new().name("qf-handler".to_owned());
-        // Where no thread is to be had, those that there are do the work later.
-        if thread.spawn(move || pool.work()).is_ok() {
-            state.threads += 1;
+        let body = move || {
+            if pool.0.ending.guard("qf-handler", || pool.work()).is_none() {
+                pool.0.crew.leave();
+            }
+        };
+        // Where no thread is to be had, those that there are do the work, or the one that the next event starts.
+        if std::thread::Builder::new().name("qf-handler".to_owned()).spawn(body).is_err() {
+            self.0.crew.leave();
         }
     }
 
     fn work(&self) {
         // Made by the dispatcher, which comes before others; what takes long does not.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 0);
-        while let Some(subscription) = self.next() {
+        while let Some(subscription) = self.0.crew.next(IDLE) {
             self.serve(&subscription);
-        }
-        lock(&self.0.state).threads -= 1;
-        self.0.ended.notify_all();
-    }
-
-    /// The subscription whose event is due first; none: there is no work any more.
-    fn next(&self) -> Option<Arc<Subscription>> {
-        let mut state = lock(&self.0.state);
-        loop {
-            // At moment zero nothing is late: lateness is the backlog's to count, event by event.
-            let due = state.ready.take(Instant::ZERO, drop);
-            if state.stopping {
-                return None;
-            }
-            if due.is_some() {
-                return due;
-            }
-            state.idle += 1;
-            let (woken, waited) = self.0.arrived.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            state.idle -= 1;
-            if waited.timed_out() && state.ready.is_empty() {
-                return None;
-            }
         }
     }
 
@@ -159,11 +124,45 @@ impl Pool {
 
     /// Ends the threads, each after the event it works on.
     pub fn stop(&self) {
-        let mut state = lock(&self.0.state);
-        state.stopping = true;
-        self.0.arrived.notify_all();
-        while state.threads > 0 {
-            state = self.0.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        self.0.crew.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_linux::testing::Watchdog;
+    use qfabric_types::Owner;
+    use qfabric_types::api::ecalls::{State, SubscriptionRequest};
+
+    use crate::auth::Peer;
+    use crate::ecalls::handler::testing::broken;
+    use crate::ecalls::subscription::Stage;
+    use crate::ecalls::{Ecalls, EcallsConfig, misses};
+
+    use super::*;
+
+    #[test]
+    fn a_handler_that_panics_is_taken_out_alone_and_the_threads_can_be_ended() {
+        let (folder, ending) = (tempfile::tempdir().unwrap(), Ending::new().unwrap());
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &ending).unwrap();
+        let root = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };
+        let (service, k_code) = (misses::SERVICE.to_owned(), Some("return 1;".to_owned()));
+        let request = SubscriptionRequest { service, k_thread: true, k_code, ..Default::default() };
+        let id = ecalls.subscribe(root, request).unwrap().id;
+        let subscription = ecalls.registry().subscription(id, root).unwrap().clone();
+        let handlers = subscription.stages.iter().filter_map(|stage| match stage {
+            Stage::Handler(handler) => Some(handler),
+            _ => None,
+        });
+        handlers.for_each(|handler| *lock(handler) = broken(subscription.down.clone()));
+        let _watchdog = Watchdog::start("a handler that panics");
+        subscription.carry(0, &[0; 48], Stamp::default(), &ecalls.pool);
+        while subscription.is_active() {
+            std::thread::yield_now();
         }
+        let State::TakenOut { why } = subscription.info().state else { panic!("it is active") };
+        assert!(why.contains("a mistake in the engine"), "{why}");
+        ecalls.stop();
+        assert_eq!((ecalls.pool.threads(), ending.reason()), (0, None), "the service goes on");
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qfabric_linux::clock;
+use qfabric_sync::lock;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{EventData, EventRequest, Raised, ServiceId};
 use qfabric_types::event_json;
@@ -12,7 +13,7 @@ use qfabric_types::memory::Stamp;
 
 use super::registry::{GroupKey, Registry, Service, Tail};
 use super::subscription::{Place, Subscription, count};
-use super::{Ecalls, lock, problems};
+use super::{Ecalls, problems};
 use crate::auth::Peer;
 
 /// An event on its way to one subscription.

@@ -1,7 +1,6 @@
 //! Who is there: services, subscriptions, connections, named handlers. Values and look-ups; nothing here does I/O.
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use qfabric_linux::ecalls::{Installed, SocketModule};
@@ -16,6 +15,7 @@ use super::policy::EcallsConfig;
 use super::problems;
 use super::subscription::Subscription;
 use crate::auth::Peer;
+use crate::closer::Foreign;
 
 /// Everything that is registered.
 #[derive(Default)]
@@ -79,7 +79,7 @@ pub(crate) struct Group {
 
 /// A group's hook in the kernel.
 pub(crate) struct GroupHook {
-    pub installed: Installed,
+    pub installed: Arc<Installed>,
     pub options: BTreeMap<String, String>,
     pub only_pid: Option<i32>,
     pub tail: u64,
@@ -95,7 +95,7 @@ pub(crate) enum Tail {
 /// A connection to `ecalls.sock`.
 pub(crate) struct Lease {
     pub peer: Peer,
-    pub socket: Arc<OwnedFd>,
+    pub socket: Arc<Foreign>,
     pub down: Option<Arc<Down>>,
     /// Names of the session's attributes, by number.
     pub attributes: Vec<String>,
@@ -255,17 +255,14 @@ fn of_user(what: &str, has: usize, owner: Owner, limit: usize, key: &str) -> Res
 }
 
 impl Service {
-    pub fn info(&self, id: ServiceId) -> ServiceInfo {
-        let counters: Vec<_> = self.subscriptions.iter().map(|subscription| subscription.counters()).collect();
-        let in_kernel: u64 = match self.origin {
-            Origin::Kernel => counters.iter().map(|counters| counters.events).sum(),
-            _ => 0,
-        };
-        let dropped = counters
-            .iter()
-            .map(|c| c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended);
+    /// What there is to say of it, once its counters are read.
+    pub fn snapshot(&self, id: ServiceId) -> Snapshot {
         let hooks = self.groups.values().filter_map(|group| group.hook.as_ref());
-        let in_hooks: u64 = hooks.map(|hook| hook.installed.counters().dropped_ring).sum();
+        let hooks = hooks.map(|hook| hook.installed.clone()).collect();
+        Snapshot { info: self.uncounted(id), subscriptions: self.subscriptions.clone(), hooks }
+    }
+
+    fn uncounted(&self, id: ServiceId) -> ServiceInfo {
         ServiceInfo {
             id,
             name: self.name.clone(),
@@ -280,8 +277,8 @@ impl Service {
             owner: self.owner.map(|owner| owner.peer.owner),
             pid: self.owner.map(|owner| owner.peer.pid),
             subscribers: self.subscriptions.len() as u32,
-            raised: self.raised + in_kernel,
-            dropped: in_hooks + dropped.sum::<u64>(),
+            raised: self.raised,
+            dropped: 0,
             cpu: self.cpu,
             max_instructions: self.max_instructions,
         }
@@ -301,6 +298,30 @@ impl Service {
             chosen.extend(group.next(&members));
         }
         chosen
+    }
+}
+
+/// A service as it is registered, to be read without the registry: its counters are in the kernel.
+pub(crate) struct Snapshot {
+    info: ServiceInfo,
+    subscriptions: Vec<Arc<Subscription>>,
+    hooks: Vec<Arc<Installed>>,
+}
+
+impl Snapshot {
+    /// With what was counted, in the daemon and in the kernel.
+    pub fn info(self) -> ServiceInfo {
+        let Snapshot { mut info, subscriptions, hooks } = self;
+        let counters: Vec<_> = subscriptions.iter().map(|subscription| subscription.counters()).collect();
+        if info.origin == Origin::Kernel {
+            info.raised += counters.iter().map(|counters| counters.events).sum::<u64>();
+        }
+        let dropped = counters
+            .iter()
+            .map(|c| c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended);
+        let in_hooks: u64 = hooks.iter().map(|hook| hook.counters().dropped_ring).sum();
+        info.dropped = in_hooks + dropped.sum::<u64>();
+        info
     }
 }
 

@@ -7,7 +7,7 @@ use qfabric_types::api::ecalls::{
 use qfabric_types::format::Format;
 use qfabric_types::text::is_plain;
 
-use super::registry::{Handler, Service, ServiceOwner};
+use super::registry::{Handler, Service, ServiceOwner, Snapshot};
 use super::{Ecalls, Remains, misses, problems};
 use crate::auth::Peer;
 
@@ -86,8 +86,9 @@ impl Ecalls {
         if let Err(unsupported) = self.kernel() {
             tracing::debug!(%unsupported, "no services of the kernel");
         }
-        let registry = self.registry();
-        let mut list: Vec<_> = registry.services.iter().map(|(id, service)| service.info(*id)).collect();
+        let snapshots: Vec<_> =
+            self.registry.with(|registry| registry.services.iter().map(|(id, one)| one.snapshot(*id)).collect());
+        let mut list: Vec<_> = snapshots.into_iter().map(Snapshot::info).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
     }
@@ -95,9 +96,9 @@ impl Ecalls {
     /// One service; where it is one of the kernel's that cannot be had, the refusal says why.
     pub fn service(&self, name: &str) -> Result<ServiceInfo, Problem> {
         let kernel = self.kernel().err();
-        let registry = self.registry();
-        match (registry.service(name), kernel) {
-            (Ok((id, service)), _) => Ok(service.info(id)),
+        let found = self.registry.with(|registry| registry.service(name).map(|(id, service)| service.snapshot(id)));
+        match (found, kernel) {
+            (Ok(snapshot), _) => Ok(snapshot.info()),
             (Err(problem), None) => Err(problem),
             (Err(mut problem), Some(why)) => {
                 problem.message += &format!("; the kernel's services cannot be had here: {}", why.what);
@@ -124,10 +125,10 @@ impl Ecalls {
         service.owner = Some(ServiceOwner { lease, peer: owner, open });
         (service.max_instructions, _) = self.config.instructions_at(&name, Origin::User);
         let id = registry.add_service(service)?;
-        let info = registry.services[&id].info(id);
+        let snapshot = registry.services[&id].snapshot(id);
         drop(registry);
         self.files.show(&name, &text);
-        Ok(info)
+        Ok(snapshot.info())
     }
 
     /// Ends a service; its subscribers are told.

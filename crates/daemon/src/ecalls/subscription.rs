@@ -1,12 +1,13 @@
 //! A subscription at work: its chain's steps in the daemon, its counters, and when it is taken out.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qfabric_ecode::Fault;
 use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
 use qfabric_linux::watch;
+use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
     LeaseId, MemoryUp, OnFault, ServiceId, State, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
 };
@@ -15,11 +16,13 @@ use qfabric_types::format::{Format, Scalar};
 use qfabric_types::memory::Stamp;
 use qfabric_types::{Instant, Nanos, Owner};
 
-use super::handler::Handler;
+use super::drop_aside;
+use super::handler::{Handler, Made};
 use super::memory::{Down, Up};
 use super::plan::Plan;
 use super::pool::{Backlog, Pool};
 use super::registry::GroupKey;
+use crate::ending::contain;
 
 /// A number in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +38,12 @@ impl Place {
     }
 }
 
+/// A handler, while it runs.
+type HandlerLock = Lock<Handler, { rank::HANDLER }>;
+
 /// One step in the daemon.
 pub(crate) enum Stage {
-    Handler(Mutex<Handler>),
+    Handler(HandlerLock),
     /// Everything behind it runs in a handler thread.
     Thread,
     /// Into `memory_up`; where slots have a meaning, the place of the slot's number.
@@ -88,13 +94,13 @@ pub(crate) struct Subscription {
     pub filtered: Option<watch::Process>,
     pub on_fault: OnFault,
     pub installed_in_us: u64,
-    pub installed: Mutex<Option<Installed>>,
-    pub state: Mutex<State>,
+    pub installed: Lock<Option<Installed>, { rank::INSTALLED }>,
+    pub state: Lock<State, { rank::SUBSCRIPTION_STATE }>,
     /// Events of it that wait for the dispatcher.
     pub waiting: AtomicUsize,
-    pub backlog: Mutex<Backlog>,
+    pub backlog: Lock<Backlog, { rank::BACKLOG }>,
     pub tally: Tally,
-    pub faults: Mutex<FaultWindow>,
+    pub faults: Lock<FaultWindow, { rank::FAULTS }>,
 }
 
 /// What it did in the daemon; see [`SubscriptionCounters`].
@@ -117,10 +123,6 @@ pub(crate) struct Tally {
 /// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Subscription {
@@ -151,23 +153,35 @@ impl Subscription {
         }
     }
 
-    fn run(self: &Arc<Self>, handler: &Mutex<Handler>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
         // The guard goes before the chain goes on: a later step may be this handler's again in another thread.
         let began = thread_time();
-        let made = lock(handler).call(data);
+        let made = contain(|| lock(handler).call(data));
         self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
         match made {
-            Ok(made) => {
-                for event in &made.emitted {
-                    self.deliver(at + 1, event, stamp, pool);
-                }
-                match made.passed {
-                    Some(event) => self.deliver(at + 1, &event, stamp, pool),
-                    None => Verdict::Blocked,
-                }
-            }
-            Err(fault) => self.faulted(fault, at, data, stamp, pool),
+            Ok(Ok(made)) => self.go_on(&made, at, stamp, pool),
+            Ok(Err(fault)) => self.faulted(fault, at, data, stamp, pool),
+            Err(message) => self.failed(&message),
         }
+    }
+
+    fn go_on(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp, pool: &Pool) -> Verdict {
+        for event in &made.emitted {
+            self.deliver(at + 1, event, stamp, pool);
+        }
+        match &made.passed {
+            Some(event) => self.deliver(at + 1, event, stamp, pool),
+            None => Verdict::Blocked,
+        }
+    }
+
+    /// A panic while a handler ran is a mistake of this service about one text: only that one is taken out.
+    fn failed(&self, message: &str) -> Verdict {
+        count(&self.tally.faults);
+        let why = format!("the service failed while its handler ran: {message}");
+        tracing::error!(subscription = self.id, why, "a handler was taken out; please report it with its text");
+        drop_aside(self.take_out(&why));
+        Verdict::Blocked
     }
 
     fn faulted(self: &Arc<Self>, fault: Fault, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
@@ -249,6 +263,7 @@ impl Subscription {
     }
 
     pub fn counters(&self) -> SubscriptionCounters {
+        assert_may_block("reading counters in the kernel");
         let mut counters = self.tally.read();
         if let Some(installed) = lock(&self.installed).as_ref() {
             let kernel = installed.counters();
@@ -270,6 +285,8 @@ impl Subscription {
 
     pub fn info(&self) -> SubscriptionInfo {
         let value = |(number, name): (usize, &String)| (name.clone(), self.down.words().attribute(number));
+        // In a `let` of its own: a guard within the structure would live until all of it is made.
+        let state = lock(&self.state).clone();
         SubscriptionInfo {
             id: self.id,
             service: self.service_name.clone(),
@@ -284,7 +301,7 @@ impl Subscription {
             memory_up: self.memory.clone(),
             attributes: self.attributes.iter().enumerate().map(value).collect(),
             instructions: self.instructions,
-            state: lock(&self.state).clone(),
+            state,
             counters: self.counters(),
             installed_in_us: self.installed_in_us,
         }

@@ -14,6 +14,7 @@ use qfabric_types::api::net::{StreamId, StreamSpec};
 use super::{Net, State};
 use crate::auth::Peer;
 use crate::ecalls::Ecalls;
+use crate::ending::Ending;
 
 /// How long a change of attributes may take to reach its stream.
 const EVERY: Duration = Duration::from_millis(5);
@@ -23,9 +24,9 @@ const IDLE: Duration = Duration::from_millis(100);
 /// What was refused is not asked for again until it differs.
 type Refused = BTreeMap<(String, StreamId), StreamSpec>;
 
-pub(super) fn start(net: &Arc<Net>, ecalls: &Arc<Ecalls>) -> io::Result<()> {
+pub(super) fn start(net: &Arc<Net>, ecalls: &Arc<Ecalls>, ending: &Ending) -> io::Result<()> {
     let (net, ecalls) = (Arc::downgrade(net), Arc::downgrade(ecalls));
-    std::thread::Builder::new().name("qf-net".to_owned()).spawn(move || follow(&net, &ecalls)).map(drop)
+    ending.spawn("qf-net", move || follow(&net, &ecalls)).map(drop)
 }
 
 /// Ends with the daemon, which holds both.

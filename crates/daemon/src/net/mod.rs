@@ -17,24 +17,29 @@ pub(crate) mod routes;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use qfabric_linux::net::{Attachment, Book, NetError};
+use qfabric_sync::{Guard, Lock, assert_may_block, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::SubscriptionId;
 use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
 
 use crate::auth::Peer;
 use crate::ecalls::Ecalls;
+use crate::ending::Ending;
+use crate::problem;
 
 /// The interfaces of this host under packet scheduling.
 pub(crate) struct Net {
-    state: Mutex<State>,
+    state: Lock<State, { rank::NET }>,
 }
 
 struct State {
     book: Book,
     attached: BTreeMap<String, Interface>,
+    /// Everything was put back, and nothing is attached any more.
+    is_over: bool,
 }
 
 struct Interface {
@@ -45,15 +50,20 @@ struct Interface {
 
 impl Net {
     /// None yet; what is changed is noted in `directory`. Streams follow the subscriptions of `ecalls`.
-    pub fn new(directory: &Path, ecalls: &Arc<Ecalls>) -> std::io::Result<Arc<Net>> {
-        let state = State { book: Book::open(directory), attached: BTreeMap::new() };
-        let net = Arc::new(Net { state: Mutex::new(state) });
-        follow::start(&net, ecalls)?;
+    pub fn new(directory: &Path, ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<Arc<Net>> {
+        let state = State { book: Book::open(directory), attached: BTreeMap::new(), is_over: false };
+        let net = Arc::new(Net { state: state.into() });
+        follow::start(&net, ecalls, ending)?;
         Ok(net)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Guard<'_, State, { rank::NET }> {
+        self.state.lock()
+    }
+
+    /// The service ends: interfaces queue as before it, whoever still holds this.
+    pub fn put_back(&self) {
+        self.state().put_back();
     }
 
     /// All interfaces.
@@ -70,7 +80,10 @@ impl Net {
     pub fn attach(&self, peer: Peer, interface: &str, request: &AttachRequest) -> Result<InterfaceInfo, Problem> {
         problems::check_permission(peer)?;
         let mut state = self.state();
-        let State { book, attached } = &mut *state;
+        if state.is_over {
+            return Err(problem::stopping());
+        }
+        let State { book, attached, .. } = &mut *state;
         let attachment = Attachment::attach(interface, request, book).map_err(|error| problems::of(&error))?;
         let entry = Interface { attachment, followed: BTreeMap::new() };
         let info = entry.info();
@@ -139,8 +152,9 @@ impl State {
     }
 }
 
-impl Drop for State {
-    fn drop(&mut self) {
+impl State {
+    fn put_back(&mut self) {
+        self.is_over = true;
         for interface in self.attached.keys().cloned().collect::<Vec<_>>() {
             if let Err(problem) = self.detach(&interface) {
                 tracing::error!(interface, "not put back: {}", problem.message);
@@ -149,8 +163,15 @@ impl Drop for State {
     }
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        self.put_back();
+    }
+}
+
 impl Interface {
     fn info(&self) -> InterfaceInfo {
+        assert_may_block("asking the kernel about an interface");
         let mut info = self.attachment.info();
         for stream in &mut info.streams {
             stream.follows = self.followed.get(&stream.id).copied();

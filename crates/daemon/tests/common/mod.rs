@@ -135,14 +135,19 @@ impl Drop for Process {
 
 /// The ignored test `role` of the calling test program, as a process of its own, under another user if asked.
 pub fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process {
-    let program = readable_copy();
-    let mut command = Command::new(&program);
-    command.args(["--exact", role, "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::piped());
-    command.envs(variables.iter().copied()).current_dir("/");
+    let mut command = role_command(role, variables);
     if let Some(uid) = uid {
         command.uid(uid).gid(uid);
     }
     Process(command.spawn().unwrap())
+}
+
+/// What [`role`] runs, to be given other standard files.
+pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(readable_copy());
+    command.args(["--exact", role, "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::piped());
+    command.envs(variables.iter().copied()).current_dir("/");
+    command
 }
 
 /// The build folder may be closed to other users.

@@ -29,11 +29,11 @@ mod supervised;
 mod told;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use qfabric_channel::Notice;
 use qfabric_host::manager::policies::{connection_of, stream_of};
 use qfabric_linux::clock;
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
     CodePolicy, Decided, GroupPolicy, HoldPolicy, MediaPolicy, PaceInfo, Policy, PolicyInfo,
@@ -65,11 +65,11 @@ const OF_THE_HOST: Peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
 /// All of this host's.
 #[derive(Default)]
 pub(super) struct Policies {
-    running: Mutex<BTreeMap<Name, Running>>,
+    running: Lock<BTreeMap<Name, Running>, { rank::POLICIES }>,
     /// By data channel, where a policy decides on rates.
-    paces: Mutex<BTreeMap<Name, Scoped<Paces>>>,
+    paces: Lock<BTreeMap<Name, Scoped<Paces>>, { rank::PACES }>,
     /// By data channel, where requests go to the least loaded.
-    least: Mutex<BTreeMap<Name, Scoped<Least>>>,
+    least: Lock<BTreeMap<Name, Scoped<Least>>, { rank::LEAST }>,
 }
 
 /// What is decided about a channel's events.

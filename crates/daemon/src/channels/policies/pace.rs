@@ -4,9 +4,10 @@
 //! grows with time, one event's worth per interval of the decided rate, and is kept for at most one interval and
 //! [`BURST`]: a source that sends evenly loses no event to the rate that it has.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use qfabric_channel::{Candidates, Choose, Direction, Event, Spot};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::channel::PaceInfo;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::{Instant, Nanos};
@@ -21,7 +22,7 @@ const SPOT: &str = "zz.pace";
 const BURST: Nanos = Nanos::from_millis(100);
 
 /// Of one channel: shared by its filter, the policies that decide, and those who look.
-pub(in crate::channels) type Paces = Arc<Mutex<PaceTable>>;
+pub(in crate::channels) type Paces = Arc<Lock<PaceTable, { rank::PACE_TABLE }>>;
 
 /// The hosts for which a rate was decided, in order of their names.
 #[derive(Debug, Default)]

@@ -1,10 +1,11 @@
 //! A policy's controller as it runs here: counted, and with hands for what it decides about streams.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use qfabric_host::manager::policies::RATE;
 use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, QualityKind, Reading};
 use qfabric_types::{AppId, Instant};
@@ -28,7 +29,7 @@ pub(super) struct Record {
 }
 
 /// Shared by the controller and those who look.
-pub(super) type Shared = Arc<Mutex<Record>>;
+pub(super) type Shared = Arc<Lock<Record, { rank::RECORD }>>;
 
 /// The hands of a policy that decides at what rate events go to each host.
 pub(super) struct Streams {

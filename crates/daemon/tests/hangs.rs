@@ -1,0 +1,208 @@
+//! The service ends, and puts everything back, whatever its threads do; and nobody holds them up.
+
+mod common;
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::*;
+use qfabric_client::Client;
+use qfabric_client::ecalls::Ecalls;
+use qfabric_daemon::{Config, Embedded, Log};
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_linux::testing::frozen::Frozen;
+use qfabric_linux::testing::live_lock;
+use qfabric_shm::fds;
+use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::ecalls_wire::{FromClient, VERSION};
+use qfabric_types::{JobSource, ThreadId};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// More than the control thread's queue and what one turn takes of it.
+const REQUESTS: usize = 100;
+
+#[test]
+#[ignore = "run by others: a service until it is told to stop"]
+fn a_daemon() {
+    let log = Log { filter: std::env::var("LOG").unwrap_or("error".into()), ..Log::default() };
+    // The result goes with the process: a harness that prints it would wait for a full pipe.
+    let outcome = qfabric_daemon::run(Config { log, ..quiet() }.in_directory(given("FOLDER")));
+    std::process::exit(i32::from(outcome.is_err()));
+}
+
+fn daemon(folder: &Path) -> (Process, Client) {
+    let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
+    let client = served(folder);
+    (process, client)
+}
+
+fn served(folder: &Path) -> Client {
+    let socket = folder.join("qfabric.sock");
+    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
+    Client::connect_to(&socket).unwrap()
+}
+
+fn covered_worker(client: &Client) -> (Process, ThreadId) {
+    let worker = Process::shell("while :; do :; done");
+    let thread = ThreadId(worker.pid());
+    SchedAttr::fair(5).give(thread).unwrap();
+    let contract = qfabric_types::Contract { jobs: JobSource::Consumption, ..contract("worker", 40) };
+    client.admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract }).unwrap();
+    eventually("it is under reservation", || policy(thread) == Some(Policy::DEADLINE));
+    (worker, thread)
+}
+
+fn thread_of(process: &Process, name: &str) -> ThreadId {
+    let is_named = |thread: &ThreadId| qfabric_linux::threads::name(*thread).as_deref() == Some(name);
+    threads_of(process.pid() as u32).into_iter().find(is_named).unwrap_or_else(|| panic!("no thread {name}"))
+}
+
+fn terminate(process: &Process) {
+    kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
+}
+
+/// It has ended, and its worker is what it was before.
+fn has_ended(process: &mut Process, worker: ThreadId) {
+    eventually("the daemon ends", || process.0.try_wait().unwrap().is_some());
+    let now = SchedAttr::of(worker).unwrap();
+    assert_eq!((now.policy, now.nice), (Policy::OTHER, 5));
+}
+
+/// Requests that wait for the control thread, until it refuses one.
+fn fill_the_queue(socket: &Path) -> Vec<UnixStream> {
+    let ask = || {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: q\r\n\r\n").unwrap();
+        stream
+    };
+    let waiting = (0..REQUESTS).map(|_| ask()).collect();
+    eventually("the queue is full", || call(socket, "GET", "/v1/status", "").0 == 503);
+    waiting
+}
+
+#[test]
+fn sigterm_is_not_lost_behind_a_full_queue() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut process, client) = daemon(folder.path());
+    let (_worker, thread) = covered_worker(&client);
+    let frozen = Frozen::stop(thread_of(&process, "qf-control")).unwrap();
+    let _waiting = fill_the_queue(client.socket());
+    terminate(&process);
+    drop(frozen);
+    has_ended(&mut process, thread);
+}
+
+#[test]
+fn sigterm_ends_the_daemon_and_puts_threads_back_also_where_the_control_thread_hangs() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut process, client) = daemon(folder.path());
+    let (_worker, thread) = covered_worker(&client);
+    let frozen = Frozen::stop(thread_of(&process, "qf-control")).unwrap();
+    terminate(&process);
+    eventually("it is killed as it hangs", || frozen.has_ended());
+    has_ended(&mut process, thread);
+}
+
+#[test]
+fn sigterm_ends_the_daemon_and_puts_threads_back_also_where_another_thread_hangs() {
+    let _lock = live_lock();
+    for name in ["qf-ecalls", "qf-books"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut process, client) = daemon(folder.path());
+        let (_worker, thread) = covered_worker(&client);
+        let frozen = Frozen::stop(thread_of(&process, name)).unwrap();
+        terminate(&process);
+        eventually("it is killed as it hangs", || frozen.has_ended());
+        has_ended(&mut process, thread);
+    }
+}
+
+/// A pipe holds 64 KiB; each request that is none is worth a line at this level.
+#[test]
+fn nobody_has_to_read_the_log() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [("FOLDER", folder.path().to_str().unwrap()), ("LOG", "debug")];
+    let mut command = role_command("a_daemon", &variables);
+    let mut process = Process(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let client = served(folder.path());
+    let (_worker, thread) = covered_worker(&client);
+    let dropped = || {
+        let (_, text) = call(client.socket(), "GET", "/metrics", "");
+        let line = text.lines().find(|line| line.starts_with("qfabric_notes_dropped_total")).unwrap_or_default();
+        line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or_default()
+    };
+    eventually("the log is full, and requests are answered", || {
+        (0..200).for_each(|_| drop(send_raw(client.socket(), b"nonsense\r\n\r\n")));
+        dropped() > 0
+    });
+    terminate(&process);
+    has_ended(&mut process, thread);
+}
+
+/// A connected socket with data that nobody takes, which its last close waits for, and the other end.
+fn slow_to_close() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    near.set_nonblocking(true).unwrap();
+    while near.write(&[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&near, Some(Duration::from_secs(3_600))).unwrap();
+    (near, far)
+}
+
+#[test]
+fn a_descriptor_that_takes_an_hour_to_close_holds_nobody_up() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let (process, client) = daemon(folder.path());
+    let hostile = fds::connect(&client.ecalls_socket(), PATIENCE).unwrap();
+    let mut hello = Vec::new();
+    FromClient::Hello { version: VERSION }.encode(&mut hello);
+    fds::send(&hostile, &hello, &[]).unwrap();
+    assert!(fds::recv(&hostile, &mut [0; 64]).unwrap().length > 0);
+    let frozen = Frozen::stop(thread_of(&process, "qf-ecalls")).unwrap();
+    let (near, _far) = slow_to_close();
+    fds::send(&hostile, &hello, &[near.as_fd()]).unwrap();
+    // Now the message holds the last one.
+    drop(near);
+    drop(frozen);
+    Ecalls::connect(&client).expect("others are served");
+    drop(hostile);
+    Ecalls::connect(&client).expect("also when the connection is closed");
+}
+
+#[test]
+fn nobody_sends_descriptors_where_none_are_expected() {
+    let _lock = live_lock();
+    let (service, _client) = service(quiet());
+    for name in ["qfabric.sock", "ring.sock"] {
+        let path = service.socket().with_file_name(name);
+        let sent = match name {
+            "ring.sock" => fds::send(&fds::connect(&path, PATIENCE).unwrap(), b"1", &[std::io::stdin().as_fd()]),
+            _ => fds::send(&UnixStream::connect(&path).unwrap(), b"GET", &[std::io::stdin().as_fd()]),
+        };
+        let is_known = qfabric_linux::rights::refuse_descriptors(UnixStream::pair().unwrap().0).unwrap();
+        assert_eq!(sent.is_err(), is_known, "{name}");
+    }
+}
+
+#[test]
+fn a_service_that_cannot_start_leaves_no_thread_behind() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    // Found when everything else is ready.
+    std::fs::create_dir_all(folder.path().join("qfabric.sock/occupied")).unwrap();
+    let refusal = Embedded::start(quiet().in_directory(folder.path())).unwrap_err().to_string();
+    assert!(refusal.contains("qfabric.sock"), "{refusal}");
+    let left: Vec<_> = threads_of(std::process::id()).into_iter().filter_map(qfabric_linux::threads::name).collect();
+    assert!(!left.contains(&"qf-control".to_owned()), "{left:?}");
+}
