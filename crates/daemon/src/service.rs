@@ -156,7 +156,8 @@ async fn wait(
     let outcome = tokio::select! {
         biased;
         reason = ending.begun() => outcome(reason),
-        _ = control => failed("the control thread"),
+        // It may have seen an end before this thread was told of it.
+        _ = control => ending.reason().map_or_else(|| failed("the control thread"), outcome),
         () = http.ended() => failed("the API's socket"),
         () = rings.ended() => failed("the rings' socket"),
     };

@@ -68,7 +68,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use crew::Crew;
 
-const ORDERS: usize = 20_000;
+const ORDERS: usize = 5_000;
 const WORKS: usize = 3;
 
 /// Threads that share work, as the service starts them.
