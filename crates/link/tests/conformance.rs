@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -97,14 +97,19 @@ impl World for Real {
         self.links[host].as_ref().expect("the host is up").with(act)
     }
 
-    /// With both locks held nothing arrives at either.
-    fn at_once(&mut self, hosts: [&Name; 2], mut act: impl FnMut(usize, &mut Node, Instant, &mut dyn Port)) {
-        let [one, other] = hosts.map(|host| self.links[host].as_ref().expect("the host is up"));
-        one.with(|first, now, first_port| {
-            other.with(|second, later, second_port| {
-                act(0, first, now, first_port);
-                act(1, second, later, second_port);
-            });
+    /// With both locks held, each by a thread of its own, nothing arrives at either.
+    fn at_once(&mut self, hosts: [&Name; 2], act: impl FnMut(usize, &mut Node, Instant, &mut dyn Port) + Send) {
+        let links = hosts.map(|host| self.links[host].as_ref().expect("the host is up"));
+        let (act, both) = (&Mutex::new(act), &Barrier::new(2));
+        thread::scope(|scope| {
+            for (number, link) in links.into_iter().enumerate() {
+                let act = move |node: &mut Node, now, port: &mut dyn Port| {
+                    both.wait();
+                    act.lock().unwrap()(number, node, now, port);
+                    both.wait();
+                };
+                scope.spawn(move || link.with(act));
+            }
         });
     }
 

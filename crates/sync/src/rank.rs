@@ -39,24 +39,8 @@ pub const MEMORY_UP: u16 = 218;
 
 /// `daemon`: connections of channels, their members and credit.
 pub const CHANNELS_REGISTRY: u16 = 300;
-/// `daemon`: tables of rates, by channel.
-pub const PACES: u16 = 310;
-/// `daemon`: channels whose requests go to the least loaded.
-pub const LEAST: u16 = 311;
-/// `daemon`: channels whose arrivals are counted.
-pub const REPORTS: u16 = 312;
-/// `daemon`: whose filters are.
-pub const OWNED: u16 = 313;
 /// `daemon`: answers of other hosts to what was asked of their filters.
-pub const ASKED: u16 = 314;
-/// `daemon`: offers of other hosts.
-pub const OFFERS: u16 = 315;
-/// `daemon`: who waits for an offer.
-pub const WAITING: u16 = 316;
-/// `daemon`: what the control thread says of loans.
-pub const LOAN_WORDS: u16 = 317;
-/// `daemon`: what this host monitors.
-pub const MONITORS: u16 = 318;
+pub const ASKED: u16 = 310;
 
 /// `link`: the timer's thread.
 pub const TIMER: u16 = 390;
@@ -66,6 +50,22 @@ pub const NODE_DOOR: u16 = 400;
 pub const NODE: u16 = 401;
 /// `daemon`: what a policy decided.
 pub const RECORD: u16 = 500;
+/// `daemon`: tables of rates, by channel.
+pub const PACES: u16 = 502;
+/// `daemon`: channels whose requests go to the least loaded.
+pub const LEAST: u16 = 503;
+/// `daemon`: channels whose arrivals are counted.
+pub const REPORTS: u16 = 504;
+/// `daemon`: whose filters are.
+pub const OWNED: u16 = 505;
+/// `daemon`: offers of other hosts.
+pub const OFFERS: u16 = 506;
+/// `daemon`: who waits for an offer.
+pub const WAITING: u16 = 507;
+/// `daemon`: what the control thread says of loans.
+pub const LOAN_WORDS: u16 = 508;
+/// `daemon`: what this host monitors.
+pub const MONITORS: u16 = 509;
 /// `daemon`: the rates of one channel.
 pub const PACE_TABLE: u16 = 510;
 /// `daemon`: arrivals on one channel.

@@ -52,7 +52,7 @@ pub trait World {
 
     /// Does something with the nodes of two hosts, told which it is (0, 1), and neither hears of the other in between. A
     /// network whose delays run by the clock of the machine has to see to that.
-    fn at_once(&mut self, hosts: [&Name; 2], mut act: impl FnMut(usize, &mut Node, Instant, &mut dyn Port)) {
+    fn at_once(&mut self, hosts: [&Name; 2], mut act: impl FnMut(usize, &mut Node, Instant, &mut dyn Port) + Send) {
         for (number, host) in hosts.into_iter().enumerate() {
             self.with(host, |node, now, port| act(number, node, now, port));
         }
