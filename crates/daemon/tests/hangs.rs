@@ -187,8 +187,8 @@ fn nobody_sends_descriptors_where_none_are_expected() {
     for name in ["qfabric.sock", "ring.sock"] {
         let path = service.socket().with_file_name(name);
         let sent = match name {
-            "ring.sock" => fds::send(&fds::connect(&path, PATIENCE).unwrap(), b"1", &[std::io::stdin().as_fd()]),
-            _ => fds::send(&UnixStream::connect(&path).unwrap(), b"GET", &[std::io::stdin().as_fd()]),
+            "ring.sock" => fds::send(fds::connect(&path, PATIENCE).unwrap(), b"1", &[std::io::stdin().as_fd()]),
+            _ => fds::send(UnixStream::connect(&path).unwrap(), b"GET", &[std::io::stdin().as_fd()]),
         };
         let is_known = qfabric_linux::rights::refuse_descriptors(UnixStream::pair().unwrap().0).unwrap();
         assert_eq!(sent.is_err(), is_known, "{name}");
