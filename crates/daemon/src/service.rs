@@ -197,3 +197,51 @@ async fn log_notes(mut notes: tokio::sync::mpsc::Receiver<control::Note>) {
         logbook.log(note, qfabric_linux::clock::now());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::sync_channel;
+
+    use qfabric_linux::testing::{live_lock, may_reserve};
+
+    use super::*;
+
+    /// Ends a test that hangs.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn ask(socket: &PathBuf, path: &str) -> UnixStream {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: q\r\nconnection: close\r\n\r\n").unwrap();
+        stream
+    }
+
+    fn is_answered(mut stream: UnixStream) -> bool {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+    }
+
+    #[test]
+    fn a_scrape_that_waits_for_the_kernel_holds_up_no_other_request() {
+        if !may_reserve() {
+            return;
+        }
+        let (_alone, folder, ending) = (live_lock(), tempfile::tempdir().unwrap(), Ending::new().unwrap());
+        let config = Config::default().in_directory(folder.path());
+        let service = Service::prepare(&config, Keep::WithSockets, &ending).unwrap();
+        let (net, socket, (tell, told)) = (service.net.clone(), service.socket(), sync_channel(1));
+        let ready = move || tell.send(()).unwrap();
+        let serving = std::thread::spawn(move || service.serve(Beside { ready, reload: || None }));
+        told.recv().unwrap();
+        let held = net.hold_up();
+        let scrape = ask(&socket, "/metrics");
+        // Some of them come when the scrape waits already.
+        assert!((0..200).all(|_| is_answered(ask(&socket, "/v1/status"))));
+        drop(held);
+        assert!(is_answered(scrape));
+        ending.ask();
+        serving.join().unwrap().unwrap();
+    }
+}

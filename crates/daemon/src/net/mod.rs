@@ -61,6 +61,12 @@ impl Net {
         self.state.lock()
     }
 
+    /// As a netlink exchange that takes its time, until dropped.
+    #[cfg(test)]
+    pub fn hold_up(&self) -> impl Sized + '_ {
+        self.state()
+    }
+
     /// The service ends: interfaces queue as before it, whoever still holds this.
     pub fn put_back(&self) {
         self.state().put_back();
