@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn a_group_of_the_same_name_takes_no_events_from_another_users() {
         let (folder, theirs) = (tempfile::tempdir().unwrap(), Theirs::start());
-        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path()).unwrap();
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
         let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
         let subscribe = |peer: Peer| {
             let (service, group) = (misses::SERVICE.to_owned(), Some("workers".to_owned()));
