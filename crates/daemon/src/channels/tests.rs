@@ -15,7 +15,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::filters::spot;
 use super::{ChannelsConfig, EngineName, Fabric, Right, Rule};
 use crate::auth::Peer;
-use crate::control::{self, Command, wake_descriptor};
+use crate::closer::Foreign;
+use crate::control::{self, Command};
+use crate::ending::Ending;
 
 const FRAME: &str = "struct frame { int number; };";
 /// Users that neither are root nor run the tests.
@@ -40,13 +42,15 @@ impl Host {
     fn start(rules: Vec<Rule>) -> Host {
         let host = Some("alpha".parse().unwrap());
         let config = ChannelsConfig { enabled: true, engine: EngineName::None, host, rules, ..Default::default() };
-        let (requests, commands) = control::requests(Arc::new(wake_descriptor().unwrap()));
-        Host { fabric: Fabric::start(&config, requests).unwrap(), _commands: commands }
+        let ending = Ending::new().unwrap();
+        let (requests, commands) = control::requests(ending.control_wake().clone());
+        Host { fabric: Fabric::start(&config, requests, &ending).unwrap(), _commands: commands }
     }
 
     fn user(&self, uid: u32) -> User<'_> {
         let peer = Peer { pid: 1, owner: Owner { uid, gid: uid } };
-        let socket = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let socket = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let socket = Arc::new(Foreign::new(socket, uid, &self.fabric.closer));
         let lease = self.fabric.registry().add(peer, socket);
         User { fabric: &self.fabric, peer, lease }
     }
