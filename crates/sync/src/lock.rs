@@ -242,7 +242,8 @@ mod tests {
             *value = 7;
             panic!("while it is held");
         })));
-        assert_eq!((*value.lock(), value.try_lock().is_some()), (7, true));
+        let left = value.with(|value| *value);
+        assert_eq!((left, value.try_lock().is_some()), (7, true));
     }
 
     #[test]
