@@ -373,3 +373,31 @@ proptest! {
         outside.end();
     }
 }
+
+/// Found by the property above.
+#[test]
+fn an_application_that_leaves_ends_where_its_last_thread_is_handed_back() {
+    let join = |program, threads| Step::Join {
+        source: 0,
+        class_a: false,
+        program,
+        threads,
+        most: 1,
+        weight: 1,
+        reclaim: false,
+    };
+    let steps = [
+        join(true, 2),
+        Step::Born { app: 1 },
+        Step::Own { pick: 0, source: 0, class_a: false, most: 1 },
+        join(false, 1),
+        Step::Job { app: 1, cost_ms: 0, late_ms: 0 },
+        Step::Born { app: 3 },
+        Step::Gone { pick: 0 },
+        Step::Leave { app: 3 },
+        Step::Back { pick: 46, to: 1 },
+    ];
+    let mut outside = Outside::new();
+    steps.into_iter().for_each(|step| outside.run(step));
+    outside.end();
+}

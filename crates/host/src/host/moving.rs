@@ -43,6 +43,8 @@ impl Host {
         }
         self.follow_grants();
         self.refresh(old);
+        // One that leaves and waited for this thread alone has nobody left who could end it.
+        self.bury_if_restored(old);
     }
 
     /// A thread goes back to the contract of its program, where that may have one more.
