@@ -5,24 +5,33 @@
 //! only while all locks that it holds have smaller ranks. Debug builds assert that at every lock, also where nobody else
 //! wants it; release builds do not keep the list.
 //!
+//! A thread of the smallest real-time priority may hold what one of the largest waits for. Between the two, every thread in the
+//! middle would run first. Therefore the holder has the priority of the one that waits, until it gives the lock back: the
+//! kernel's futexes with priority inheritance see to it. They hand the lock over to the waiting thread of the highest
+//! priority, and among equals to the one that came first.
+//!
 //! A panic of a thread that held a lock is that thread's failure: the next one gets the value as it is. Guards belong
 //! into a `let` of their own, or into [`Lock::with`]: a guard in the scrutinee of a `match` lives until the last arm ends.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
+
+use lock_api::MutexGuard;
+use priority_inheriting_lock::{PriorityInheritingLock, PriorityInheritingLockGuard};
+
+use crate::Condvar;
 
 /// A value that one thread has at a time. `RANK` is its place in the order of locks.
 #[derive(Default)]
-pub struct Lock<T: ?Sized, const RANK: u16>(Mutex<T>);
+pub struct Lock<T: ?Sized, const RANK: u16>(PriorityInheritingLock<T>);
 
 /// The value, as long as this lives.
 #[clippy::has_significant_drop]
 #[must_use = "the lock is free again where its guard is dropped"]
 pub struct Guard<'a, T: ?Sized, const RANK: u16> {
-    value: MutexGuard<'a, T>,
-    held: held::Held,
+    value: PriorityInheritingLockGuard<'a, T>,
+    _held: held::Held,
 }
 
 /// As [`Lock::lock`]; for locks that are fields, where it reads better.
@@ -39,7 +48,7 @@ pub fn assert_may_block(what: &str) {
 impl<T, const RANK: u16> Lock<T, RANK> {
     /// A value that nobody has.
     pub const fn new(value: T) -> Lock<T, RANK> {
-        Lock(Mutex::new(value))
+        Lock(PriorityInheritingLock::new(value))
     }
 }
 
@@ -50,18 +59,16 @@ impl<T: ?Sized, const RANK: u16> Lock<T, RANK> {
     /// In debug builds, where the thread holds a lock of the same or a larger rank.
     pub fn lock(&self) -> Guard<'_, T, RANK> {
         let held = held::Held::in_order(RANK);
-        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Guard { value, held }
+        Guard { value: self.0.lock(), _held: held }
     }
 
     /// The value, where nobody has it. Never waits, so the order does not matter.
+    ///
+    /// # Panics
+    /// Where the calling thread itself has it.
     pub fn try_lock(&self) -> Option<Guard<'_, T, RANK>> {
-        let value = match self.0.try_lock() {
-            Ok(value) => value,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(Guard { value, held: held::Held::out_of_order(RANK) })
+        let value = self.0.try_lock()?;
+        Some(Guard { value, _held: held::Held::out_of_order(RANK) })
     }
 
     /// Waits for the value and gives it back when `act` returns.
@@ -84,16 +91,15 @@ impl<T: ?Sized, const RANK: u16> fmt::Debug for Lock<T, RANK> {
 
 impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
     /// Gives the value back until `condition` is notified.
-    pub fn wait(self, condition: &Condvar) -> Guard<'a, T, RANK> {
-        let Guard { value, held } = self;
-        Guard { value: condition.wait(value).unwrap_or_else(PoisonError::into_inner), held }
+    pub fn wait(mut self, condition: &Condvar) -> Guard<'a, T, RANK> {
+        condition.wait(|sleep| MutexGuard::unlocked(&mut self.value, sleep));
+        self
     }
 
     /// As [`Guard::wait`], for at most `longest`; `true`: that long has passed.
-    pub fn wait_timeout(self, condition: &Condvar, longest: Duration) -> (Guard<'a, T, RANK>, bool) {
-        let Guard { value, held } = self;
-        let (value, waited) = condition.wait_timeout(value, longest).unwrap_or_else(PoisonError::into_inner);
-        (Guard { value, held }, waited.timed_out())
+    pub fn wait_timeout(mut self, condition: &Condvar, longest: Duration) -> (Guard<'a, T, RANK>, bool) {
+        let is_over = condition.wait_timeout(longest, |sleep| MutexGuard::unlocked(&mut self.value, sleep));
+        (self, is_over)
     }
 }
 

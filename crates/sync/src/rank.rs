@@ -11,6 +11,8 @@ pub const POLICIES: u16 = 120;
 pub const NET: u16 = 130;
 /// `daemon`: one installation of a subscription at a time; held while programs are compiled and loaded.
 pub const SETUP: u16 = 140;
+/// `daemon`: what this host monitors; held while files of the kernel are read.
+pub const MONITORS: u16 = 150;
 
 /// Locks of a larger rank are waited for by threads that carry events: whoever holds one of them asks neither the kernel
 /// to load, nor the network, nor a file.
@@ -44,8 +46,6 @@ pub const ASKED: u16 = 310;
 
 /// `link`: the timer's thread.
 pub const TIMER: u16 = 390;
-/// `link`: whose turn it is to take the node.
-pub const NODE_DOOR: u16 = 400;
 /// `link`, `daemon`: the node of channels.
 pub const NODE: u16 = 401;
 /// `daemon`: what a policy decided.
@@ -64,8 +64,6 @@ pub const OFFERS: u16 = 506;
 pub const WAITING: u16 = 507;
 /// `daemon`: what the control thread says of loans.
 pub const LOAN_WORDS: u16 = 508;
-/// `daemon`: what this host monitors.
-pub const MONITORS: u16 = 509;
 /// `daemon`: the rates of one channel.
 pub const PACE_TABLE: u16 = 510;
 /// `daemon`: arrivals on one channel.

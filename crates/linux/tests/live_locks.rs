@@ -1,0 +1,113 @@
+//! A thread of a high priority that waits for a lock, its holder of none, and a thread in the middle, on one CPU.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use qfabric_linux::clock;
+use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_sync::{Condvar, Lock};
+use qfabric_types::{Nanos, ThreadId};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+const MIDDLE: u32 = 20;
+const HIGH: u32 = 30;
+/// `HIGH`, as the kernel shows it.
+const INHERITED: i32 = -1 - HIGH as i32;
+
+/// CPU time after which the thread in the middle gives up, so that the test ends where nothing is inherited. Less than
+/// what the kernel lets real-time threads have in a row.
+const MOST: Nanos = Nanos::from_millis(300);
+
+/// Puts the calling thread on one CPU, the same for all of a test, with a real-time priority.
+fn live_here(priority: Option<u32>) {
+    let mut allowed = sched_getaffinity(None).unwrap();
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
+    allowed.clear();
+    allowed.set(first);
+    sched_setaffinity(None, &allowed).unwrap();
+    if let Some(priority) = priority {
+        SchedAttr::fifo(priority).give(ThreadId(0)).unwrap();
+    }
+}
+
+/// What the kernel shows of the priority that the calling thread runs with, inherited or its own: from 0 without a
+/// real-time policy.
+fn priority() -> i32 {
+    let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    after_name.split_whitespace().nth(15).unwrap().parse().unwrap()
+}
+
+/// Between the three: the holder waits for the thread in the middle, which starts the thread of the high priority by its
+/// first step and then keeps the CPU.
+#[test]
+fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let lock = &Lock::<u32, 1>::new(0);
+    let ((held, is_held), (hog, hog_starts)) = (channel(), channel());
+    let [started, got, ended] = &[const { AtomicBool::new(false) }; 3];
+    let (holder, hog_runs) = thread::scope(|scope| {
+        let waiting = scope.spawn(move || {
+            live_here(Some(HIGH));
+            hog_starts.recv().unwrap();
+            lock.with(|value| *value += 1);
+            got.store(true, Ordering::SeqCst);
+            !ended.load(Ordering::SeqCst)
+        });
+        scope.spawn(move || {
+            live_here(Some(MIDDLE));
+            is_held.recv().unwrap();
+            started.store(true, Ordering::SeqCst);
+            hog.send(()).unwrap();
+            while !got.load(Ordering::SeqCst) && clock::thread_cpu() < MOST {}
+            ended.store(true, Ordering::SeqCst);
+        });
+        let holder = scope.spawn(move || {
+            live_here(None);
+            lock.with(|_| {
+                held.send(()).unwrap();
+                while !started.load(Ordering::SeqCst) {}
+                priority()
+            })
+        });
+        (holder.join().unwrap(), waiting.join().unwrap())
+    });
+    assert_eq!(holder, INHERITED, "the priority of the holder, right before it gave the lock back");
+    assert!(hog_runs, "the thread in the middle ran to its end before the lock was taken");
+}
+
+/// A thread that was notified takes the lock again, here from the one that notified it and still has the lock.
+#[test]
+fn a_notified_thread_passes_its_priority_on_as_well() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let (step, changed) = (Lock::<u32, 1>::new(0), Condvar::new());
+    let holder = thread::scope(|scope| {
+        scope.spawn(|| {
+            live_here(Some(HIGH));
+            let mut at = step.lock();
+            *at = 1;
+            while *at == 1 {
+                at = at.wait(&changed);
+            }
+        });
+        live_here(None);
+        while step.with(|at| *at == 0) {
+            thread::yield_now();
+        }
+        step.with(|at| {
+            *at = 2;
+            changed.notify_all();
+            priority()
+        })
+    });
+    assert_eq!(holder, INHERITED, "the priority of the holder, after it has notified");
+}

@@ -1,0 +1,153 @@
+//! A condition variable for [`crate::Lock`].
+//!
+//! The standard library's takes its own mutex only. This is the same algorithm: a counter of notifications, at which a
+//! thread sleeps while the counter is what it was before the lock was given back. After the sleep the thread takes the lock
+//! as everybody does, and is in the order of priorities there.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use linux_futex::{Futex, Private, TimedWaitError};
+
+/// The longest sleep that the kernel is asked for: what does not fit into its seconds is no wait that anybody sees the end of.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
+
+/// Wakes threads that wait by [`crate::Guard::wait`].
+#[derive(Default)]
+pub struct Condvar(Futex<Private>);
+
+impl Condvar {
+    /// Nobody waits.
+    pub const fn new() -> Condvar {
+        Condvar(Futex::new(0))
+    }
+
+    /// Wakes one thread.
+    pub fn notify_one(&self) {
+        self.notify(1);
+    }
+
+    /// Wakes all threads.
+    pub fn notify_all(&self) {
+        self.notify(i32::MAX);
+    }
+
+    /// The order between the caller's changes and the count is that of the lock, under which both sides look at them.
+    fn notify(&self, most: i32) {
+        self.0.value.fetch_add(1, Relaxed);
+        self.0.wake(most);
+    }
+
+    /// `without_the_lock` runs what it is given while the lock is given back. May return for no reason.
+    pub(crate) fn wait(&self, without_the_lock: impl FnOnce(&mut dyn FnMut())) {
+        let count = self.0.value.load(Relaxed);
+        without_the_lock(&mut || {
+            // A notification since then, and a signal, end the wait as well.
+            let _ = self.0.wait(count);
+        });
+    }
+
+    /// As [`Condvar::wait`]; `true`: nobody has notified for that long.
+    pub(crate) fn wait_timeout(&self, longest: Duration, without_the_lock: impl FnOnce(&mut dyn FnMut())) -> bool {
+        let count = self.0.value.load(Relaxed);
+        let mut is_over = false;
+        without_the_lock(&mut || {
+            is_over = self.0.wait_for(count, longest.min(LONGEST)) == Err(TimedWaitError::TimedOut);
+        });
+        is_over
+    }
+}
+
+impl std::fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+    use crate::Lock;
+
+    type Count = Lock<usize, 1>;
+
+    const THREADS: usize = 8;
+
+    /// Each hands the turn on, round after round: one notification that is lost, and nobody goes on.
+    #[test]
+    fn no_notification_is_lost() {
+        let (turn, changed) = (Count::new(0), Condvar::new());
+        thread::scope(|scope| {
+            for own in 0..THREADS {
+                let (turn, changed) = (&turn, &changed);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let mut at = turn.lock();
+                        while *at != round * THREADS + own {
+                            at = at.wait(changed);
+                        }
+                        *at += 1;
+                        drop(at);
+                        changed.notify_all();
+                    }
+                });
+            }
+        });
+        assert_eq!(*turn.lock(), 500 * THREADS);
+    }
+
+    #[test]
+    fn one_notification_wakes_somebody_and_all_wake_everybody() {
+        let (ready, changed, woken) = (Count::new(0), Condvar::new(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let mut left = ready.lock();
+                    while *left == 0 {
+                        left = left.wait(&changed);
+                    }
+                    *left -= 1;
+                    woken.fetch_add(1, Relaxed);
+                });
+            }
+            ready.with(|left| *left = 1);
+            changed.notify_one();
+            while woken.load(Relaxed) < 1 {
+                thread::yield_now();
+            }
+            ready.with(|left| *left = THREADS - 1);
+            changed.notify_all();
+        });
+        assert_eq!((woken.into_inner(), *ready.lock()), (THREADS, 0));
+    }
+
+    #[test]
+    fn a_wait_with_a_bound_ends_and_has_the_lock_again() {
+        let (value, changed) = (Count::new(7), Condvar::new());
+        let (mut guard, mut is_over) = value.lock().wait_timeout(&changed, Duration::from_millis(1));
+        while !is_over {
+            (guard, is_over) = guard.wait_timeout(&changed, Duration::from_millis(1));
+        }
+        let other = thread::scope(|scope| scope.spawn(|| value.try_lock().is_none()).join().unwrap());
+        assert_eq!((*guard, other), (7, true));
+    }
+
+    /// Longer than the kernel's clock counts: it is cut, not refused.
+    #[test]
+    fn a_wait_without_an_end_is_notified() {
+        let (value, changed) = (Count::new(0), Condvar::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut at = value.lock();
+                while *at == 0 {
+                    at = at.wait_timeout(&changed, Duration::MAX).0;
+                }
+            });
+            value.with(|at| *at = 1);
+            changed.notify_all();
+        });
+    }
+}
