@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use qfabric_ecode::bpf::Code;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::param::page_size;
 
 use crate::host::{DELIVER, aligned_deliver};
 
@@ -23,8 +24,13 @@ type Entry = unsafe extern "sysv64" fn(*mut u8, usize, *mut u64, usize, usize, u
 /// The most that `rbpf` makes of one instruction is 51 bytes (a division by a register).
 const MOST_BYTES: usize = 64;
 
-/// `rbpf` takes whole pages.
-const PAGE: usize = 4096;
+/// `rbpf` takes no less, and its pages are of this size on every machine; the kernel's may be larger.
+const LEAST: usize = 4096;
+
+/// Bytes of memory for the code of so many instructions, in whole pages of the kernel's.
+fn room(insns: usize, page: usize) -> usize {
+    (MOST_BYTES * (insns + 16)).next_multiple_of(page.max(LEAST))
+}
 
 #[allow(unsafe_code)] // a mapping is not tied to the thread that made it
 // SAFETY: the memory belongs to this value alone, and is not written once it exists.
@@ -33,8 +39,7 @@ unsafe impl Send for Machine {}
 impl Machine {
     /// Compiles code that ends by `exit`, calls [`aligned_deliver`] alone and runs with the frame's address in r1.
     pub fn compile(code: &Code) -> io::Result<Machine> {
-        let bytes = MOST_BYTES * (code.insns.len() + 16);
-        let mut machine = Machine::writable(bytes.next_multiple_of(PAGE))?;
+        let mut machine = Machine::writable(room(code.insns.len(), page_size()))?;
         translate(&code.to_bytes(), machine.contents())?;
         machine.make_executable()?;
         Ok(machine)
@@ -91,7 +96,7 @@ impl Drop for Machine {
 fn translate(program: &[u8], memory: &mut [u8]) -> io::Result<()> {
     // SAFETY: `rbpf` takes but the address, and its code calls there as System V functions are called; as a Rust
     // function it is never called.
-    let deliver = unsafe { std::mem::transmute::<extern "sysv64" fn(), rbpf::Helper>(aligned_deliver) };
+    let deliver = unsafe { std::mem::transmute::<unsafe extern "sysv64" fn(), rbpf::Helper>(aligned_deliver) };
     let mut compile = || {
         let mut vm = rbpf::EbpfVmRaw::new(Some(program))?;
         vm.register_helper(DELIVER, deliver)?;
@@ -104,4 +109,32 @@ fn translate(program: &[u8], memory: &mut [u8]) -> io::Result<()> {
 #[cfg(not(target_arch = "x86_64"))]
 fn translate(_: &[u8], _: &mut [u8]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "rbpf compiles for x86-64 alone; use the interpreter"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_has_whole_pages_of_whatever_size_the_kernel_has() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            for insns in [0, 1, 48, 49, 1_000, 60_000] {
+                let bytes = room(insns, page);
+                assert!(
+                    bytes.is_multiple_of(page) && bytes.is_multiple_of(LEAST) && bytes >= MOST_BYTES * insns,
+                    "{insns} by {page}"
+                );
+            }
+        }
+        assert_eq!((room(1, 64 << 10), room(1, 4 << 10)), (64 << 10, 4 << 10));
+    }
+
+    #[test]
+    fn what_is_mapped_is_the_kernels_pages() {
+        if cfg!(target_arch = "x86_64") {
+            let exit = qfabric_ecode::bpf::Insn { code: 0x95, ..Default::default() };
+            let machine = Machine::compile(&Code { insns: vec![exit], relocations: Vec::new() }).unwrap();
+            assert_eq!(machine.bytes % page_size(), 0);
+        }
+    }
 }

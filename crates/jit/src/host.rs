@@ -44,8 +44,11 @@ impl Delivery<'_> {
 }
 
 /// Called by generated code: the delivery, the event and its length.
+///
+/// # Safety
+/// `delivery` is one that nobody else uses meanwhile, and `event` has `bytes` that nobody writes meanwhile.
 #[allow(unsafe_code)] // takes addresses from generated code
-extern "sysv64" fn deliver(delivery: *mut Delivery<'_>, event: *const u8, bytes: usize) {
+unsafe extern "sysv64" fn deliver(delivery: *mut Delivery<'_>, event: *const u8, bytes: usize) {
     // SAFETY: `emit` alone makes this call. It passes the delivery that `Jit::call` put into the frame, which lives
     // and is borrowed by nobody else for as long as the code runs, and a range inside the frame, which nobody writes
     // while this function runs.
@@ -54,10 +57,13 @@ extern "sysv64" fn deliver(delivery: *mut Delivery<'_>, event: *const u8, bytes:
 
 /// What generated code calls in truth: `rbpf` calls with a stack that is 8 bytes off the alignment that compiled
 /// Rust relies on.
+///
+/// # Safety
+/// As of [`deliver`], whose arguments it has: for generated code only.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[allow(unsafe_code)] // the stack is set right
-pub extern "sysv64" fn aligned_deliver() {
+pub unsafe extern "sysv64" fn aligned_deliver() {
     // SAFETY: arguments stay in their registers; the stack is aligned, and as before when it returns.
     std::arch::naked_asm!(
         "push rbp",

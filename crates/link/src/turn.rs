@@ -1,20 +1,17 @@
-//! A lock that is given in turn.
+//! A value that threads have in turn, and a way to wait with it.
 //!
 //! The standard library's mutex goes to whoever asks at the right moment, and that is the thread that has just given it
 //! back and comes again: a source that floods kept a control event of the same host waiting for half a second, and the
-//! receive thread with it. Here whoever wants the value first takes a second lock, the door, and keeps it until it has
-//! the value: who comes again finds the door taken by the one that waits, and is next. Nobody waits for more turns than
-//! there are threads; where nobody else is, the door costs about ten nanoseconds.
+//! receive thread with it. A [`Lock`] is handed over to a thread that waits: a thread that comes again is behind it. Among
+//! threads of one priority nobody waits for more turns than there are threads.
 
-use std::sync::Condvar;
 use std::time::Duration;
 
-use qfabric_sync::{Guard, Lock, rank};
+use qfabric_sync::{Condvar, Guard, Lock, rank};
 
 /// A value that threads have in turn.
 #[derive(Debug)]
 pub(crate) struct Turn<T> {
-    door: Lock<(), { rank::NODE_DOOR }>,
     value: Lock<T, { rank::NODE }>,
     /// Wakes the one thread that waits with the value's guard.
     wakes: Condvar,
@@ -25,17 +22,15 @@ pub(crate) type Taken<'a, T> = Guard<'a, T, { rank::NODE }>;
 
 impl<T> Turn<T> {
     pub fn new(value: T) -> Turn<T> {
-        Turn { door: Lock::new(()), value: Lock::new(value), wakes: Condvar::new() }
+        Turn { value: Lock::new(value), wakes: Condvar::new() }
     }
 
     /// A panic of the one before is its own: the others go on with what it left.
     pub fn lock(&self) -> Taken<'_, T> {
-        let _door = self.door.lock();
         self.value.lock()
     }
 
-    /// Gives the value back until [`Turn::wake`], or for so long. Who was waiting gets it again without the door: only
-    /// the timer's thread does, and it does not come often.
+    /// Gives the value back until [`Turn::wake`], or for so long.
     pub fn wait<'a>(&self, taken: Taken<'a, T>, longest: Option<Duration>) -> Taken<'a, T> {
         match longest {
             Some(longest) => taken.wait_timeout(&self.wakes, longest).0,

@@ -24,5 +24,5 @@ pub use mapping::{Area, OwnedUp, Shared, SharedDown, SharedSockets, SharedUp, Up
 pub use process::Process;
 pub use ring::SharedRing;
 pub use signal::Signals;
-pub use socket::bind_socket;
+pub use socket::Binder;
 pub use wake::Wake;

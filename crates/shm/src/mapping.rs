@@ -48,7 +48,7 @@ impl Mapping {
 }
 
 /// Of an array map (an anonymous inode) no more can be mapped than there is. What kind of file it is never changes.
-fn check(file: &OwnedFd, bytes: usize) -> io::Result<()> {
+pub(crate) fn check(file: &OwnedFd, bytes: usize) -> io::Result<()> {
     if FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::RegularFile {
         return Ok(());
     }
@@ -174,19 +174,22 @@ impl<T: Area> fmt::Debug for Shared<T> {
     }
 }
 
-/// What a [`Shared`] may hold: atomic words only, so that every bit pattern is one.
-pub trait Area: sealed_trait::Sealed + Send + Sync {}
+/// What a [`Shared`] may hold.
+///
+/// # Safety
+/// Atomic words only, so that every bit pattern is one.
+#[allow(unsafe_code)] // what `Shared` relies on
+pub unsafe trait Area: Send + Sync {}
 
-mod sealed_trait {
-    pub trait Sealed {}
-    impl Sealed for qfabric_types::memory::Down {}
-    impl Sealed for qfabric_types::memory::SocketPage {}
-    impl Sealed for qfabric_types::ring::JobRing {}
-}
-
-impl Area for Down {}
-impl Area for SocketPage {}
-impl Area for JobRing {}
+#[allow(unsafe_code)] // see the trait
+// SAFETY: atomic words only.
+unsafe impl Area for Down {}
+#[allow(unsafe_code)] // see the trait
+// SAFETY: atomic words only.
+unsafe impl Area for SocketPage {}
+#[allow(unsafe_code)] // see the trait
+// SAFETY: atomic words only.
+unsafe impl Area for JobRing {}
 
 /// memory_down.
 pub type SharedDown = Shared<Down>;

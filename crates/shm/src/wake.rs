@@ -10,7 +10,7 @@ use qfabric_types::memory::acknowledge;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::ProtFlags;
 
-use crate::mapping::Mapping;
+use crate::mapping::{self, Mapping};
 
 /// A descriptor that becomes readable when there is something to read elsewhere.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ impl Wake {
     /// Of a descriptor that came through a socket; never blocks on it.
     pub fn new(fd: OwnedFd) -> io::Result<Wake> {
         let page = rustix::param::page_size();
+        // Of a file, which is neither: it may not shrink under the mapping.
+        mapping::check(&fd, 2 * page)?;
         // An eventfd cannot be mapped.
         let consumer = Mapping::new(&fd, page, 0, ProtFlags::READ | ProtFlags::WRITE).ok();
         let producer = consumer.is_some().then(|| Mapping::new(&fd, page, page as u64, ProtFlags::READ));
@@ -77,6 +79,7 @@ impl Mapping {
 mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
     fn an_eventfd_wakes_once_per_writing() {
@@ -87,5 +90,12 @@ mod tests {
         assert!(wake.wait(Duration::from_secs(5)).unwrap());
         assert!(!wake.wait(Duration::ZERO).unwrap());
         wake.acknowledge(); // does not block
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_wakes_nobody() {
+        let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 1 << 20).unwrap();
+        assert!(Wake::new(file).unwrap_err().to_string().contains("could shrink"));
     }
 }

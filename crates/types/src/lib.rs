@@ -22,6 +22,7 @@ mod nouns;
 #[cfg(feature = "openapi")]
 mod openapi;
 mod overload;
+pub mod pattern;
 mod quality;
 mod reclaiming;
 mod reservation;

@@ -30,6 +30,14 @@ impl ToSchema for Share {
     }
 }
 
+/// A map of maxima in a merge patch: null removes one, or all of them.
+pub(crate) fn changed_shares() -> RefOr<Schema> {
+    let or_null = |kind| ObjectBuilder::new().schema_type(SchemaType::from_iter([kind, Type::Null]));
+    let share = or_null(Type::Number).minimum(Some(0)).maximum(Some(4096));
+    let description = "Merged key by key: one that is left out keeps its maximum, null removes it";
+    done(or_null(Type::Object).additional_properties(Some(share)).description(Some(description)))
+}
+
 impl PartialSchema for PredictorSpec {
     fn schema() -> RefOr<Schema> {
         let known = "ma:n, mma:n,S, ol:n,N, pct:n,percent or hint:n";

@@ -22,6 +22,15 @@ pub const THESIS_HANDLER: &str = "{
     }
 }";
 
+/// Formats for [`THESIS_HANDLER`]: four resources of eight attributes.
+pub const THESIS_FORMATS: &str = "
+struct resource { int num_attributes; int attribute[8]; int threshold[8]; };
+struct flags { int exceeded[8]; };
+struct input { struct resource resource[4]; };
+struct output { struct flags resource[4]; };
+enum { NUM_RESOURCES = 4 };
+";
+
 /// Everything that can be seen of three calls, with events made of `seed`.
 pub fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
     let call = |number| {

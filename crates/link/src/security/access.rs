@@ -17,6 +17,7 @@ use std::path::Path;
 
 use qfabric_channel::{Action, Policy};
 use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::pattern;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, MAX_HOSTS};
@@ -101,7 +102,7 @@ impl Access {
         if let Some(host) = self.rules.iter().flat_map(|rule| &rule.hosts).find(stranger) {
             return Err(format!("a rule names the host {host:?}, which is not among `hosts`: add it there"));
         }
-        let bad = |name: &&String| !is_pattern(name);
+        let bad = |name: &&String| !pattern::is_of_names(name);
         match self.rules.iter().flat_map(|rule| &rule.channels).find(bad) {
             Some(name) => {
                 Err(format!("{name:?} names no channel: write a name, the beginning of names and `*`, or `*`"))
@@ -124,18 +125,6 @@ impl Access {
     }
 }
 
-fn is_pattern(name: &str) -> bool {
-    let beginning = name.strip_suffix('*').unwrap_or(name);
-    (beginning.is_empty() && name == "*") || beginning.parse::<Name>().is_ok()
-}
-
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => pattern == name,
-    }
-}
-
 impl Policy for Access {
     fn allows(&self, host: &Name, action: Action, channel: &ChannelId) -> bool {
         let wanted = move |right| match (channel.plane, action) {
@@ -145,7 +134,7 @@ impl Policy for Access {
             (Plane::Data, Action::Join) => right == Right::Join,
             (Plane::Data, Action::Send) => right == Right::Send,
         };
-        self.channels(host, wanted).any(|pattern| matches(pattern, channel.name.as_str()))
+        self.channels(host, wanted).any(|name| pattern::matches(name, channel.name.as_str()))
     }
 }
 

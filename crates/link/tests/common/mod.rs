@@ -45,7 +45,10 @@ impl Log {
         let mut seen = self.seen.lock().unwrap();
         while !enough(&seen) {
             let left = PATIENCE.checked_sub(begin.elapsed());
-            let left = left.unwrap_or_else(|| panic!("not {what} after {PATIENCE:?}: {:.400}", format!("{seen:?}")));
+            let left = left.unwrap_or_else(|| {
+                let (all, last) = (seen.len(), &seen[seen.len().saturating_sub(3)..]);
+                panic!("not {what} after {PATIENCE:?}: {all} seen, {:.400} … {last:?}", format!("{seen:?}"))
+            });
             seen = self.more.wait_timeout(seen, left).unwrap().0;
         }
         begin.elapsed()

@@ -1,9 +1,9 @@
-//! What the administrator allows on one host: the section `[limits]` of the daemon's configuration, and the body of
-//! `GET` and `PUT /v1/limits`. Source: AQuoSA 2009, §4.4 and §5.3.2.
+//! What the administrator allows on one host: the section `[limits]` of the daemon's configuration, and the bodies of
+//! `GET`, `PUT` and `PATCH /v1/limits`. Source: AQuoSA 2009, §4.4 and §5.3.2.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Share;
 
@@ -11,6 +11,8 @@ use crate::Share;
 const HIGHEST_LEVEL: u8 = 9;
 /// The most that a count may be set to.
 const MOST: usize = 10_000;
+/// What a count may be.
+const COUNTS: &str = "1 to 10000";
 
 /// The capacity, and maxima per priority level, user and group. Shares in CPUs. A key that is left out has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,10 +23,10 @@ pub struct HostLimits {
     pub capacity: Option<Share>,
     /// Most that the applications of a priority level, 0 to 9, may hold together. Guarantees are honoured whatever it says.
     pub levels: BTreeMap<u8, Share>,
-    /// Most that the applications of a user may hold together, by uid.
+    /// Most that the applications of a user may hold together, by uid; at most 10000 users.
     pub users: BTreeMap<u32, Share>,
     /// Most that the applications of a group may hold together, by gid. An application counts against the smallest maximum
-    /// among all groups of its process, whichever of them it runs under.
+    /// among all groups of its process, whichever of them it runs under. At most 10000 groups.
     pub groups: BTreeMap<u32, Share>,
     /// Most for users not named; none: no maximum. Root, and the user that the service runs as, have one only by name.
     pub default_user: Option<Share>,
@@ -68,11 +70,16 @@ impl HostLimits {
     /// Says what is out of range, if anything is.
     ///
     /// # Errors
-    /// A level above 9, or a count outside 1 to 10000.
+    /// A level above 9, a count outside 1 to 10000, or more than 10000 users or groups with a maximum of their own.
     pub fn check(&self) -> Result<(), InvalidLimit> {
         if let Some(level) = self.levels.keys().find(|level| **level > HIGHEST_LEVEL) {
             let expected = "levels 0 (last) to 9 (first)";
             return Err(InvalidLimit { key: "limits.levels", value: level.to_string(), expected });
+        }
+        let named = [("limits.users", self.users.len()), ("limits.groups", self.groups.len())];
+        if let Some((key, count)) = named.into_iter().find(|(_, count)| *count > MOST) {
+            let expected = "at most 10000: remove some (null in a PATCH), or limit all others by limits.default_user";
+            return Err(InvalidLimit { key, value: format!("{count} entries"), expected });
         }
         let counts = [
             ("limits.max_applications", self.max_applications),
@@ -80,9 +87,146 @@ impl HostLimits {
             ("limits.max_threads", self.max_threads),
         ];
         match counts.into_iter().find(|(_, count)| !(1..=MOST).contains(count)) {
-            Some((key, count)) => Err(InvalidLimit { key, value: count.to_string(), expected: "1 to 10000" }),
+            Some((key, count)) => Err(InvalidLimit { key, value: count.to_string(), expected: COUNTS }),
             None => Ok(()),
         }
+    }
+}
+
+/// A change of some limits: the body of `PATCH /v1/limits`. A key that is left out keeps its value, null removes a limit.
+///
+/// A JSON merge patch (RFC 7396) of [`HostLimits`] as `GET` shows them, with one departure: a key set to null stays there
+/// as null («no limit»), where the RFC would leave it out. So `"default_user": null` means no maximum, not the default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsPatch {
+    /// null: what the kernel admits.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Share>))]
+    pub capacity: Change<Share>,
+    /// Merged by level: a level that is left out keeps its maximum, null removes it. null for the whole map: all of them.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::openapi::changed_shares, required = false))]
+    pub levels: Change<BTreeMap<u8, Option<Share>>>,
+    /// Merged by uid.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::openapi::changed_shares, required = false))]
+    pub users: Change<BTreeMap<u32, Option<Share>>>,
+    /// Merged by gid.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::openapi::changed_shares, required = false))]
+    pub groups: Change<BTreeMap<u32, Option<Share>>>,
+    /// null: no maximum for users not named.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Share>))]
+    pub default_user: Change<Share>,
+    /// 1 to 10000; null is refused.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = usize, required = false))]
+    pub max_applications: Change<usize>,
+    /// 1 to 10000; null is refused.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = usize, required = false))]
+    pub max_applications_per_user: Change<usize>,
+    /// 1 to 10000; null is refused.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = usize, required = false))]
+    pub max_threads: Change<usize>,
+}
+
+/// What a merge patch says of one key: nothing, null, or a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    /// The key is left out.
+    #[default]
+    Keep,
+    /// null.
+    Remove,
+    /// A value.
+    Set(T),
+}
+
+impl LimitsPatch {
+    /// The limits that follow `limits` by this change.
+    ///
+    /// # Errors
+    /// A count is removed, or [`HostLimits::check`] refuses the outcome.
+    pub fn apply(&self, limits: &HostLimits) -> Result<HostLimits, InvalidLimit> {
+        let mut new = limits.clone();
+        self.capacity.replace(&mut new.capacity);
+        self.levels.merge(&mut new.levels);
+        self.users.merge(&mut new.users);
+        self.groups.merge(&mut new.groups);
+        self.default_user.replace(&mut new.default_user);
+        self.max_applications.count("limits.max_applications", &mut new.max_applications)?;
+        self.max_applications_per_user.count("limits.max_applications_per_user", &mut new.max_applications_per_user)?;
+        self.max_threads.count("limits.max_threads", &mut new.max_threads)?;
+        new.check()?;
+        Ok(new)
+    }
+}
+
+impl<T> Change<T> {
+    fn is_keep(&self) -> bool {
+        matches!(self, Change::Keep)
+    }
+}
+
+impl<T> From<Option<T>> for Change<T> {
+    /// None removes.
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Change::Remove, Change::Set)
+    }
+}
+
+impl<T: Copy> Change<T> {
+    fn replace(self, limit: &mut Option<T>) {
+        match self {
+            Change::Keep => {}
+            Change::Remove => *limit = None,
+            Change::Set(value) => *limit = Some(value),
+        }
+    }
+}
+
+impl<K: Ord + Copy> Change<BTreeMap<K, Option<Share>>> {
+    fn merge(&self, limits: &mut BTreeMap<K, Share>) {
+        match self {
+            Change::Keep => {}
+            Change::Remove => limits.clear(),
+            Change::Set(changes) => {
+                limits.retain(|key, _| changes.get(key) != Some(&None));
+                limits.extend(changes.iter().filter_map(|(key, most)| Some((*key, (*most)?))));
+            }
+        }
+    }
+}
+
+impl Change<usize> {
+    fn count(self, key: &'static str, count: &mut usize) -> Result<(), InvalidLimit> {
+        match self {
+            Change::Keep => {}
+            Change::Remove => return Err(InvalidLimit { key, value: "null".into(), expected: COUNTS }),
+            Change::Set(value) => *count = value,
+        }
+        Ok(())
+    }
+}
+
+impl<T: Serialize> Serialize for Change<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            // Keys that are kept are left out by the struct.
+            Change::Keep | Change::Remove => serializer.serialize_none(),
+            Change::Set(value) => serializer.serialize_some(value),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Change::from)
     }
 }
 
@@ -113,5 +257,52 @@ mod tests {
         limits.levels.insert(10, Share::ONE);
         let refusal = limits.check().unwrap_err().to_string();
         assert!(refusal.contains("limits.levels is 10") && refusal.contains("0 (last) to 9 (first)"), "{refusal}");
+    }
+
+    fn patched(patch: &str, limits: &HostLimits) -> Result<HostLimits, String> {
+        let patch: LimitsPatch = serde_json::from_str(patch).map_err(|why| why.to_string())?;
+        let sent = serde_json::to_string(&patch).unwrap();
+        assert_eq!(serde_json::from_str::<LimitsPatch>(&sent).unwrap(), patch, "{sent}");
+        patch.apply(limits).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn a_patch_changes_what_it_names_and_keeps_the_rest() {
+        let cpus = Share::from_f64;
+        let mut limits = HostLimits { capacity: Some(cpus(1.5)), ..HostLimits::default() };
+        limits.users = [(7, cpus(0.1)), (8, cpus(0.2))].into();
+        limits.groups = [(7, cpus(0.3))].into();
+        let patch = r#"{"users":{"7":null,"9":0.4,"10":null},"levels":{"9":0.5},"max_threads":9}"#;
+        let users = [(8, cpus(0.2)), (9, cpus(0.4))].into();
+        let expected = HostLimits { users, levels: [(9, cpus(0.5))].into(), max_threads: 9, ..limits.clone() };
+        assert_eq!(patched(patch, &limits), Ok(expected));
+        assert_eq!(patched("{}", &limits), Ok(limits.clone()));
+        assert_eq!(serde_json::to_string(&LimitsPatch::default()).unwrap(), "{}");
+
+        let none = r#"{"capacity":null,"default_user":null,"users":null,"groups":{}}"#;
+        let expected = HostLimits { capacity: None, default_user: None, users: BTreeMap::new(), ..limits.clone() };
+        assert_eq!(patched(none, &limits), Ok(expected));
+    }
+
+    #[test]
+    fn a_patch_that_cannot_be_meant_is_refused_with_the_value_and_the_limit() {
+        for (patch, [value, limit]) in [
+            (r#"{"max_threads":null}"#, ["limits.max_threads is null", "1 to 10000"]),
+            (r#"{"capacity":1,"max_applications":0}"#, ["limits.max_applications is 0", "1 to 10000"]),
+            (r#"{"levels":{"10":0.5}}"#, ["limits.levels is 10", "0 (last) to 9 (first)"]),
+            (r#"{"users":{"7":-1}}"#, ["share -1", "between 0 and 4096"]),
+            (r#"{"user":{"7":1}}"#, ["`user`", "`users`"]),
+        ] {
+            let why = patched(patch, &HostLimits::default()).unwrap_err();
+            assert!(why.contains(value) && why.contains(limit), "{patch} → {why}");
+        }
+        for (key, count) in [("users", 10_001), ("groups", 10_001)] {
+            let shares: Vec<_> = (0..count).map(|id| format!(r#""{id}":0.1"#)).collect();
+            let why = patched(&format!(r#"{{"{key}":{{{}}}}}"#, shares.join(",")), &HostLimits::default()).unwrap_err();
+            let named = why.contains(&format!("limits.{key} is 10001 entries")) && why.contains("at most 10000");
+            assert!(named && why.contains("limits.default_user"), "{why}");
+        }
+        // Where there is nothing to remove there is no bad level either.
+        assert_eq!(patched(r#"{"levels":{"10":null}}"#, &HostLimits::default()), Ok(HostLimits::default()));
     }
 }

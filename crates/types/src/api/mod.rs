@@ -13,6 +13,7 @@
 //! | `GET /v1/status` | → [`HostStatus`] |
 //! | `GET /v1/limits` | → [`HostLimits`] |
 //! | `PUT /v1/limits` | [`HostLimits`], all of them; for the service's own user and root → [`HostLimits`] |
+//! | `PATCH /v1/limits` | [`LimitsPatch`], those that change; for the same users → [`HostLimits`], all of them |
 //! | `GET /metrics` | → Prometheus text |
 //!
 //! Services, subscriptions and handlers have bodies of their own: [`ecalls`]; so have Q-channels: [`channel`].
@@ -29,7 +30,7 @@ mod limits;
 pub mod net;
 
 pub use lending::{Claim, Loan, NoClaim, Offer};
-pub use limits::{HostLimits, InvalidLimit};
+pub use limits::{Change, HostLimits, InvalidLimit, LimitsPatch};
 
 use serde::{Deserialize, Serialize};
 
