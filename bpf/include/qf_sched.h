@@ -24,7 +24,8 @@ struct qf_sched_options {
 	__u64 period_ns;
 	__u8 x;
 	__u8 y;
-	__u16 zero;
+	/* Rounds of waiting between a verdict and the insertion that it orders: for tests, else 0. */
+	__u16 linger;
 	/* CPUs that may ever be there. */
 	__u32 cpus;
 };

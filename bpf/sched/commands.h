@@ -133,7 +133,7 @@ int qf_command_raise(struct qf_command *ctx)
 	qf_settle(c, now);
 	error = qf_raise(&c->machine, slot, deadline);
 	bpf_spin_unlock(&c->lock);
-	qf_reconsider((s32)qf_slot(slot)->cpu);
+	qf_reconsider((s32)qf_slot(slot)->cpu, 0);
 	return error;
 }
 
@@ -151,7 +151,6 @@ QF_INLINE bool qf_requeue(struct task_struct *p, u64 from, u64 to)
 		} else {
 			scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(each));
 			moved = scx_bpf_dsq_move_vtime(QF_ITER, each, to, 0);
-			qf_fair_filled(to);
 		}
 		break;
 	}
@@ -176,6 +175,8 @@ QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t, u32 left)
 	qf_opaque(home);
 	if (to < QF_SLOTS && qf_slot(home)->cpu != (u32)cpu)
 		qf_kick((s32)qf_slot(home)->cpu);
+	if (!qf_is_online(cpu) || (to < QF_SLOTS && !qf_is_online((s32)qf_slot(home)->cpu)))
+		qf_departed();
 }
 
 QF_INLINE int qf_join_thread(struct task_struct *p, const struct qf_join *ask)

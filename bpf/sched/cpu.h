@@ -92,23 +92,27 @@ QF_INLINE bool qf_holds(const struct qf_cpu *c, const struct qf_decision *next, 
 	return qf_same(&c->decision, next) && next->until_ns >= c->decision.until_ns;
 }
 
-/* Whether somebody without a server wants this CPU. */
-QF_INLINE u32 qf_wants_best_effort(s32 cpu)
+/* Whether somebody without a server wants this CPU, or `comes`: is on the way into a queue. */
+QF_INLINE u32 qf_wants_best_effort(s32 cpu, u32 comes)
 {
-	return qf_fair_waits(cpu) || qf_turn(cpu)->best_effort;
+	struct qf_turn *turn = qf_turn(cpu);
+
+	turn->waits = comes || qf_fair_waits(cpu);
+	return turn->waits || turn->best_effort;
 }
 
 QF_INLINE void qf_kick(s32 cpu)
 {
 	counts[qf_cpu_index(cpu)].kicks++;
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	qf_interrupt(cpu, SCX_KICK_PREEMPT);
 }
 
-/* Something changed on this CPU: it is interrupted if it would decide otherwise now. */
-QF_GLOBAL int qf_reconsider(s32 cpu)
+/* Something changed on this CPU: it is interrupted if it would decide otherwise now. `comes`: a thread without a server
+ * is on its way into a queue. */
+QF_GLOBAL int qf_reconsider(s32 cpu, u32 comes)
 {
 	u64 now = bpf_ktime_get_ns();
-	u32 waits = qf_wants_best_effort(cpu);
+	u32 waits = qf_wants_best_effort(cpu, comes);
 	struct qf_cpu *c = qf_cpu(cpu);
 	struct qf_decision next = {};
 	bool same;
@@ -141,7 +145,7 @@ static int qf_timer(void *map, u32 *key, struct qf_cpu *c)
 {
 	s32 cpu = (s32)*key;
 	u64 now = bpf_ktime_get_ns();
-	u32 waits = qf_wants_best_effort(cpu);
+	u32 waits = qf_wants_best_effort(cpu, 0);
 	struct qf_decision next = {};
 	bool same, bought;
 
@@ -222,6 +226,7 @@ QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 		c->decision = next;
 	}
 	bpf_spin_unlock(&c->lock);
+	qf_turn(cpu)->waits = waits;
 	counts[qf_cpu_index(cpu)].decisions++;
 	return 0;
 }

@@ -51,7 +51,7 @@ QF_INLINE void qf_decision_lost(struct qf_cpu *c, u32 slot)
 /* Whether a thread has its place among best effort of this CPU: without a server, or because it cannot leave. */
 QF_INLINE bool qf_is_fair_here(struct task_struct *p, u32 slot, s32 cpu)
 {
-	return !slot || qf_queue_of(p, slot) == QF_DSQ_CPU(cpu);
+	return !slot || qf_queue_of(p, slot) >= QF_SLOTS;
 }
 
 /* What the decision before did to its server: throttled. */
@@ -85,6 +85,7 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 
 	if (!counts[qf_cpu_index(cpu)].online)
 		qf_resume(cpu);
+	qf_gather(cpu);
 	if (c->since_ns)
 		qf_pause(cpu, now);
 	fair = prev && qf_is_fair_here(prev, mine, cpu);

@@ -45,10 +45,29 @@ QF_INLINE bool qf_is_bound_kernel(const struct task_struct *p)
 	return p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1;
 }
 
+/* Whether its affinity contains every CPU that is online. A cpuset leaves out CPUs that are merely possible. */
+QF_INLINE bool qf_covers_online(const struct task_struct *p)
+{
+	const struct cpumask *online;
+	bool covers;
+
+	if (p->nr_cpus_allowed >= nr_cpus || p->nr_cpus_allowed == 1)
+		return p->nr_cpus_allowed >= nr_cpus;
+	online = scx_bpf_get_online_cpumask();
+	covers = bpf_cpumask_subset(online, p->cpus_ptr);
+	scx_bpf_put_cpumask(online);
+	return covers;
+}
+
 /* Whether the shared queue is right for it. */
 QF_INLINE bool qf_goes_anywhere(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed >= nr_cpus && !qf_is_pinned(p);
+	return qf_covers_online(p) && !qf_is_pinned(p);
+}
+
+QF_INLINE u64 qf_fair_queue(const struct task_struct *p, s32 cpu)
+{
+	return qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu);
 }
 
 /* What it has used up to now of its turn. */
@@ -67,13 +86,16 @@ QF_INLINE u64 qf_fair_vtime(const struct task_struct *p)
 	return qf_earlier(p->scx.dsq_vtime, oldest) ? oldest : p->scx.dsq_vtime;
 }
 
-/* Somebody has been put into a queue of best effort. */
-QF_INLINE void qf_fair_filled(u64 queue)
+/* Widens the time between a verdict and what it orders, for tests of what may come in between. */
+QF_INLINE void qf_linger(void)
 {
-	if (queue != QF_DSQ_SHARED)
-		qf_turn((s32)(queue & 0xffff))->bound = 1;
+	s32 i;
+
+	bpf_for(i, 0, options.linger)
+		bpf_ktime_get_ns();
 }
 
+/* A verdict: the kernel inserts the thread when the operation has returned. */
 QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
 {
 	struct scx_bpf_dsq_insert_vtime_args args = {
@@ -84,7 +106,7 @@ QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
 	};
 
 	__scx_bpf_dsq_insert_vtime(p, &args);
-	qf_fair_filled(queue);
+	qf_linger();
 }
 
 /* Whether the thread that runs on a CPU ends now, by its own account: it wakes those who wait for its end, and to
@@ -94,48 +116,62 @@ QF_INLINE bool qf_is_leaving(s32 cpu)
 	return cpu == (s32)bpf_get_smp_processor_id() && bpf_get_current_task_btf()->flags & PF_EXITING;
 }
 
-/* An idle CPU comes to fetch it; else, when it has just woken, the CPU where it would run is interrupted if the thread
- * there is clearly ahead. */
-QF_INLINE void qf_fair_kick(struct task_struct *p, s32 cpu, u64 enq_flags)
+/* Whether nothing runs on a CPU. Under the lock of its run queue. */
+QF_INLINE bool qf_is_idle(s32 cpu)
 {
-	struct qf_turn *turn;
+	struct task_struct *current = scx_bpf_cpu_curr(cpu);
 
-	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		return;
-	}
-	if (qf_goes_anywhere(p)) {
-		s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-
-		if (idle >= 0) {
-			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-			return;
-		}
-	}
-	if (!(enq_flags & SCX_ENQ_WAKEUP) || qf_is_leaving(cpu))
-		return;
-	turn = qf_turn(cpu);
-	if (turn->best_effort &&
-	    qf_earlier(qf_fair_vtime(p) + QF_WAKE_GRAIN_NS, qf_turn_vtime(turn, bpf_ktime_get_ns())))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return current && current->pid == 0;
 }
 
-/* Whether somebody waits for this CPU. */
+/* An idle CPU is told to fetch it: its own, else one of those where it may run. */
+QF_INLINE bool qf_fair_wakes(struct task_struct *p, s32 cpu, u64 enq_flags)
+{
+	s32 idle;
+
+	if (qf_is_idle(cpu)) {
+		/* After a wake-up the kernel itself makes an idle CPU choose. */
+		if (scx_bpf_test_and_clear_cpu_idle(cpu) || !(enq_flags & SCX_ENQ_WAKEUP))
+			qf_interrupt(cpu, SCX_KICK_IDLE);
+		return true;
+	}
+	if (qf_is_pinned(p))
+		return false;
+	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle >= 0)
+		qf_interrupt(idle, SCX_KICK_IDLE);
+	return idle >= 0;
+}
+
+/* One that has just woken interrupts the thread that runs where it would run, if that is clearly ahead. */
+QF_INLINE void qf_fair_preempt(struct task_struct *p, s32 cpu)
+{
+	if (qf_is_leaving(cpu))
+		return;
+	if (qf_earlier(qf_fair_vtime(p) + QF_WAKE_GRAIN_NS, qf_turn_vtime(qf_turn(cpu), bpf_ktime_get_ns())))
+		qf_interrupt(cpu, SCX_KICK_PREEMPT);
+}
+
+/* Whether somebody waits for this CPU. A thread on its way into a queue is not seen: who brings it tells the CPU. */
 QF_INLINE bool qf_fair_waits(s32 cpu)
 {
-	return scx_bpf_dsq_nr_queued(QF_DSQ_SHARED) > 0 ||
-	       (qf_turn(cpu)->bound && scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0);
+	return scx_bpf_dsq_nr_queued(QF_DSQ_SHARED) > 0 || scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0;
 }
 
-/* Answers the CPU that may decide otherwise now, or -1: one that serves a server while best effort wanted nothing. */
-QF_INLINE s32 qf_fair_enqueue(struct task_struct *p, u64 enq_flags)
+/* Waits for its turn from now on. Answers the CPU that may decide otherwise, or -1: one that serves a server and has
+ * decided so while nobody of best effort waited. All under the lock of that CPU's run queue, which it holds as well
+ * when it decides, and whoever interrupts it does so after the insertion. */
+QF_INLINE s32 qf_fair_enqueue(struct task_struct *p, u64 queue, u64 enq_flags)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
-	bool news = enq_flags & SCX_ENQ_WAKEUP && !qf_turn(cpu)->best_effort && !qf_fair_waits(cpu);
+	struct qf_turn *turn = qf_turn(cpu);
 
-	qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), enq_flags);
-	qf_fair_kick(p, cpu, enq_flags);
-	return news ? cpu : -1;
+	qf_fair_insert(p, queue, enq_flags);
+	if (qf_fair_wakes(p, cpu, enq_flags))
+		return -1;
+	if (turn->best_effort && enq_flags & SCX_ENQ_WAKEUP)
+		qf_fair_preempt(p, cpu);
+	return turn->best_effort || turn->waits ? -1 : cpu;
 }
 
 struct qf_head {
@@ -158,21 +194,6 @@ QF_INLINE struct qf_head qf_fair_head(u64 queue)
 	return head;
 }
 
-/* The first of this CPU's own queue. The mark is cleared before looking, by an exchange: who comes later sets it. */
-QF_INLINE struct qf_head qf_fair_bound(s32 cpu)
-{
-	struct qf_turn *turn = qf_turn(cpu);
-	struct qf_head head = {};
-
-	if (!turn->bound)
-		return head;
-	__sync_lock_test_and_set(&turn->bound, 0);
-	head = qf_fair_head(QF_DSQ_CPU(cpu));
-	if (head.any)
-		turn->bound = 1;
-	return head;
-}
-
 /* Who is first in the queues that a CPU takes from. */
 struct qf_line {
 	struct qf_head shared, own;
@@ -180,7 +201,7 @@ struct qf_line {
 
 QF_INLINE struct qf_line qf_fair_line(s32 cpu)
 {
-	struct qf_line line = { .shared = qf_fair_head(QF_DSQ_SHARED), .own = qf_fair_bound(cpu) };
+	struct qf_line line = { .shared = qf_fair_head(QF_DSQ_SHARED), .own = qf_fair_head(QF_DSQ_CPU(cpu)) };
 
 	return line;
 }

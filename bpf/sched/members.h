@@ -46,7 +46,7 @@ QF_INLINE bool qf_fits(const struct task_struct *p, u32 slot)
 {
 	u32 cpu = qf_slot(slot)->cpu;
 
-	if (!counts[cpu & (QF_CPUS - 1)].online)
+	if (!qf_is_online((s32)cpu))
 		return false;
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
@@ -153,24 +153,16 @@ QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 
-	if (!slot)
-		return qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu);
-	if (!qf_fits(p, slot) || (qf_is_pinned(p) && (u32)cpu != qf_slot(slot)->cpu))
-		return QF_DSQ_CPU(cpu);
+	if (!slot || !qf_fits(p, slot) || (qf_is_pinned(p) && (u32)cpu != qf_slot(slot)->cpu))
+		return qf_fair_queue(p, cpu);
 	return slot;
 }
 
 /* Waits in its server's queue. Answers the CPU that may decide otherwise now, or -1. */
 QF_INLINE s32 qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
 {
-	u64 queue = qf_queue_of(p, slot);
-
-	if (queue >= QF_SLOTS) {
-		qf_fair_insert(p, queue, enq_flags);
-		qf_fair_kick(p, (s32)(queue & 0xffff), enq_flags);
-		return -1;
-	}
-	scx_bpf_dsq_insert___v2___kernel(p, queue, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
+	scx_bpf_dsq_insert___v2___kernel(p, slot, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
+	qf_linger();
 	return enq_flags & SCX_ENQ_LAST && (u32)scx_bpf_task_cpu(p) == qf_slot(slot)->cpu ? -1 : (s32)qf_slot(slot)->cpu;
 }
 
@@ -183,20 +175,67 @@ QF_SUBPROGRAM int qf_hand_over(u32 slot, u64 queue)
 		scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(p));
 		scx_bpf_dsq_move_vtime(QF_ITER, p, queue, 0);
 	}
-	qf_fair_filled(queue);
 	return 0;
 }
 
-/* All who wait for a CPU that goes: it lets go of each that it meets, wherever that may run then. Left in a queue that
- * nobody serves they would stall the machine. */
-QF_SUBPROGRAM int qf_push_off(u64 queue, s32 cpu)
+/* All who wait for a CPU that has gone. Those that are on it are put on it, and the kernel sends them wherever they may
+ * run then; the others are best effort elsewhere. Left in a queue that nobody serves they would stall the machine. */
+QF_SUBPROGRAM int qf_let_go(u64 queue, s32 cpu)
 {
 	struct task_struct *p;
 
-	bpf_for_each(scx_dsq, p, queue, 0)
-		scx_bpf_dsq_move(QF_ITER, p, SCX_DSQ_LOCAL_ON | (u32)cpu, 0);
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		if (scx_bpf_task_cpu(p) == cpu) {
+			scx_bpf_dsq_move(QF_ITER, p, SCX_DSQ_LOCAL_ON | (u32)cpu, 0);
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			continue;
+		}
+		scx_bpf_dsq_move_set_vtime(QF_ITER, qf_fair_vtime(p));
+		scx_bpf_dsq_move_vtime(QF_ITER, p, QF_DSQ_SHARED, 0);
+	}
 	return 0;
+}
+
+/* Lets go of all queues of CPUs that have gone. */
+QF_GLOBAL int qf_empty(s32 cpu)
+{
+	s32 slot;
+
+	if (qf_is_online(cpu))
+		return 0;
+	bpf_for(slot, nr_cpus + 1, QF_SLOTS) {
+		if (qf_in_use((u32)slot) && qf_slot((u32)slot)->cpu == (u32)cpu && scx_bpf_dsq_nr_queued((u32)slot) > 0)
+			qf_let_go((u32)slot, cpu);
+	}
+	return scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0 ? qf_let_go(QF_DSQ_CPU(cpu), cpu) : 0;
+}
+
+/*
+ * A thread may have been on its way into such a queue: its verdict was given while the CPU was still there. Verdict and
+ * insertion are made under the lock of one run queue, whose CPU holds it as well when it decides. So each CPU gathers
+ * once with its first decision after a departure: what was on its way under its lock is found then, and what comes
+ * later knows of the departure.
+ */
+QF_INLINE void qf_gather(s32 cpu)
+{
+	u32 now = *(volatile u32 *)&departures;
+	s32 gone;
+
+	if (qf_turn(cpu)->departure == now)
+		return;
+	qf_turn(cpu)->departure = now;
+	bpf_for(gone, 0, nr_cpus)
+		qf_empty(gone);
+}
+
+/* All CPUs are to gather. */
+QF_INLINE void qf_departed(void)
+{
+	s32 cpu;
+
+	__sync_fetch_and_add(&departures, 1);
+	bpf_for(cpu, 0, nr_cpus)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /* A CPU goes, or is there again: no decision is in force, and the kernel has taken its timer. */
@@ -227,9 +266,10 @@ QF_GLOBAL int qf_suspend(s32 cpu)
 		bpf_spin_lock(&c->lock);
 		qf_block(&c->machine, (u32)slot, now, 0);
 		bpf_spin_unlock(&c->lock);
-		qf_hand_over((u32)slot, QF_DSQ_SHARED);
 	}
-	return qf_push_off(QF_DSQ_CPU(cpu), cpu);
+	qf_empty(cpu);
+	qf_departed();
+	return 0;
 }
 
 /* They serve again those who still count as theirs. */

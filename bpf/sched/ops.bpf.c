@@ -23,14 +23,10 @@ s32 QF_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct qf_thread *t = qf_thread(p);
 	bool idle = false;
-	s32 cpu;
 
 	if (t && qf_valid(t->wanted) && qf_fits(p, qf_slot_of(t->wanted)))
 		return (s32)qf_slot(qf_slot_of(t->wanted))->cpu;
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	if (idle && !qf_is_bound_kernel(p))
-		qf_fair_insert(p, qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu), SCX_ENQ_WAKEUP);
-	return cpu;
+	return scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 }
 
 void QF_OP(runnable, struct task_struct *p, u64 enq_flags)
@@ -44,6 +40,7 @@ void QF_OP(runnable, struct task_struct *p, u64 enq_flags)
 void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
 {
 	u32 slot = qf_counted_slot(qf_met(p));
+	u64 queue;
 	s32 cpu;
 
 	if (qf_is_softirq(p)) {
@@ -54,10 +51,10 @@ void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert___v2___kernel(p, SCX_DSQ_LOCAL, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
 		return;
 	}
-	cpu = slot ? qf_member_enqueue(p, slot, enq_flags) : qf_fair_enqueue(p, enq_flags);
-
+	queue = qf_queue_of(p, slot);
+	cpu = queue < QF_SLOTS ? qf_member_enqueue(p, slot, enq_flags) : qf_fair_enqueue(p, queue, enq_flags);
 	if (cpu >= 0)
-		qf_reconsider(cpu);
+		qf_reconsider(cpu, queue >= QF_SLOTS);
 }
 
 void QF_OP(dispatch, s32 cpu, struct task_struct *prev)
@@ -171,19 +168,15 @@ void QF_OP(enable, struct task_struct *p)
 	p->scx.dsq_vtime = vtime_now;
 }
 
-/* Servers serve again with the CPU's first decision: what it is told before that, it forgets. */
+/* Servers serve again with the CPU's first decision: what it is told before that, it forgets. That comes when the
+ * thread that has brought it back sleeps. (Without this operation the kernel would end the scheduler.) */
 void QF_OP(cpu_online, s32 cpu)
 {
-	qf_kick(cpu);
 }
 
 void QF_OP(cpu_offline, s32 cpu)
 {
-	s32 other;
-
 	qf_suspend(cpu);
-	bpf_for(other, 0, nr_cpus)
-		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 }
 
 SEC("struct_ops.s/init")

@@ -43,6 +43,8 @@ struct qf_exit exited SEC(".bss.exited");
 /* The virtual time that best effort has reached, in ns of a thread of weight 100. A lost update does no harm. */
 u64 vtime_now;
 s32 nr_cpus;
+/* Counts CPUs that have gone. See qf_gather(). */
+u32 departures;
 
 /* What of best effort runs on a CPU: written by that CPU, read by those who think of preempting it. */
 struct qf_turn {
@@ -51,9 +53,11 @@ struct qf_turn {
 	u64 weight;
 	/* Whether the thread that runs has no server. */
 	u32 best_effort;
-	/* Whether somebody may wait in the queue of this CPU: set after each insertion, so that looking costs nothing
-	 * while nobody does. */
-	u32 bound;
+	/* Whether somebody without a server was seen to wait when the decision in force was last looked at. */
+	u32 waits;
+	/* The last departure of a CPU after which this one has gathered. */
+	u32 departure;
+	u32 zero;
 };
 struct qf_turn turns[QF_CPUS] SEC(".bss.turns");
 
@@ -69,6 +73,24 @@ QF_INLINE u32 qf_cpu_index(s32 cpu)
 QF_INLINE struct qf_turn *qf_turn(s32 cpu)
 {
 	return &turns[qf_cpu_index(cpu)];
+}
+
+/* Whether a CPU is there: from its first decision until the kernel says that it goes. */
+QF_INLINE bool qf_is_online(s32 cpu)
+{
+	return *(volatile u32 *)&counts[qf_cpu_index(cpu)].online;
+}
+
+/*
+ * Interrupts a CPU. The kernel does it by an interrupt of the CPU that asks (irq_work). One that goes asks for nothing:
+ * what it asks for in its last moments, when it wakes who waits for its end, stays in its list, and the kernel raises
+ * that interrupt for the first entry of the list only. Back again, the CPU would interrupt nobody, and none of its
+ * timers would start, until it goes the next time. Whoever wakes then is seen at the next decision.
+ */
+QF_INLINE void qf_interrupt(s32 cpu, u64 flags)
+{
+	if (qf_is_online((s32)bpf_get_smp_processor_id()))
+		scx_bpf_kick_cpu(cpu, flags);
 }
 
 QF_INLINE struct qf_thread *qf_thread(struct task_struct *p)

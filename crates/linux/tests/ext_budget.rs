@@ -43,6 +43,25 @@ fn a_work_conserving_server_gets_what_nobody_reserved_but_best_effort_keeps_its_
     assert_eq!(servers.did(other).missed, 0);
 }
 
+/// Its server would hold the CPU for most of a second, and a turn lasts 3 ms.
+#[test]
+fn a_thread_without_a_server_that_wakes_beside_one_is_told_of_at_once() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (id, _hog) = servers.hog(&server(1_000, 900));
+    rest(20);
+    let (late, used) = (Nanos::from_millis(7), servers.did(id).throttles);
+    let most = (0..60)
+        .map(|_| {
+            let due = clock::now() + late;
+            std::thread::sleep(std::time::Duration::from_millis(7));
+            clock::now().since(due)
+        })
+        .max();
+    eprintln!("woken beside a server: late by {most:?} at most, {} throttles", servers.did(id).throttles - used);
+    assert!(most < Some(Nanos::from_micros(500)), "{most:?}");
+}
+
 #[test]
 fn best_effort_has_its_share_while_servers_want_everything() {
     let Some(mut ext) = loaded() else { return };

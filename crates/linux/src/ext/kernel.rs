@@ -28,7 +28,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub fn load(config: &ExtConfig) -> Result<Kernel, ExtError> {
+    pub fn load(config: &ExtConfig, linger: u16) -> Result<Kernel, ExtError> {
         let cpus = possible_cpus()?;
         let options = qf_sched_options {
             slice_ns: config.slice.get(),
@@ -36,7 +36,7 @@ impl Kernel {
             period_ns: config.best_effort_period.get(),
             x: config.best_effort_window.x(),
             y: config.best_effort_window.y(),
-            zero: 0,
+            linger,
             cpus,
         };
         let object = OpenObject::open("sched/ops.bpf.c", objects::SCHED_OPS)

@@ -76,9 +76,16 @@ impl Ext {
 
     /// Loads it and puts the whole machine under it.
     pub fn load(config: &ExtConfig) -> Result<Ext, ExtError> {
+        Ext::load_lingering(config, 0)
+    }
+
+    /// For tests of races: the kernel's side waits `rounds` (some 0.1 µs each) between a verdict and the insertion
+    /// that the verdict orders.
+    #[doc(hidden)]
+    pub fn load_lingering(config: &ExtConfig, rounds: u16) -> Result<Ext, ExtError> {
         config.check()?;
         support::check()?;
-        Ok(Ext { config: config.clone(), kernel: Kernel::load(config)?, servers: BTreeMap::new() })
+        Ok(Ext { config: config.clone(), kernel: Kernel::load(config, rounds)?, servers: BTreeMap::new() })
     }
 
     /// What it was loaded with.

@@ -1,9 +1,9 @@
 //! Whether this kernel has what it takes.
 
-use std::fs;
-
 use super::ExtError;
 use crate::bpf::ObjectError;
+use crate::files;
+use crate::release;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const NAME: &str = "/sys/kernel/sched_ext/root/ops";
@@ -12,13 +12,13 @@ const INSTEAD: &str = "use Linux 6.19 or newer with CONFIG_SCHED_CLASS_EXT (Debi
 
 /// Refused with the reason where the scheduler cannot be loaded.
 pub(super) fn check() -> Result<(), ExtError> {
-    let release = release();
+    let release = release::text();
     let unsupported =
         |why: &str| ExtError::Unsupported { release: release.clone(), why: why.into(), instead: INSTEAD.into() };
-    let Ok(state) = fs::read_to_string(STATE) else {
+    let Ok(state) = files::text(STATE) else {
         return Err(unsupported("it was built without sched_ext (CONFIG_SCHED_CLASS_EXT)"));
     };
-    if version(&release) < (6, 19) {
+    if release::version() < (6, 19) {
         return Err(unsupported("its sched_ext is older than what this scheduler is written for"));
     }
     match state.trim() {
@@ -35,7 +35,7 @@ pub(super) fn not_loaded(error: &ObjectError) -> ExtError {
     };
     if log.contains("scx_bpf") && log.contains("not found") || log.contains("incompatible with vmlinux") {
         let why = format!("its type information is broken for sched_ext ({})", last_line(log));
-        return ExtError::Unsupported { release: release(), why, instead: INSTEAD.into() };
+        return ExtError::Unsupported { release: release::text(), why, instead: INSTEAD.into() };
     }
     let (why, fix) = match errno {
         libc::EPERM => ("this process may not use BPF".into(), "run it as root"),
@@ -51,17 +51,7 @@ fn last_line(log: &str) -> &str {
 
 /// The name of the scheduler in charge.
 pub(super) fn in_charge() -> Option<String> {
-    Some(fs::read_to_string(NAME).ok()?.trim().to_owned())
-}
-
-fn release() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
-}
-
-/// `7.3.4+deb13` is (7, 3).
-fn version(release: &str) -> (u32, u32) {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    files::trimmed(NAME)
 }
 
 #[cfg(test)]
@@ -69,17 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_from_what_distributions_call_their_kernels() {
-        assert_eq!(version("7.3.4+deb13-cloud-amd64"), (7, 3));
-        assert_eq!(version("6.19"), (6, 19));
-        assert_eq!(version("nonsense"), (0, 0));
-    }
-
-    #[test]
     fn a_kernel_without_it_is_named_with_what_to_use_instead() {
         if let Err(refusal @ ExtError::Unsupported { .. }) = check() {
             let text = refusal.to_string();
-            assert!(text.contains(&release()) && text.contains("--mechanism deadline"), "{text}");
+            assert!(text.contains(&release::text()) && text.contains("--mechanism deadline"), "{text}");
         }
     }
 }

@@ -22,7 +22,12 @@ pub fn loaded() -> Option<MutexGuard<'static, Ext>> {
 
 /// One of the caller's own.
 pub fn load() -> Option<Ext> {
-    match Ext::load(&ExtConfig::default()) {
+    load_lingering(0)
+}
+
+/// One that waits so many rounds between a verdict and the insertion it orders.
+pub fn load_lingering(rounds: u16) -> Option<Ext> {
+    match Ext::load_lingering(&ExtConfig::default(), rounds) {
         Ok(ext) => Some(ext),
         Err(error @ ExtError::Unsupported { .. }) => {
             testing::skip(&error);
