@@ -16,6 +16,7 @@ use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 
 use crate::cpus::CpuList;
 use crate::deadline::refusal;
+use crate::files;
 use crate::mechanism::ApplyError;
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{clock, threads};
@@ -185,7 +186,7 @@ fn held_by(thread: ThreadId) -> Option<u64> {
 
 /// What the kernel has booked on the first CPU's root domain, its own servers included, in its units.
 pub fn booked_units(debugfs: &Path) -> io::Result<u64> {
-    let text = std::fs::read_to_string(debugfs.join("sched/debug"))?;
+    let text = files::text(debugfs.join("sched/debug"))?;
     booked_in(&text).ok_or_else(|| io::Error::other("sched/debug has no dl_bw->total_bw"))
 }
 

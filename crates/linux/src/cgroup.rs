@@ -4,10 +4,10 @@
 //! every CPU of its root domain. SCHED_FIFO and SCHED_RR are subject to `cpu.rt_runtime_us` of the group where
 //! the kernel has RT_GROUP_SCHED; SCHED_DEADLINE is not.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cpus::CpuList;
+use crate::files;
 
 /// Which versions of control groups are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -35,7 +35,7 @@ pub struct Mounts {
 impl Mounts {
     /// Those of this host.
     pub fn here() -> Mounts {
-        Mounts::parse(&fs::read_to_string("/proc/self/mounts").unwrap_or_default())
+        Mounts::parse(&files::text("/proc/self/mounts").unwrap_or_default())
     }
 
     /// Those of a mounts file.
@@ -71,7 +71,7 @@ impl Mounts {
 
     /// The folder of `pid`'s group in the hierarchy of a controller; the version 2 one for "".
     pub fn group_of(&self, pid: i32, controller: &str) -> Option<PathBuf> {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let text = files::text(format!("/proc/{pid}/cgroup")).ok()?;
         let group = group_in(&text, controller)?;
         let root = if controller.is_empty() { self.v2.as_deref() } else { self.v1_of(controller) };
         Some(root?.join(group.trim_start_matches('/')))
@@ -101,7 +101,7 @@ pub fn root_domain(pid: i32) -> CpuList {
 /// The CPUs of the nearest partition root at or above a version 2 group.
 fn partition_of(group: &Path) -> Option<CpuList> {
     let is_root = |dir: &&Path| {
-        let kind = fs::read_to_string(dir.join("cpuset.cpus.partition")).unwrap_or_default();
+        let kind = files::text(dir.join("cpuset.cpus.partition")).unwrap_or_default();
         matches!(kind.trim(), "root" | "isolated")
     };
     let effective = |dir: &Path| CpuList::read(dir.join("cpuset.cpus.effective")).filter(|c| !c.is_empty());
@@ -113,24 +113,22 @@ fn partition_of(group: &Path) -> Option<CpuList> {
 /// What the group of `pid` grants SCHED_FIFO and SCHED_RR threads; `None` without RT_GROUP_SCHED. At 0 such a
 /// policy is refused to its threads (SCHED_DEADLINE is not).
 pub fn group_rt_runtime_us(pid: i32) -> Option<i64> {
-    number(Mounts::here().group_of(pid, "cpu")?.join("cpu.rt_runtime_us"))
+    files::number(Mounts::here().group_of(pid, "cpu")?.join("cpu.rt_runtime_us"))
 }
 
 /// The periods this kernel takes, for people.
 pub fn period_range() -> String {
-    let us = |end: &str| number(format!("/proc/sys/kernel/sched_deadline_period_{end}_us"));
+    let us = |end: &str| files::number::<i64>(format!("/proc/sys/kernel/sched_deadline_period_{end}_us"));
     match (us("min"), us("max")) {
         (Some(min), Some(max)) => format!("{min} µs and {max} µs"),
         _ => "100 µs and 4 s".into(),
     }
 }
 
-fn number(path: impl AsRef<Path>) -> Option<i64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const HYBRID: &str = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\

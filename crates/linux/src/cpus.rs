@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::files;
+
 /// A sorted set of CPU numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(into = "String")]
@@ -30,7 +32,7 @@ impl CpuList {
 
     /// The list in a file of the kernel; `None` where it cannot be read.
     pub fn read(path: impl AsRef<Path>) -> Option<CpuList> {
-        CpuList::parse(&std::fs::read_to_string(path).ok()?)
+        CpuList::parse(&files::text(path).ok()?)
     }
 
     /// CPUs that are switched on; at least one.
@@ -40,7 +42,7 @@ impl CpuList {
 
     /// Where a thread may run; `None` where it is gone.
     pub fn allowed(tid: i32) -> Option<CpuList> {
-        let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+        let status = files::text(format!("/proc/{tid}/status")).ok()?;
         CpuList::parse(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?)
     }
 

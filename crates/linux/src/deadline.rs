@@ -60,6 +60,7 @@ pub struct Deadline {
     resting: HashMap<ThreadId, (u64, Instant)>,
     /// When the next step of a departure, or the next look at a suspicious thread, is due.
     next_step: Option<Instant>,
+    given_to_the_gone: u64,
 }
 
 #[derive(Debug)]
@@ -92,6 +93,7 @@ impl Deadline {
             threads: HashMap::with_capacity(MAX_THREADS),
             resting: HashMap::new(),
             next_step: None,
+            given_to_the_gone: 0,
         }
     }
 
@@ -124,6 +126,12 @@ impl Deadline {
         self.threads.is_empty()
     }
 
+    /// Reservations that the kernel took for threads which were gone right after. Those that died before the kernel booked
+    /// them, in the very call, stay booked for nobody; no call reaches them any more.
+    pub fn given_to_the_gone(&self) -> u64 {
+        self.given_to_the_gone
+    }
+
     fn reserve(&mut self, thread: ThreadId, reservation: Reservation, kind: Reclaiming) -> Result<(), ApplyError> {
         let wanted = SchedAttr::deadline(reservation, kind == Reclaiming::Grub);
         let now = SchedAttr::of(thread).map_err(|e| self.read_failed(thread, &e))?;
@@ -153,7 +161,9 @@ impl Deadline {
         if threads::start_time(thread).is_some() {
             return Ok(());
         }
-        let _ = SchedAttr::weightless().give(thread);
+        if SchedAttr::weightless().give(thread).is_err() {
+            self.given_to_the_gone += 1;
+        }
         self.forget(thread);
         Err(ApplyError::Gone { thread })
     }
@@ -289,6 +299,10 @@ impl Mechanism for Deadline {
 
     fn next_step(&self) -> Option<Instant> {
         self.next_step
+    }
+
+    fn is_leaving(&self, thread: ThreadId) -> bool {
+        self.threads.get(&thread).is_some_and(|held| held.leaving.is_some())
     }
 
     fn advance(&mut self, now: Instant) -> Vec<ApplyError> {

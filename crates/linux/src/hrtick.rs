@@ -1,6 +1,6 @@
 //! HRTICK and HRTICK_DL in debugfs `sched/features`: whether budgets are enforced by a timer of their own, or
 //! only at the scheduler's tick (a budget of 0.2 ms then runs for up to a whole tick, 1 to 10 ms; averages
-//! stay exact). Off by default before Linux 7.1. Kernel lockdown refuses debugfs altogether.
+//! stay exact). Off by default before Linux 7.1. Kernel lockdown closes this file.
 //!
 //! The file lists one word per feature, `NO_` in front of those that are off; writing such a word switches.
 
@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::files;
 
 /// Where the kernel's debug files are mounted: the `root` of the functions here.
 pub const DEBUGFS: &str = "/sys/kernel/debug";
@@ -47,14 +49,16 @@ pub enum State {
     Refused {
         /// Lockdown, not mounted, no permission.
         why: String,
+        /// What to do about it.
+        fix: String,
     },
 }
 
 /// What the feature is now.
 pub fn state(root: &Path, feature: Feature) -> State {
-    match fs::read_to_string(file(root)) {
+    match files::text(file(root)) {
         Ok(text) => state_in(&text, feature),
-        Err(e) => State::Refused { why: reason(root, &e) },
+        Err(e) => refused(root, &e),
     }
 }
 
@@ -81,7 +85,7 @@ fn write(root: &Path, feature: Feature, on: bool) -> Result<(), State> {
     let word = format!("{}{}", if on { "" } else { "NO_" }, feature.word());
     let mut open = fs::OpenOptions::new();
     let written = open.write(true).open(file(root)).and_then(|mut f| f.write_all(word.as_bytes()));
-    written.map_err(|e| State::Refused { why: reason(root, &e) })
+    written.map_err(|e| refused(root, &e))
 }
 
 /// `sched/features` since Linux 5.13, `sched_features` before.
@@ -90,18 +94,37 @@ fn file(root: &Path) -> PathBuf {
     if !new.exists() && old.exists() { old } else { new }
 }
 
-fn reason(root: &Path, error: &io::Error) -> String {
-    let locked = fs::read_to_string("/sys/kernel/security/lockdown").ok().and_then(|t| lockdown_in(&t));
-    match (error.kind(), locked) {
-        (io::ErrorKind::PermissionDenied, Some(level)) => {
-            format!("kernel lockdown ({level}) refuses {}", file(root).display())
-        }
-        (io::ErrorKind::PermissionDenied, None) => format!("no permission for {}; run as root", file(root).display()),
+fn refused(debugfs: &Path, error: &io::Error) -> State {
+    let lockdown = files::text("/sys/kernel/security/lockdown").ok().and_then(|t| lockdown_in(&t));
+    refusal(debugfs, error, rustix::process::geteuid().is_root(), lockdown.as_deref())
+}
+
+/// Why the file of features is refused. To root, permissions refuse nothing on the host itself: EPERM is then kernel
+/// lockdown (`debugfs_locked_down`), also where securityfs is not mounted to tell its level; EACCES comes from a
+/// container or a security module.
+pub(crate) fn refusal(debugfs: &Path, error: &io::Error, to_root: bool, lockdown: Option<&str>) -> State {
+    let file = file(debugfs);
+    let (file, debugfs) = (file.display(), debugfs.display());
+    let denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let locked = lockdown.is_some() || (to_root && error.raw_os_error() == Some(libc::EPERM));
+    let (why, fix) = match (error.kind(), to_root) {
+        _ if denied && locked => (
+            format!("kernel lockdown ({}) closes {file}, to root as well", lockdown.unwrap_or("level not told")),
+            "boot without lockdown (no lockdown= on the kernel's command line; Secure Boot may switch it on): nothing else \
+             opens it"
+                .to_owned(),
+        ),
+        (io::ErrorKind::PermissionDenied, false) => (format!("no permission for {file}"), "run it as root".to_owned()),
+        (io::ErrorKind::PermissionDenied, true) => (
+            format!("{file} is closed to root here, by a container or a security module"),
+            "run it on the host, outside of containers".to_owned(),
+        ),
         (io::ErrorKind::NotFound, _) => {
-            format!("{} is not there; mount debugfs: mount -t debugfs none {}", file(root).display(), root.display())
+            (format!("{file} is not there"), format!("mount debugfs: mount -t debugfs none {debugfs}"))
         }
-        _ => format!("{}: {error}", file(root).display()),
-    }
+        _ => (format!("{file}: {error}"), "see the reason".to_owned()),
+    };
+    State::Refused { why, fix }
 }
 
 /// The level in force, of `none [integrity] confidentiality`; `None` where that is none.
@@ -142,9 +165,34 @@ mod tests {
     #[test]
     fn what_stands_in_the_way_is_said_with_the_way_out() {
         let empty = tempfile::tempdir().unwrap();
-        let State::Refused { why } = state(empty.path(), Feature::HrtickDl) else { panic!("not refused") };
-        assert!(why.contains("mount -t debugfs"), "{why}");
+        let State::Refused { fix, .. } = state(empty.path(), Feature::HrtickDl) else { panic!("not refused") };
+        assert!(fix.contains("mount -t debugfs"), "{fix}");
         assert_eq!(set(tree("PLACE_LAG").path(), Feature::HrtickDl, true), Err(State::Absent));
+    }
+
+    #[test]
+    fn root_is_never_told_to_become_root() {
+        let of = |errno, to_root, lockdown| {
+            let error = io::Error::from_raw_os_error(errno);
+            match refusal(Path::new(DEBUGFS), &error, to_root, lockdown) {
+                State::Refused { why, fix } => (why, fix),
+                other => panic!("{other:?}"),
+            }
+        };
+        for (errno, lockdown, named) in [
+            (libc::EPERM, Some("integrity"), "kernel lockdown (integrity) closes"),
+            (libc::EPERM, None, "kernel lockdown (level not told) closes"),
+            // The folder is closed to other users, so they get no further; root's rights would not help them.
+            (libc::EACCES, Some("confidentiality"), "kernel lockdown (confidentiality) closes"),
+        ] {
+            let (why, fix) = of(errno, true, lockdown);
+            assert!(why.contains(named) && why.contains("to root as well"), "{why}");
+            assert!(fix.contains("boot without lockdown") && !fix.contains("as root"), "{fix}");
+        }
+        assert_eq!(of(libc::EACCES, false, Some("integrity")), of(libc::EPERM, true, Some("integrity")));
+        assert_eq!(of(libc::EACCES, false, None).1, "run it as root");
+        let (why, fix) = of(libc::EACCES, true, None);
+        assert!(why.contains("closed to root") && fix.contains("outside of containers"), "{why}; {fix}");
     }
 
     #[test]
@@ -157,7 +205,7 @@ mod tests {
     #[test]
     fn this_host_answers_something_definite() {
         match state(Path::new(DEBUGFS), Feature::HrtickDl) {
-            State::Refused { why } => assert!(why.contains(DEBUGFS), "{why}"),
+            State::Refused { why, .. } => assert!(why.contains(DEBUGFS), "{why}"),
             State::On | State::Off | State::Absent => {}
         }
     }

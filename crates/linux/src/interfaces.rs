@@ -1,7 +1,9 @@
 //! The network interfaces of this host.
 
+use std::io;
 use std::path::Path;
-use std::{fs, io};
+
+use crate::files;
 
 /// Bit of an interface's flags that says that it is up.
 const IFF_UP: u32 = 1;
@@ -21,20 +23,22 @@ pub fn present() -> io::Result<Vec<Interface>> {
 }
 
 fn present_in(folder: &Path) -> io::Result<Vec<Interface>> {
-    let mut present: Vec<_> = fs::read_dir(folder)?.filter_map(|entry| interface(&entry.ok()?.path())).collect();
+    let mut present: Vec<_> = files::folder(folder)?.filter_map(|entry| interface(&entry.ok()?.path())).collect();
     present.sort();
     Ok(present)
 }
 
 /// None for what is no interface, such as the file `bonding_masters`, and for one that has gone meanwhile.
 fn interface(path: &Path) -> Option<Interface> {
-    let flags = fs::read_to_string(path.join("flags")).ok()?;
+    let flags = files::text(path.join("flags")).ok()?;
     let flags = u32::from_str_radix(flags.trim().strip_prefix("0x")?, 16).ok()?;
     Some(Interface { name: path.file_name()?.to_str()?.to_owned(), is_up: flags & IFF_UP != 0 })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

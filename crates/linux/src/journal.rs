@@ -17,12 +17,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use qfabric_sync::assert_may_block;
 use qfabric_types::{Nanos, ThreadId};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::files;
 use crate::hrtick::{self, Feature};
 use crate::leaving::{Departure, Step};
+use crate::release;
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::threads;
 
@@ -144,7 +147,7 @@ impl Journal {
         let line = Vec::with_capacity(1_024);
         let (threads, features) = (BTreeMap::new(), Vec::new());
         let mut journal = Journal { path, file, line, threads, features, lines_added: 0 };
-        journal.append(&Record::Boot(boot_id()))?;
+        journal.append(&Record::Boot(release::boot_id()))?;
         Ok(journal)
     }
 
@@ -213,7 +216,7 @@ impl Journal {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let threads = self.threads.values().map(|t| Record::Thread(*t));
         let features = self.features.iter().map(|f| Record::Feature(f.clone()));
-        for record in std::iter::once(Record::Boot(boot_id())).chain(threads).chain(features) {
+        for record in std::iter::once(Record::Boot(release::boot_id())).chain(threads).chain(features) {
             write_line(&mut file, &mut self.line, &record)?;
         }
         fs::rename(&aside, &self.path)?;
@@ -320,12 +323,12 @@ pub(crate) fn put_slack_back(thread: &Touched) {
     if let Some(ns) = thread.slack_ns
         && timer_slack(thread.tid) != Some(ns)
     {
-        let _ = fs::write(format!("/proc/{}/timerslack_ns", thread.tid), ns.to_string());
+        let _ = files::write(format!("/proc/{}/timerslack_ns", thread.tid), ns.to_string());
     }
 }
 
 pub(crate) fn timer_slack(tid: ThreadId) -> Option<u64> {
-    fs::read_to_string(format!("/proc/{tid}/timerslack_ns")).ok()?.trim().parse().ok()
+    files::number(format!("/proc/{tid}/timerslack_ns"))
 }
 
 impl Switched {
@@ -384,12 +387,12 @@ impl Switched {
 fn read(path: &Path, file: &File) -> Result<Option<Left>, JournalError> {
     let hostile = |line, why| JournalError::Hostile { path: path.to_owned(), line, why };
     check_file(file).map_err(|why| hostile(0, why))?;
-    let text = fs::read(path).map_err(|e| io_error(path, e))?;
+    let text = files::bytes(path).map_err(|e| io_error(path, e))?;
     let whole = &text[..text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1)];
     let mut lines = whole.split_inclusive(|&b| b == b'\n').zip(1..);
     let Some((first, _)) = lines.next() else { return Ok(None) };
     match serde_json::from_slice(first) {
-        Ok(Record::Boot(boot)) if boot == boot_id() => {}
+        Ok(Record::Boot(boot)) if boot == release::boot_id() => {}
         Ok(Record::Boot(_)) => return Ok(None),
         _ => return Err(hostile(1, "it does not begin with a boot record".into())),
     }
@@ -440,6 +443,7 @@ fn holds_nothing(path: &Path) -> bool {
 }
 
 fn write_line(file: &mut File, line: &mut Vec<u8>, record: &Record) -> io::Result<()> {
+    assert_may_block("writing the journal");
     line.clear();
     serde_json::to_writer(&mut *line, record)?;
     line.push(b'\n');
@@ -448,10 +452,6 @@ fn write_line(file: &mut File, line: &mut Vec<u8>, record: &Record) -> io::Resul
 
 fn io_error(path: &Path, source: io::Error) -> JournalError {
     JournalError::Io { path: path.to_owned(), source }
-}
-
-fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@
 //! | which network interfaces are there | [`interfaces`] |
 //! | packets with deadlines, on an interface | [`net`] |
 //! | how busy, how full, how hot: numbers for the resource monitor | [`monitor`] |
+//! | small files, never under a lock of the event path | `files` |
 //! | clocks, locked memory | [`clock`], [`memory`] |
 //! | helpers of tests that need the real scheduler | [`testing`] |
 //!
@@ -39,6 +40,7 @@ pub mod deadline;
 pub mod doctor;
 pub mod ecalls;
 pub mod ext;
+mod files;
 pub mod hrtick;
 pub mod interfaces;
 pub mod journal;
@@ -49,6 +51,7 @@ pub mod memory;
 pub mod monitor;
 pub mod net;
 pub mod observe;
+mod release;
 mod rest;
 pub mod rights;
 pub mod sched_attr;

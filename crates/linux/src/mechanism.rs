@@ -37,6 +37,11 @@ pub trait Mechanism {
         None
     }
 
+    /// Whether the thread is on its way back, and under its reservation still.
+    fn is_leaving(&self, _thread: ThreadId) -> bool {
+        false
+    }
+
     /// Goes on with what is due at `now`, without waiting for anything. Answers threads that cannot be put back.
     fn advance(&mut self, _now: Instant) -> Vec<ApplyError> {
         Vec::new()

@@ -9,6 +9,7 @@ use std::fs;
 
 use qfabric_types::ThreadId;
 
+use crate::files;
 use crate::threads;
 
 /// Whether this kernel shows what is left of a budget (CONFIG_SCHED_DEBUG before Linux 6.15). The calling thread may
@@ -24,7 +25,7 @@ pub(crate) fn is_at_rest(thread: ThreadId) -> bool {
 
 /// What is left of the budget in nanoseconds, below zero in debt. `None`: gone, or not under SCHED_DEADLINE.
 fn budget_left(thread: ThreadId) -> Option<i64> {
-    parse(&fs::read_to_string(format!("/proc/{thread}/sched")).ok()?)
+    parse(&files::text(format!("/proc/{thread}/sched")).ok()?)
 }
 
 fn parse(sched: &str) -> Option<i64> {

@@ -5,6 +5,8 @@ pub mod departures;
 pub mod frozen;
 pub mod losses;
 
+pub use crate::release::version as kernel_version;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;

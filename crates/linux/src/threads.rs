@@ -8,13 +8,15 @@ use std::os::unix::fs::MetadataExt;
 use qfabric_types::text::is_plain;
 use qfabric_types::{Owner, ThreadId};
 
+use crate::files;
+
 /// More threads or processes than this are not followed.
 pub const LIMIT: usize = 4_096;
 
 /// The threads of a process, ascending, at most [`LIMIT`]; `ESRCH` where it is gone.
 pub fn list(pid: i32) -> io::Result<Vec<ThreadId>> {
     let gone = |_| io::Error::from_raw_os_error(libc::ESRCH);
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)?;
+    let entries = files::folder(format!("/proc/{pid}/task")).map_err(gone)?;
     let numbers = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
     let mut threads: Vec<_> = numbers.take(LIMIT).map(ThreadId).collect();
     threads.sort_unstable();
@@ -23,7 +25,7 @@ pub fn list(pid: i32) -> io::Result<Vec<ThreadId>> {
 
 /// The threads of every process of this host, at most sixteen times [`LIMIT`].
 pub fn all() -> Vec<ThreadId> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
+    let entries = files::folder("/proc").into_iter().flatten();
     let processes = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
     processes.flat_map(|pid| list(pid).unwrap_or_default()).take(16 * LIMIT).collect()
 }
@@ -42,7 +44,7 @@ pub fn descendants(pid: i32) -> Vec<i32> {
 
 /// The processes that the threads of `pid` have started and not yet reaped.
 fn children(pid: i32) -> Vec<i32> {
-    let of_thread = |tid: ThreadId| fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok();
+    let of_thread = |tid: ThreadId| files::text(format!("/proc/{pid}/task/{tid}/children")).ok();
     let texts = list(pid).unwrap_or_default().into_iter().filter_map(of_thread);
     texts.flat_map(|t| t.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()).collect()
 }
@@ -50,7 +52,7 @@ fn children(pid: i32) -> Vec<i32> {
 /// When a thread was started, in clock ticks since boot: with its number, its identity. `None`: it is gone,
 /// or dead and not yet reaped (setting attributes of such a thread would book bandwidth for nobody).
 pub fn start_time(thread: ThreadId) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    let stat = files::text(file(thread, "stat")).ok()?;
     let (state, start) = state_and_start(&stat)?;
     (!matches!(state, 'Z' | 'X' | 'x')).then_some(start)
 }
@@ -65,20 +67,20 @@ pub(crate) fn file(thread: ThreadId, name: &str) -> String {
 
 /// Whether a thread is neither running nor waiting for a CPU. `false` where it is gone.
 pub fn is_asleep(thread: ThreadId) -> bool {
-    let stat = fs::read_to_string(file(thread, "stat")).ok();
+    let stat = files::text(file(thread, "stat")).ok();
     stat.and_then(|s| state_and_start(&s)).is_some_and(|(state, _)| state != 'R')
 }
 
 /// How often a thread left its CPU: (by itself, because it was made to). `None`: it is gone.
 pub fn switches(thread: ThreadId) -> Option<(u64, u64)> {
-    let status = fs::read_to_string(file(thread, "status")).ok()?;
+    let status = files::text(file(thread, "status")).ok()?;
     let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name))?.trim().parse().ok();
     Some((field("voluntary_ctxt_switches:")?, field("nonvoluntary_ctxt_switches:")?))
 }
 
 /// CPU time a thread has used, in nanoseconds, up to a tick old. `None`: it is gone.
 pub fn cpu_time(thread: ThreadId) -> Option<u64> {
-    fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    files::text(format!("/proc/{thread}/schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
 /// Fields 3 and 22 of proc_pid_stat(5). The name in field 2 may contain anything, also brackets and blanks.
@@ -90,13 +92,13 @@ fn state_and_start(stat: &str) -> Option<(char, u64)> {
 
 /// What a thread calls itself (at most 15 bytes; characters that are not plain are taken out). `None`: it is gone.
 pub fn name(thread: ThreadId) -> Option<String> {
-    let name = fs::read(format!("/proc/{thread}/comm")).ok()?;
+    let name = files::bytes(format!("/proc/{thread}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).chars().filter(|c| is_plain(*c)).collect())
 }
 
 /// The process a thread belongs to. `None`: it is gone.
 pub fn process_of(thread: ThreadId) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let status = files::text(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
@@ -117,6 +119,7 @@ mod tests {
         assert!(list(id() as i32).unwrap().contains(&me));
         assert_eq!(process_of(me), Some(id() as i32));
         assert!(start_time(me).is_some() && name(me).is_some());
+        assert_eq!(start_time(ThreadId(0)), start_time(me), "0 is the calling thread");
     }
 
     #[test]

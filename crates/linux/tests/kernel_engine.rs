@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use qfabric_ecode::bpf::measure;
 use qfabric_ecode::testing::texts::Text;
-use qfabric_ecode::testing::{THESIS_HANDLER, conformance, heavy, seen};
+use qfabric_ecode::testing::{THESIS_FORMATS, THESIS_HANDLER, conformance, heavy, seen};
 use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
 use qfabric_linux::ecalls::{Kernel, KernelEngine};
 
@@ -103,21 +103,12 @@ fn the_verifiers_work_grows_with_the_text_not_with_the_nesting() {
     }
 }
 
-/// Formats for [`THESIS_HANDLER`].
-const FORMATS: &str = "
-struct resource { int num_attributes; int attribute[8]; int threshold[8]; };
-struct flags { int exceeded[8]; };
-struct input { struct resource resource[4]; };
-struct output { struct flags resource[4]; };
-enum { NUM_RESOURCES = 4 };
-";
-
 #[test]
 fn the_papers_example_runs_in_the_kernel() {
     if !may_load() {
         return;
     }
-    let program = program(&format!("{FORMATS}{THESIS_HANDLER}"));
+    let program = program(&format!("{THESIS_FORMATS}{THESIS_HANDLER}"));
     let mut engine = KernelEngine::new(&program, Limits::default()).unwrap();
     let mut words = vec![0i32; 4 * 17];
     for resource in words.chunks_mut(17) {

@@ -2,11 +2,13 @@
 //!
 //! The kernel adds up reservations per CPU, too (`this_bw` of a run queue), and takes for inactive, so free to be used by
 //! others, what of that sum belongs to no running thread. No file shows the sum, and rebuilding the root domain does not
-//! correct it. A reservation given to a thread that is dead but not reaped stays in it until the machine restarts: from then
-//! on, threads that reclaim run on a small budget for a whole period, and those that wait for them miss their deadlines.
+//! correct it. Two things make it too large: a reservation given to a thread that is dead but not reaped, and a larger one
+//! given to a thread whose wake-up is queued (`shift.rs`). From then on, threads that reclaim run on a small budget for a
+//! whole period, and those that wait for them miss their deadlines.
 //!
-//! So it is measured. A thread under GRUB, beside threads that use almost all there is, is charged for each nanosecond that
-//! it runs (`grub_reclaim` of kernel/sched/deadline.c, with U the sum over all m CPUs):
+//! So it is measured, and taken out again ([`stop_lending`]). A thread under GRUB, beside threads that use almost all there
+//! is, is charged for each nanosecond that it runs (`grub_reclaim` of kernel/sched/deadline.c, with U the sum over all m
+//! CPUs):
 //! ```text
 //!   rate = max(u, U_max − U_inact − U_extra) / U_max,  U_extra = U_max − U/m
 //!   U_inact = U/m − rate·U_max
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 
+use super::shift::{LEAST, shift};
 use super::{Books, BooksError, Limit, read};
 use crate::capacity::{self, CPU};
 use crate::clock;
@@ -29,6 +32,7 @@ use crate::cpus::CpuList;
 use crate::deadline::refusal;
 use crate::leaving::Reading;
 use crate::mechanism::ApplyError;
+use crate::release;
 use crate::sched_attr::SchedAttr;
 
 const SELF: ThreadId = ThreadId(0);
@@ -45,9 +49,22 @@ const LONGEST: Nanos = Nanos::from_millis(3_000);
 /// Less than this is the error of the measurement, and the kernel's own servers that sleep.
 pub const TOLERANCE: Share = Share::from_ppm(100_000);
 
+/// What is left in a sum when it was corrected: the error of the measurement. A sum that is too small lends, too.
+const LEFT: Share = Share::from_ppm(30_000);
+/// Taken out at once, at most: there must be room to reserve it.
+const STEP: Share = Share::from_ppm(300_000);
+/// So often it is measured while it is corrected. No more than 0.9 of a CPU is seen at a time, and a try may fail.
+const ROUNDS: usize = 12;
+
 /// Why it could not be measured. Nothing is held any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LentError {
+    /// This kernel's own sums are wrong from the start, so what it lends says nothing of what it should not.
+    #[error(
+        "Linux 6.12 to 6.16 count their own servers twice where GRUB works out what is free, so it cannot be told what is \
+         lent though it is reserved; it can on Linux 6.17 and later"
+    )]
+    Miscounted,
     /// Others hold reservations, and what of theirs sleeps may be lent.
     #[error(
         "{threads} threads hold reservations; stop them first, since GRUB may lend what is theirs while they sleep"
@@ -68,6 +85,9 @@ pub enum LentError {
 ///
 /// For a second or two all free bandwidth is used. Refused where threads are reserved.
 pub fn lent_too_much(debugfs: &Path) -> Result<BTreeMap<u32, Share>, LentError> {
+    if miscounts(release::version()) {
+        return Err(LentError::Miscounted);
+    }
     let free = super::lost(debugfs)?;
     if free.threads > 0 {
         return Err(LentError::Reserved { threads: free.threads });
@@ -91,6 +111,52 @@ pub fn lent_too_much(debugfs: &Path) -> Result<BTreeMap<u32, Share>, LentError> 
     fillers.into_iter().for_each(|filler| drop(filler.end()));
     let Limit::Units(most) = Limit::of_host_or_default(debugfs) else { return Err(BooksError::NoLimit.into()) };
     Ok(charges.lent(&books?, cpus, most))
+}
+
+/// Since its fair server (6.12) the kernel takes the server's bandwidth off U_extra of a run queue with each root domain that
+/// it is attached to, and never puts it back; `dl_clear_root_domain` sets U_extra anew since 6.17. Below zero, it is read as
+/// a huge number, and all of the CPU is lent.
+fn miscounts(release: (u32, u32)) -> bool {
+    ((6, 12)..(6, 17)).contains(&release)
+}
+
+/// What GRUB lends though it is reserved, before and after it was taken out of the kernel's sums, by CPU ([`lent_too_much`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corrected {
+    /// When it was first measured.
+    pub before: BTreeMap<u32, Share>,
+    /// What is left: nothing, or more than [`TOLERANCE`] where a CPU was never idle when it had to be, or is the only one.
+    pub after: BTreeMap<u32, Share>,
+}
+
+/// Takes out of the sums of the run queues what nobody holds, so that GRUB lends what is free and no more: measures, corrects
+/// by less than was measured, and measures again, for 2 to 60 s. Refused where threads are reserved. It is best done on an
+/// idle host, and leaves nothing to put back.
+pub fn stop_lending(debugfs: &Path) -> Result<Corrected, LentError> {
+    let before = lent_too_much(debugfs)?;
+    let mut after = before.clone();
+    for _ in 0..ROUNDS {
+        if after.is_empty() {
+            break;
+        }
+        for (cpu, share) in &after {
+            take_out(*cpu, *share - LEFT)?;
+        }
+        after = lent_too_much(debugfs)?;
+    }
+    Ok(Corrected { before, after })
+}
+
+/// In steps, as long as the kernel goes along.
+fn take_out(cpu: u32, mut share: Share) -> Result<(), LentError> {
+    while share > Share::ZERO {
+        let step = share.min(STEP);
+        if !shift(cpu, step + LEAST, LEAST)? {
+            break;
+        }
+        share = share - step;
+    }
+    Ok(())
 }
 
 /// A thread under a reservation, which it leaves when `stop` is raised or its life is over.
@@ -235,6 +301,12 @@ mod tests {
         let lent = charges(1, 50.1e6, 100e6).lent(&books, 2, MOST);
         assert!((lent[&1].as_f64() - 0.424).abs() < 0.001, "{lent:?}");
         assert!(charges(1, 5e6, 10e6).lent(&books, 2, MOST).is_empty(), "two ticks say nothing");
+    }
+
+    #[test]
+    fn kernels_whose_own_sums_are_wrong_are_not_measured() {
+        let of = |minor| miscounts((6, minor));
+        assert!(!of(11) && of(12) && of(16) && !of(17) && !of(18) && !miscounts((7, 3)));
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! fall below zero, and then everybody is refused. So the limit comes from debugfs; where that is closed, the kernel's
 //! default is assumed.
 
-use std::fs;
 use std::path::Path;
 
 use crate::capacity::units_of;
+use crate::files;
 
 /// What the kernel is built with, in microseconds.
 const DEFAULT: (u64, u64) = (950_000, 1_000_000);
@@ -26,7 +26,7 @@ pub enum Limit {
 impl Limit {
     /// The limit in force on the first CPU's root domain; `None` where debugfs is closed.
     pub fn of_host(debugfs: &Path) -> Option<Limit> {
-        limit_in(&fs::read_to_string(debugfs.join("sched/debug")).ok()?)
+        limit_in(&files::text(debugfs.join("sched/debug")).ok()?)
     }
 
     /// As [`Limit::of_host`]; the kernel's default where debugfs is closed.

@@ -12,6 +12,7 @@ mod lent;
 mod limit;
 mod rebuild;
 mod servers;
+mod shift;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,13 +21,15 @@ use qfabric_types::Share;
 
 use crate::capacity::{self, CPU, Probes};
 use crate::cpus::CpuList;
+use crate::files;
 use crate::mechanism::ApplyError;
 use crate::{cgroup, threads};
 
-pub use lent::{LentError, TOLERANCE as LENT_TOLERANCE, lent_too_much};
+pub use lent::{Corrected, LentError, TOLERANCE as LENT_TOLERANCE, lent_too_much, stop_lending};
 pub use limit::Limit;
 pub(crate) use rebuild::REBUILDS_WHEN_READ;
 pub use rebuild::{RebuildError, rebuild, repair_after_crash};
+pub(crate) use shift::shift;
 
 /// The kernel's first pid namespace: in another one, not all threads can be seen (`PROC_PID_INIT_INO`).
 const FIRST_PIDS: &str = "pid:[4026531836]";
@@ -152,9 +155,8 @@ pub fn ceiling(debugfs: &Path) -> Option<Share> {
 /// CPUs differ (`dl_bw_capacity`, `cap_scale` of kernel/sched/deadline.c).
 fn limit(debugfs: &Path, domain: &CpuList) -> Result<u64, BooksError> {
     let Limit::Units(units) = Limit::of_host_or_default(debugfs) else { return Err(BooksError::NoLimit) };
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let of_cpu = |cpu: u32| number(&format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity")).unwrap_or(1_024);
-    Ok(scaled(units, domain.iter().map(of_cpu).sum()))
+    let of_cpu = |cpu: u32| files::number(format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity")).unwrap_or(1_024);
+    Ok(scaled(units, domain.iter().map(of_cpu).sum::<u64>()))
 }
 
 fn scaled(units: u64, scale: u64) -> u64 {

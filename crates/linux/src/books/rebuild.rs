@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use super::{Books, BooksError, read};
 use crate::cgroup::Mounts;
 use crate::cpus::CpuList;
+use crate::files;
 use crate::threads;
 use qfabric_types::ThreadId;
 
@@ -82,7 +83,7 @@ pub fn rebuild(debugfs: &Path) -> Result<(Books, Books), RebuildError> {
         return Ok((before, before));
     }
     repair_after_crash();
-    let _ = fs::read_to_string(REBUILDS_WHEN_READ);
+    let _ = files::text(REBUILDS_WHEN_READ);
     let after = read(debugfs)?;
     if after.of_nobody() == 0 {
         return Ok((before, after));
@@ -107,7 +108,8 @@ fn remove_left_over(root: &Path) -> usize {
         let pid = name.strip_prefix(FOLDER).and_then(|pid| pid.parse().ok());
         pid.is_some_and(|pid| threads::start_time(ThreadId(pid)).is_none())
     };
-    let names = fs::read_dir(root).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names =
+        files::folder(root).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     // Removing a partition gives its CPU back.
     names.filter(|name| is_over(name) && fs::remove_dir(root.join(name)).is_ok()).count()
 }
@@ -133,16 +135,16 @@ fn still(debugfs: &Path) -> Result<Books, RebuildError> {
 /// CPUs are one domain with and without it, but giving it CPUs makes the kernel rebuild that domain.
 fn by_child(root: &Path) -> Result<(), RebuildError> {
     let path = root.join("cpuset.sched_load_balance");
-    let found = fs::read_to_string(&path).map_err(failed_at(&path))?.trim().to_owned();
+    let found = files::text(&path).map_err(failed_at(&path))?.trim().to_owned();
     if found != "1" {
         return Err(RebuildError::Partitioned { path, found });
     }
     let all = root.join("cpuset.cpus");
-    let cpus = fs::read_to_string(&all).map_err(failed_at(&all))?;
+    let cpus = files::text(&all).map_err(failed_at(&all))?;
     let group = folder(root);
     fs::create_dir(&group).map_err(failed_at(&group))?;
     let inside = group.join("cpuset.cpus");
-    let given = fs::write(&inside, cpus).map_err(failed_at(&inside));
+    let given = files::write(&inside, cpus).map_err(failed_at(&inside));
     given.and(fs::remove_dir(&group).map_err(failed_at(&group)))
 }
 
@@ -164,7 +166,7 @@ fn by_partition(root: &Path, books: &Books) -> Result<(), RebuildError> {
         return Err(RebuildError::Reserved { threads: books.threads });
     }
     let group = folder(root);
-    let write = |path: PathBuf, text: &str| fs::write(&path, text).map_err(failed_at(&path));
+    let write = |path: PathBuf, text: &str| files::write(&path, text).map_err(failed_at(&path));
     write(root.join("cgroup.subtree_control"), "+cpuset")?;
     fs::create_dir(&group).map_err(failed_at(&group))?;
     let kind = || group.join("cpuset.cpus.partition");

@@ -2,11 +2,12 @@
 //! real-time ones, `ext_server` (since 7.0) those of sched_ext. Each is a reservation per CPU, 50 ms in 1 s unless
 //! somebody changed it in debugfs. While sched_ext schedules all threads, the fair one is not booked.
 
-use std::fs;
 use std::path::Path;
 
 use crate::capacity::units_of;
 use crate::cpus::CpuList;
+use crate::files;
+use crate::release;
 
 /// What the kernel gives each of its servers, in nanoseconds.
 const DEFAULT: (u64, u64) = (50_000_000, 1_000_000_000);
@@ -20,7 +21,7 @@ struct Attached {
 
 /// Units booked on these CPUs.
 pub(super) fn booked(debugfs: &Path, cpus: &CpuList) -> u64 {
-    let Attached { fair, ext } = attached(release(), &scx("state"), &scx("switch_all"));
+    let Attached { fair, ext } = attached(release::version(), &scx("state"), &scx("switch_all"));
     let of = |attached: bool, name: &str| {
         if attached { cpus.iter().map(|cpu| of_cpu(debugfs, name, cpu)).sum() } else { 0u64 }
     };
@@ -35,27 +36,19 @@ fn attached(release: (u32, u32), state: &str, switch_all: &str) -> Attached {
 
 fn of_cpu(debugfs: &Path, server: &str, cpu: u32) -> u64 {
     let folder = debugfs.join(format!("sched/{server}/cpu{cpu}"));
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok();
+    let number = |name: &str| files::number(folder.join(name));
     let (budget, period) = number("runtime").zip(number("period")).unwrap_or(DEFAULT);
     units_of(budget, period)
 }
 
 fn scx(file: &str) -> String {
-    fs::read_to_string(format!("/sys/kernel/sched_ext/{file}")).unwrap_or_default().trim().to_owned()
-}
-
-fn release() -> (u32, u32) {
-    let name = rustix::system::uname();
-    parse(&name.release().to_string_lossy())
-}
-
-fn parse(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    files::trimmed(format!("/sys/kernel/sched_ext/{file}")).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -79,10 +72,5 @@ mod tests {
         fs::write(folder.join("runtime"), "100000000\n").unwrap();
         fs::write(folder.join("period"), "1000000000\n").unwrap();
         assert_eq!((of_cpu(root.path(), "fair_server", 0), of_cpu(root.path(), "fair_server", 1)), (104_857, 52_428));
-    }
-
-    #[test]
-    fn a_release_is_its_first_two_numbers() {
-        assert_eq!((parse("6.18.44-fc-v595"), parse("7.3.4+deb"), parse("x")), ((6, 18), (7, 3), (0, 0)));
     }
 }

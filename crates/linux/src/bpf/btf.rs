@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
+use crate::files;
+
 /// The number of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TypeId(pub u32);
@@ -71,7 +73,7 @@ pub(crate) struct Btf {
 impl Btf {
     /// The running kernel's.
     pub fn vmlinux() -> io::Result<Btf> {
-        Btf::parse(std::fs::read(Path::new("/sys/kernel/btf/vmlinux"))?)
+        Btf::parse(files::bytes(Path::new("/sys/kernel/btf/vmlinux"))?)
     }
 
     fn parse(data: Vec<u8>) -> io::Result<Btf> {

@@ -45,11 +45,6 @@ impl Map {
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
-    /// A map made by somebody else.
-    pub fn from_fd(fd: OwnedFd) -> Map {
-        Map { fd }
-    }
-
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -73,10 +68,12 @@ impl Map {
 /// Sets the 32-bit word of `socket` in a map made by [`Map::socket_words`], maybe in another process.
 pub(crate) fn set_socket_word(map: BorrowedFd, socket: BorrowedFd, word: u32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    if sys::map_sizes(map)? != (4, 4) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this descriptor is no map of sockets"));
-    }
-    sys::map_update(map, &socket.as_raw_fd().to_ne_bytes(), &word.to_ne_bytes(), 0)
+    let entries = sys::Entries::of(map.try_clone_to_owned()?)?;
+    let set = entries.update(&socket.as_raw_fd().to_ne_bytes(), &word.to_ne_bytes());
+    set.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => io::Error::new(error.kind(), "this descriptor is no map of sockets"),
+        _ => error,
+    })
 }
 
 /// Type information of one type, `int`: what storage with sockets must be described by.
@@ -101,16 +98,22 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Structures that may be laid over shared memory: nothing but atomic integers, for which every bit pattern is
-/// a value, of a size and alignment that the mapping is checked against.
-pub(crate) trait Shared {}
+/// Structures that may be laid over shared memory, of a size and alignment that the mapping is checked against.
+///
+/// # Safety
+/// Nothing but atomic integers, for which every bit pattern is a value.
+pub(crate) unsafe trait Shared {}
 
-impl Shared for qfabric_types::memory::UpHeader {}
-impl Shared for qfabric_types::memory::Down {}
-impl Shared for qfabric_types::memory::SocketPage {}
+// SAFETY: atomic integers and their padding.
+unsafe impl Shared for qfabric_types::memory::UpHeader {}
+// SAFETY: as above.
+unsafe impl Shared for qfabric_types::memory::Down {}
+// SAFETY: as above.
+unsafe impl Shared for qfabric_types::memory::SocketPage {}
 
 impl Mapping {
-    fn new(fd: &OwnedFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
+    /// Maps `bytes` of a map's memory from `offset`, a multiple of the page size. More than there is, the kernel refuses.
+    pub(super) fn new(fd: &OwnedFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
         // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no memory in use.
         let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, offset)? };
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;

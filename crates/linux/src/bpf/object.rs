@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Once;
 
 use libbpf_rs::{MapCore, ObjectBuilder, PrintLevel};
+use qfabric_sync::assert_may_block;
 
 use super::sys;
 use super::table::{Plain, Table, bytes_of, bytes_of_mut};
@@ -174,6 +175,7 @@ impl OpenObject {
 
     /// Loads it: maps are made, programs verified and translated.
     pub fn load(self) -> Result<Object, ObjectError> {
+        assert_may_block("loading an object");
         let _ = heard();
         let name = self.name;
         match self.inner.load() {
@@ -201,6 +203,7 @@ impl Object {
 
     /// Hands a table of operations (`struct_ops`) to the kernel.
     pub fn attach(&mut self, name: &str) -> Result<Attached, ObjectError> {
+        assert_may_block("attaching operations");
         let _ = heard();
         let found = self.inner.maps_mut().find(|map| map.name() == name).map(|mut map| map.attach_struct_ops());
         let attached = found.ok_or_else(|| self.absent("table of operations", name))?;
@@ -213,6 +216,7 @@ impl Object {
 
     /// Attaches a program where its section says.
     pub fn attach_program(&self, name: &str) -> Result<Attached, ObjectError> {
+        assert_may_block("attaching a program");
         let _ = heard();
         let program = self.inner.progs_mut().find(|program| program.name() == name);
         let program = program.ok_or_else(|| self.absent("program", name))?;
@@ -221,6 +225,16 @@ impl Object {
             error: os_error(&error),
             log: heard(),
         })
+    }
+
+    /// How many instructions the verifier walked through, by program.
+    pub fn verified_insns(&self) -> io::Result<Vec<(String, u32)>> {
+        let loaded = self.inner.progs().filter(|program| program.autoload());
+        let of = |program: libbpf_rs::Program| {
+            let info = sys::prog_info(program.as_fd())?;
+            Ok((program.name().to_string_lossy().into_owned(), info.verified_insns))
+        };
+        loaded.map(of).collect()
     }
 
     fn absent(&self, what: &'static str, name: &str) -> ObjectError {

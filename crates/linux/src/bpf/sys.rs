@@ -1,5 +1,6 @@
 //! The BPF system calls, over libbpf's thin wrappers. Each function here is safe to call with any arguments: what
-//! does not fit is refused by the kernel.
+//! does not fit is refused by the kernel. The kernel's verifier, and locks in there, may take long: none of them is called
+//! with a lock of the event path.
 #![allow(unsafe_code)] // the room's gate to BPF; every other module is written in safe terms of it
 
 use std::ffi::{CStr, c_char, c_void};
@@ -9,6 +10,15 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_sys as bpf;
 use perf_event_open_sys::ioctls;
 use qfabric_ecode::bpf::Insn;
+use qfabric_sync::assert_may_block;
+
+/// Kinds of maps with a value for each CPU.
+const PER_CPU: [u32; 4] = [
+    bpf::BPF_MAP_TYPE_PERCPU_HASH,
+    bpf::BPF_MAP_TYPE_PERCPU_ARRAY,
+    bpf::BPF_MAP_TYPE_LRU_PERCPU_HASH,
+    bpf::BPF_MAP_TYPE_PERCPU_CGROUP_STORAGE,
+];
 
 /// What is to be known of a map to make it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,12 +67,91 @@ pub(crate) struct ProgramInfo {
     pub recursion_misses: u64,
 }
 
+/// A map whose entries are read and written here. The kernel copies as many bytes as the map's key and value have, whatever
+/// room there is: so their sizes are asked of it once (they never change), and each call is held against them.
+#[derive(Debug)]
+pub(super) struct Entries {
+    map: OwnedFd,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl Entries {
+    /// Of a map that is there. Refused where the kernel copies more than one value: of maps with one for each CPU.
+    pub fn of(map: OwnedFd) -> io::Result<Entries> {
+        assert_may_block("asking the kernel about a map");
+        let mut info = bpf::bpf_map_info::default();
+        let mut length = size_of::<bpf::bpf_map_info>() as u32;
+        // SAFETY: info is live and `length` says its size.
+        answer(unsafe { bpf::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length) })?;
+        match PER_CPU.contains(&info.type_) {
+            false => Ok(Entries { map, key_bytes: info.key_size as usize, value_bytes: info.value_size as usize }),
+            true => {
+                Err(invalid(format!("a map of kind {}, which has a value for each CPU; only one is read", info.type_)))
+            }
+        }
+    }
+
+    /// Its descriptor.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.map
+    }
+
+    /// Bytes of a value.
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    /// Sets `key` to `value`.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        assert_may_block("writing to a map");
+        self.check(key, Some(value))?;
+        let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_ptr().cast::<c_void>());
+        // SAFETY: the kernel reads as many bytes as the map's key and value have, and both are as long.
+        answer(unsafe { bpf::bpf_map_update_elem(self.map.as_raw_fd(), key, value, 0) }).map(drop)
+    }
+
+    /// Reads the value of `key` into `value`.
+    pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+        assert_may_block("reading from a map");
+        self.check(key, Some(value))?;
+        let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_mut_ptr().cast::<c_void>());
+        // SAFETY: the kernel reads and writes as many bytes as the map's key and value have, and both are as long.
+        answer(unsafe { bpf::bpf_map_lookup_elem(self.map.as_raw_fd(), key, value) }).map(drop)
+    }
+
+    /// Removes `key`.
+    pub fn delete(&self, key: &[u8]) -> io::Result<()> {
+        assert_may_block("removing from a map");
+        self.check(key, None)?;
+        // SAFETY: the kernel reads as many bytes as the map's key has, and this one is as long.
+        answer(unsafe { bpf::bpf_map_delete_elem(self.map.as_raw_fd(), key.as_ptr().cast::<c_void>()) }).map(drop)
+    }
+
+    fn check(&self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        same("key", key.len(), self.key_bytes)?;
+        value.map_or(Ok(()), |value| same("value", value.len(), self.value_bytes))
+    }
+}
+
+fn same(what: &str, asked: usize, has: usize) -> io::Result<()> {
+    match asked == has {
+        true => Ok(()),
+        false => Err(invalid(format!("a {what} of {asked} bytes for a map whose {what}s have {has}"))),
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
 /// The kernel gives `insns` to its verifier 8 bytes at a time; ours have the same fields in another order.
 fn packed(insns: &[Insn]) -> Vec<u64> {
     insns.iter().map(|insn| u64::from_le_bytes(insn.to_bytes())).collect()
 }
 
 pub(super) fn map_create(spec: &MapSpec) -> io::Result<OwnedFd> {
+    assert_may_block("making a map");
     let mut opts = bpf::bpf_map_create_opts { sz: size_of::<bpf::bpf_map_create_opts>() as _, ..Default::default() };
     opts.map_flags = spec.flags;
     if let Some((btf, key, value)) = spec.btf {
@@ -84,6 +173,7 @@ pub(super) fn map_create(spec: &MapSpec) -> io::Result<OwnedFd> {
 
 /// `log` receives the verifier's words; without one the kernel writes none, which is faster.
 pub(super) fn prog_load(spec: &ProgramSpec, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    assert_may_block("loading a program");
     let mut opts = bpf::bpf_prog_load_opts { sz: size_of::<bpf::bpf_prog_load_opts>() as _, ..Default::default() };
     // The kernel answers EAGAIN to a verifier that was interrupted by a signal.
     opts.attempts = 5;
@@ -108,12 +198,14 @@ pub(super) fn prog_load(spec: &ProgramSpec, log: Option<&mut [u8]>) -> io::Resul
 
 /// Gives type information to the kernel.
 pub(super) fn btf_load(data: &[u8]) -> io::Result<OwnedFd> {
+    assert_may_block("loading type information");
     // SAFETY: the data is live and as long as is said; no options are a valid choice.
     owned(unsafe { bpf::bpf_btf_load(data.as_ptr().cast::<c_void>(), data.len() as _, std::ptr::null_mut()) })
 }
 
 /// Attaches a program loaded with the BTF number of a tracepoint.
 pub(super) fn attach_tracepoint(program: BorrowedFd) -> io::Result<Link> {
+    assert_may_block("attaching a program");
     // SAFETY: no name: the program says itself which tracepoint it belongs to.
     let fd = unsafe { bpf::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
     Ok(Link { _fd: owned(fd)? })
@@ -121,6 +213,7 @@ pub(super) fn attach_tracepoint(program: BorrowedFd) -> io::Result<Link> {
 
 /// Attaches a program to an interface, behind those that are there.
 pub(super) fn attach_tcx(program: BorrowedFd, interface: u32, side: SkbSide) -> io::Result<Link> {
+    assert_may_block("attaching a program");
     let attach_type = match side {
         SkbSide::Ingress => bpf::BPF_TCX_INGRESS,
         SkbSide::Egress => bpf::BPF_TCX_EGRESS,
@@ -133,6 +226,7 @@ pub(super) fn attach_tcx(program: BorrowedFd, interface: u32, side: SkbSide) -> 
 
 /// Attaches a program to a perf event and starts the event; both end with the link.
 pub(super) fn attach_perf(program: BorrowedFd, event: OwnedFd) -> io::Result<Link> {
+    assert_may_block("attaching a program");
     // SAFETY: both descriptors are open; the calls take numbers by value and keep no pointer.
     let rc = unsafe { ioctls::SET_BPF(event.as_raw_fd(), program.as_raw_fd() as u32) };
     if rc < 0 {
@@ -145,6 +239,7 @@ pub(super) fn attach_perf(program: BorrowedFd, event: OwnedFd) -> io::Result<Lin
 
 /// Runs a program `repeat` times on a packet of zeros: its result and the mean time of a run in nanoseconds.
 pub(super) fn test_run(program: BorrowedFd, repeat: u32) -> io::Result<(u32, u32)> {
+    assert_may_block("running a program");
     let packet = [0u8; 64];
     let mut opts = bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as _, ..Default::default() };
     (opts.data_in, opts.data_size_in) = (packet.as_ptr().cast::<c_void>(), packet.len() as u32);
@@ -156,6 +251,7 @@ pub(super) fn test_run(program: BorrowedFd, repeat: u32) -> io::Result<(u32, u32
 
 /// Runs a program of the kind `syscall` once: it reads and writes `context`. Its answer.
 pub(super) fn run_syscall(program: BorrowedFd, context: &mut [u8]) -> io::Result<i32> {
+    assert_may_block("running a program");
     let mut opts = bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as _, ..Default::default() };
     // The kernel writes back where it has read; for this kind of program it wants no other place named.
     (opts.ctx_in, opts.ctx_size_in) = (context.as_mut_ptr().cast_const().cast::<c_void>(), context.len() as u32);
@@ -179,47 +275,15 @@ pub(super) fn prog_info(program: BorrowedFd) -> io::Result<ProgramInfo> {
     })
 }
 
-/// Sets `key` to `value`. Both must have the map's sizes: callers are the wrappers in `map.rs`, which know them.
-pub(super) fn map_update(map: BorrowedFd, key: &[u8], value: &[u8], flags: u64) -> io::Result<()> {
-    // SAFETY: the kernel reads as many bytes as the map's key and value have, which the caller has checked.
-    let rc = unsafe {
-        bpf::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast::<c_void>(), value.as_ptr().cast::<c_void>(), flags)
-    };
-    answer(rc).map(drop)
-}
-
-/// Reads the value of `key` into `value`, both of the map's sizes, which the caller has checked.
-pub(super) fn map_lookup(map: BorrowedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
-    let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_mut_ptr().cast::<c_void>());
-    // SAFETY: the kernel reads and writes as many bytes as the map's key and value have, which the caller has checked.
-    let rc = unsafe { bpf::bpf_map_lookup_elem(map.as_raw_fd(), key, value) };
-    answer(rc).map(drop)
-}
-
-/// Removes `key`, of the map's size, which the caller has checked.
-pub(super) fn map_delete(map: BorrowedFd, key: &[u8]) -> io::Result<()> {
-    // SAFETY: the kernel reads as many bytes as the map's key has, which the caller has checked.
-    let rc = unsafe { bpf::bpf_map_delete_elem(map.as_raw_fd(), key.as_ptr().cast::<c_void>()) };
-    answer(rc).map(drop)
-}
-
 /// Whether the kernel has a program of that number.
 pub(super) fn prog_exists(id: u32) -> bool {
     // SAFETY: takes a number only.
     owned(unsafe { bpf::bpf_prog_get_fd_by_id(id) }).is_ok()
 }
 
-/// Bytes of a map's key and value.
-pub(super) fn map_sizes(map: BorrowedFd) -> io::Result<(u32, u32)> {
-    let mut info = bpf::bpf_map_info::default();
-    let mut length = size_of::<bpf::bpf_map_info>() as u32;
-    // SAFETY: info is live and `length` says its size.
-    let rc = unsafe { bpf::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length) };
-    answer(rc).map(|_| (info.key_size, info.value_size))
-}
-
 /// Whether programs' run times are measured, as long as the descriptor is open.
 pub(super) fn enable_stats() -> io::Result<OwnedFd> {
+    assert_may_block("measuring programs");
     // SAFETY: takes a number only.
     owned(unsafe { bpf::bpf_enable_stats(bpf::BPF_STATS_RUN_TIME) })
 }
@@ -243,5 +307,47 @@ mod tests {
     fn instructions_reach_the_kernel_in_its_own_order() {
         let insn = Insn { code: 0xb7, dst: 1, src: 2, off: 3, imm: 4 };
         assert_eq!(packed(&[insn])[0].to_le_bytes(), [0xb7, 0x21, 3, 0, 4, 0, 0, 0]);
+    }
+
+    /// Nothing where this process may not make maps.
+    fn made(kind: u32) -> Option<OwnedFd> {
+        match map_create(&MapSpec { kind, key_bytes: 4, value_bytes: 8, entries: 2, ..MapSpec::default() }) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                crate::testing::skip("maps need CAP_BPF");
+                None
+            }
+            made => Some(made.unwrap()),
+        }
+    }
+
+    #[test]
+    fn keys_and_values_of_other_sizes_than_the_maps_are_refused() {
+        let Some(map) = made(bpf::BPF_MAP_TYPE_ARRAY) else { return };
+        let entries = Entries::of(map).unwrap();
+        let mut value = [0; 8];
+        entries.update(&[1, 0, 0, 0], &[7; 8]).unwrap();
+        entries.lookup(&[1, 0, 0, 0], &mut value).unwrap();
+        assert_eq!((value, entries.value_bytes()), ([7; 8], 8));
+        let refused = [
+            entries.update(&[1, 0, 0], &[7; 8]),
+            entries.update(&[1, 0, 0, 0], &[7; 7]),
+            entries.lookup(&[], &mut value),
+            entries.lookup(&[1, 0, 0, 0], &mut value[..7]),
+            entries.delete(&[1, 0, 0, 0, 0]),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert!(
+                error.kind() == io::ErrorKind::InvalidInput && error.to_string().contains(" bytes for a map"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_map_with_a_value_for_each_cpu_is_refused() {
+        let Some(map) = made(bpf::BPF_MAP_TYPE_PERCPU_ARRAY) else { return };
+        let error = Entries::of(map).unwrap_err();
+        assert!(error.to_string().contains("for each CPU"), "{error}");
     }
 }

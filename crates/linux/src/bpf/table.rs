@@ -4,8 +4,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::map::{Map, Mapping};
-use super::sys;
+use rustix::mm::ProtFlags;
+
+use super::map::Mapping;
+use super::sys::Entries;
 
 /// Records that are what their bytes are.
 ///
@@ -39,55 +41,48 @@ pub fn bytes_of_mut<T: Plain>(record: &mut T) -> &mut [u8] {
 /// A map of a loaded object.
 #[derive(Debug)]
 pub struct Table {
-    map: Map,
-    key_bytes: usize,
-    value_bytes: usize,
+    entries: Entries,
 }
 
 impl Table {
     pub(super) fn new(fd: OwnedFd) -> io::Result<Table> {
-        let (key, value) = sys::map_sizes(fd.as_fd())?;
-        Ok(Table { map: Map::from_fd(fd), key_bytes: key as usize, value_bytes: value as usize })
+        Ok(Table { entries: Entries::of(fd)? })
     }
 
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.map.fd()
+        self.entries.fd().as_fd()
     }
 
     /// The value of `key`; an error of kind `NotFound` where there is none.
     pub fn get<K: Plain, V: Plain>(&self, key: &K) -> io::Result<V> {
-        self.check::<K, V>()?;
         // SAFETY: all bit patterns are values, zeros too.
         let mut value: V = unsafe { std::mem::zeroed() };
-        sys::map_lookup(self.fd(), bytes_of(key), bytes_of_mut(&mut value))?;
+        self.entries.lookup(bytes_of(key), bytes_of_mut(&mut value))?;
         Ok(value)
     }
 
     /// Sets `key` to `value`.
     pub fn set<K: Plain, V: Plain>(&self, key: &K, value: &V) -> io::Result<()> {
-        self.check::<K, V>()?;
-        sys::map_update(self.fd(), bytes_of(key), bytes_of(value), 0)
+        self.entries.update(bytes_of(key), bytes_of(value))
     }
 
     /// Sets the value of `key` to zeros.
     pub fn clear<K: Plain>(&self, key: &K) -> io::Result<()> {
-        same("key", size_of::<K>(), self.key_bytes)?;
-        sys::map_update(self.fd(), bytes_of(key), &vec![0; self.value_bytes], 0)
+        self.entries.update(bytes_of(key), &vec![0; self.entries.value_bytes()])
     }
 
     /// Removes `key`.
     pub fn remove<K: Plain>(&self, key: &K) -> io::Result<()> {
-        same("key", size_of::<K>(), self.key_bytes)?;
-        sys::map_delete(self.fd(), bytes_of(key))
+        self.entries.delete(bytes_of(key))
     }
 
     /// Reads the record at byte `offset` of the first value: how a global variable of an object is read.
     pub fn variable<V: Plain>(&self, offset: usize) -> io::Result<V> {
-        let mut all = vec![0; self.value_bytes];
-        sys::map_lookup(self.fd(), &0u32.to_ne_bytes(), &mut all)?;
+        let mut all = vec![0; self.entries.value_bytes()];
+        self.entries.lookup(&0u32.to_ne_bytes(), &mut all)?;
         let bytes = all.get(offset..offset + size_of::<V>()).ok_or_else(|| {
-            let text = format!("{} bytes at {offset} of a map's {}", size_of::<V>(), self.value_bytes);
+            let text = format!("{} bytes at {offset} of a map's {}", size_of::<V>(), all.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
         // SAFETY: all bit patterns are values, zeros too.
@@ -98,21 +93,8 @@ impl Table {
 
     /// Its memory, mapped here, shared with the kernel: of an array with `BPF_F_MMAPABLE`, or of global variables.
     pub fn map(&self, bytes: usize) -> io::Result<Mapping> {
-        self.map.map(bytes)
+        Mapping::new(self.entries.fd(), bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
     }
-
-    fn check<K, V>(&self) -> io::Result<()> {
-        same("key", size_of::<K>(), self.key_bytes)?;
-        same("value", size_of::<V>(), self.value_bytes)
-    }
-}
-
-fn same(what: &str, asked: usize, has: usize) -> io::Result<()> {
-    if asked == has {
-        return Ok(());
-    }
-    let text = format!("a {what} of {asked} bytes for a map whose {what}s have {has}");
-    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 #[cfg(test)]

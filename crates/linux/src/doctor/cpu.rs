@@ -7,7 +7,7 @@ use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
-use crate::books::{self, Books, BooksError, LentError, Limit};
+use crate::books::{self, Books, BooksError, Corrected, LentError, Limit};
 use crate::cpus::CpuList;
 use crate::hrtick::{self, DEBUGFS, Feature};
 use crate::mechanism::ApplyError;
@@ -33,7 +33,7 @@ pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
         mechanism(facts, &room),
         admission_room(room, took),
         booked(&books),
-        rt_throttling(Limit::of_host(debugfs)),
+        rt_throttling(Limit::of_host(debugfs), rustix::process::geteuid().is_root()),
         hrtick(hrtick_dl, tick()),
         grub(&tried),
         dynamic(&tried),
@@ -160,7 +160,8 @@ pub(super) fn fix_booked(debugfs: &Path) -> Finding {
     }
 }
 
-fn rt_throttling(limit: Option<Limit>) -> Finding {
+/// Kernel lockdown leaves the file that tells this limit open, since nobody can write to it.
+fn rt_throttling(limit: Option<Limit>, to_root: bool) -> Finding {
     let name = "rt_runtime";
     match limit {
         Some(Limit::None) => {
@@ -177,7 +178,9 @@ fn rt_throttling(limit: Option<Limit>) -> Finding {
         ),
         None => {
             let why = "not told: debugfs is closed, and reading kernel.sched_rt_runtime_us disturbs the kernel's sums";
-            Finding::new(name, State::Unknown, why).fix(format!("run it as root, with debugfs mounted at {DEBUGFS}"))
+            let mount = format!("mount debugfs: mount -t debugfs none {DEBUGFS}");
+            let fix = if to_root { mount } else { format!("run it as root; if that does not help, {mount}") };
+            Finding::new(name, State::Unknown, why).fix(fix)
         }
     }
 }
@@ -197,8 +200,14 @@ pub(super) fn hrtick(state: hrtick::State, tick: Option<Nanos>) -> Finding {
         hrtick::State::Absent => {
             Finding::new(name, State::Missing, format!("this kernel has no HRTICK_DL: {meaning}")).fix(stay)
         }
-        hrtick::State::Refused { why } => Finding::new(name, State::Unknown, format!("{why}; if it is off, {meaning}"))
-            .fix(format!("{stay}, or boot with a kernel since 7.1, where it is on by default")),
+        hrtick::State::Refused { why, fix } => Finding::new(
+            name,
+            State::Unknown,
+            format!("{why}; if it is off, {meaning}"),
+        )
+        .fix(format!(
+            "to see and switch it, {fix}; without that, {stay}, or use a kernel since 7.1, where it is on by default"
+        )),
     }
 }
 
@@ -213,22 +222,49 @@ fn grub(tried: &std::io::Result<Tried>) -> Finding {
     }
 }
 
-/// A reservation was given to threads that were dead already, by whoever it was.
+/// The kernel's sums of single CPUs are too large; what makes them so is in `books/lent.rs`.
 pub(super) fn reclaiming(lent: Result<BTreeMap<u32, Share>, LentError>) -> Finding {
-    let lent = match lent {
-        Ok(lent) => lent,
-        Err(error) => {
-            let fix = "see the reason; measure when nothing is reserved";
-            return Finding::new("reclaiming", State::Unknown, format!("not known: {error}")).fix(fix);
+    let name = "reclaiming";
+    match lent {
+        Ok(lent) if lent.is_empty() => Finding::ok(name, "GRUB lends only what is free"),
+        Ok(lent) => {
+            let reason =
+                format!("GRUB lends {} though it is reserved, so reservations may be served late", parts(&lent));
+            Finding::new(name, State::Warn, reason).fix(
+                "qfabric doctor --reclaiming --fix corrects the kernel's sums, on an idle host; \
+                 hard reservations are not concerned",
+            )
         }
-    };
-    if lent.is_empty() {
-        return Finding::ok("reclaiming", "GRUB lends only what is free");
+        Err(error) => not_measured(&error),
     }
+}
+
+/// What GRUB lends though it is reserved, taken out of the kernel's sums.
+pub(super) fn fix_reclaiming(debugfs: &Path) -> Finding {
+    let name = "reclaiming";
+    let (before, after) = match books::stop_lending(debugfs) {
+        Ok(Corrected { before, after }) => (before, after),
+        Err(error) => return not_measured(&error),
+    };
+    match (before.is_empty(), after.is_empty()) {
+        (true, _) => Finding::ok(name, "nothing to correct: GRUB lends only what is free"),
+        (_, true) => Finding::ok(name, format!("GRUB lent {} though it was reserved; now it does not", parts(&before))),
+        (_, false) => {
+            let left =
+                format!("GRUB lent {} though it was reserved, and lends {} still", parts(&before), parts(&after));
+            Finding::new(name, State::Warn, left).fix("try again when the host is idle, or restart it")
+        }
+    }
+}
+
+fn not_measured(error: &LentError) -> Finding {
+    let fix = "see the reason; measure when nothing is reserved";
+    Finding::new("reclaiming", State::Unknown, format!("not known: {error}")).fix(fix)
+}
+
+fn parts(lent: &BTreeMap<u32, Share>) -> String {
     let parts: Vec<_> = lent.iter().map(|(cpu, share)| format!("{share} of CPU {cpu}")).collect();
-    let reason = format!("GRUB lends {} though it is reserved, so reservations may be served late", parts.join(", "));
-    Finding::new("reclaiming", State::Warn, reason)
-        .fix("restart this machine: nothing else corrects the kernel's sums; hard reservations are not concerned")
+    parts.join(", ")
 }
 
 fn dynamic(tried: &std::io::Result<Tried>) -> Finding {
@@ -315,20 +351,43 @@ mod tests {
     }
 
     #[test]
+    fn the_thread_that_tries_a_reservation_out_leaves_it() {
+        let _alone = crate::testing::live_lock();
+        match try_out() {
+            Ok(_) => {}
+            // No right, or no room.
+            Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::EBUSY)), "{error}"),
+        }
+    }
+
+    #[test]
     fn coarse_enforcement_names_the_tick_and_is_fixed_only_on_demand() {
         let off = hrtick(hrtick::State::Off, Some(Nanos::from_millis(4)));
         assert!(!off.fixable && off.reason.contains("every 4 ms"), "a plain --fix leaves it off: {off:?}");
         assert!(off.fix.is_some_and(|fix| fix.contains("--exact") && fix.contains("hard")));
-        let refused = hrtick(hrtick::State::Refused { why: "lockdown".into() }, None);
-        assert!(!refused.fixable && refused.state == State::Unknown);
         assert_eq!(hrtick(hrtick::State::On, None).state, State::Ok);
     }
 
     #[test]
+    fn root_under_lockdown_is_told_to_boot_without_it_and_not_to_become_root() {
+        let refused = std::io::Error::from_raw_os_error(libc::EPERM);
+        for level in [Some("integrity"), None] {
+            let finding = hrtick(hrtick::refusal(Path::new(DEBUGFS), &refused, true, level), None);
+            assert!(!finding.fixable && finding.state == State::Unknown, "{finding:?}");
+            assert!(finding.reason.starts_with("kernel lockdown ("), "{finding:?}");
+            let fix = finding.fix.unwrap();
+            assert!(fix.contains("boot without lockdown") && fix.contains("choose server periods"), "{fix}");
+            assert!(!fix.contains("as root"), "{fix}");
+        }
+    }
+
+    #[test]
     fn a_host_without_time_for_real_time_threads_is_named() {
-        assert_eq!(rt_throttling(Some(Limit::Units(0))).state, State::Missing);
-        assert_eq!(rt_throttling(Some(Limit::None)).state, State::Warn);
-        assert!(rt_throttling(Some(Limit::Units(996_147))).reason.contains("95.0 %"));
-        assert!(rt_throttling(None).fix.is_some_and(|fix| fix.contains("debugfs")));
+        assert_eq!(rt_throttling(Some(Limit::Units(0)), true).state, State::Missing);
+        assert_eq!(rt_throttling(Some(Limit::None), true).state, State::Warn);
+        assert!(rt_throttling(Some(Limit::Units(996_147)), true).reason.contains("95.0 %"));
+        let [user, root] = [false, true].map(|to_root| rt_throttling(None, to_root).fix.unwrap());
+        assert!(user.contains("run it as root") && user.contains("mount -t debugfs"), "{user}");
+        assert!(root.contains("mount -t debugfs") && !root.contains("as root"), "{root}");
     }
 }

@@ -1,14 +1,15 @@
 //! What else of the host matters: observation, groups, memory, clocks, energy.
 
-use std::fs;
 use std::path::Path;
 
 use qfabric_types::Nanos;
 
 use super::{Facts, Finding, State, cpu};
 use crate::cgroup::{self, Mounts};
+use crate::files;
 use crate::memory;
 use crate::observe::SwitchObserver;
+use crate::release;
 
 pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
     let mut findings = cpu::rights();
@@ -18,7 +19,9 @@ pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
         open_files(),
         groups(),
         psi(),
-        clocksource(&text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default()),
+        clocksource(
+            &files::trimmed("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default(),
+        ),
         timer_slack(),
         present(
             "cpufreq",
@@ -33,19 +36,14 @@ pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
 }
 
 pub(super) fn kernel() -> Finding {
-    let release = text("/proc/sys/kernel/osrelease").unwrap_or_default();
-    match version_in(&release) {
+    let release = release::text();
+    match release::version_in(&release) {
         Some(version) if version >= (4, 13) => Finding::ok("kernel", format!("Linux {release}")),
         Some(_) => {
             Finding::new("kernel", State::Missing, format!("Linux {release} is too old")).fix("use 4.13 or later")
         }
-        None => Finding::new("kernel", State::Unknown, format!("Linux {release:?}")).fix("mount /proc"),
+        None => Finding::new("kernel", State::Unknown, format!("Linux {release:?}")).fix("use 4.13 or later"),
     }
-}
-
-fn version_in(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 fn observation(facts: &mut Facts) -> Finding {
@@ -56,7 +54,7 @@ fn observation(facts: &mut Facts) -> Finding {
         }
         Err(error) => {
             facts.observer = "poll";
-            let paranoid = text("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+            let paranoid = files::trimmed("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
             let reason =
                 format!("perf is refused ({error}, kernel.perf_event_paranoid is {paranoid}): /proc is polled");
             Finding::new("observation", State::Warn, reason).fix("grant CAP_PERFMON")
@@ -99,7 +97,7 @@ fn groups() -> Finding {
 }
 
 fn psi() -> Finding {
-    match text("/proc/pressure/cpu") {
+    match files::trimmed("/proc/pressure/cpu") {
         Some(_) => Finding::ok("psi", "pressure of CPU, memory and I/O is measured"),
         None => Finding::new("psi", State::Missing, "/proc/pressure is not there").fix("boot with psi=1"),
     }
@@ -117,7 +115,7 @@ fn clocksource(current: &str) -> Finding {
 }
 
 fn timer_slack() -> Finding {
-    let slack = text("/proc/self/timerslack_ns").and_then(|t| t.parse::<u64>().ok());
+    let slack = files::trimmed("/proc/self/timerslack_ns").and_then(|t| t.parse::<u64>().ok());
     match slack {
         Some(ns) => {
             let slack = Nanos::new(ns);
@@ -128,8 +126,8 @@ fn timer_slack() -> Finding {
 }
 
 fn battery(supplies: &Path) -> Finding {
-    let supplies = fs::read_dir(supplies).into_iter().flatten().flatten();
-    let is_battery = |dir: &Path| text(dir.join("type")).as_deref() == Some("Battery");
+    let supplies = files::folder(supplies).into_iter().flatten().flatten();
+    let is_battery = |dir: &Path| files::trimmed(dir.join("type")).as_deref() == Some("Battery");
     match supplies.filter(|s| is_battery(&s.path())).count() {
         0 => Finding::new("battery", State::Absent, "no battery: the host runs on mains"),
         n => Finding::ok("battery", format!("{n} found")),
@@ -144,20 +142,11 @@ fn present(name: &'static str, path: &str, reason: &str, otherwise: &str) -> Fin
     }
 }
 
-fn text(path: impl AsRef<Path>) -> Option<String> {
-    fs::read_to_string(path).ok().map(|t| t.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    #[test]
-    fn kernel_releases_are_compared_as_numbers() {
-        assert_eq!(version_in("6.18.44-fc-v509"), Some((6, 18)));
-        assert!(version_in("4.9.0") < version_in("4.13.0"));
-        assert_eq!(version_in("x"), None);
-    }
+    use super::*;
 
     #[test]
     fn what_a_machine_does_not_have_asks_for_nothing() {

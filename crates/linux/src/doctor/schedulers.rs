@@ -1,15 +1,14 @@
 //! Schedulers of our own in the kernel: for the CPU (`ext`) and for packets.
 
-use std::fs;
-
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
 use crate::capability;
 use crate::ext::{Ext, ExtError};
+use crate::files;
 
 pub(super) fn examine(facts: &mut Facts) -> [Finding; 2] {
-    let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let types = files::bytes("/sys/kernel/btf/vmlinux").unwrap_or_default();
     let rights = capability::held(CapabilitySet::BPF) && capability::held(CapabilitySet::PERFMON);
     let ext = ext(Ext::supported(), &types, rights);
     facts.ext = ext.state == State::Ok;

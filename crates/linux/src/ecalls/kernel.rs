@@ -7,6 +7,7 @@ use super::handler::Installer;
 use super::services::{self, Spec};
 use super::{Install, InstallError, Installed, Service, Unsupported};
 use crate::bpf::{self, Btf};
+use crate::files;
 
 /// The kernel as a place for handlers. Opening reads the kernel's type information once (some ms); keep it.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Kernel {
 
 /// CPUs that may ever be there: the numbers that a handler may find itself on.
 fn possible_cpus() -> u32 {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let list = files::text("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = list.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());
     last.map_or(1024, |last| last + 1)
 }

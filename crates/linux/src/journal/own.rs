@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use qfabric_types::ThreadId;
 
 use super::{JournalError, Restored, io_error};
+use crate::files;
 use crate::threads;
 
 /// The folder's name in the run folder.
@@ -67,7 +68,7 @@ pub fn stale(run: &Path) -> Result<Vec<PathBuf>, JournalError> {
         Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     }
-    let entries = fs::read_dir(&journals).map_err(|e| io_error(&journals, e))?;
+    let entries = files::folder(&journals).map_err(|e| io_error(&journals, e))?;
     let names = entries.take(MOST).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut stale: Vec<PathBuf> = names.filter(|name| is_over(name)).map(|name| journals.join(name)).collect();
     stale.sort();

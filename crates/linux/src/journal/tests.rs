@@ -14,7 +14,7 @@ fn write(dir: &Path, text: &str) {
 }
 
 fn boot_line() -> String {
-    format!("{{\"boot\":\"{}\"}}\n", boot_id())
+    format!("{{\"boot\":\"{}\"}}\n", release::boot_id())
 }
 
 fn refusal(dir: &Path) -> String {

@@ -3,10 +3,9 @@
 //! Source 1 is `/proc/TID/sched` (every kernel since 6.15, earlier ones with CONFIG_SCHED_DEBUG). Source 2 is
 //! `sched_getattr` with DL_DYNAMIC (Linux 7.1) beside `/proc/TID/status`. Times in nanoseconds.
 
-use std::fs;
-
 use qfabric_types::{Nanos, ThreadId};
 
+use crate::files;
 use crate::sched_attr::{Policy, SchedAttr, remaining};
 use crate::{clock, sched_attr, threads};
 
@@ -49,7 +48,7 @@ pub(crate) enum Reading {
 impl Reading {
     /// Looks at `thread` now.
     pub fn of(thread: ThreadId) -> Reading {
-        let text = fs::read_to_string(threads::file(thread, "sched")).unwrap_or_default();
+        let text = files::text(threads::file(thread, "sched")).unwrap_or_default();
         if let Some(account) = in_sched(&text, clock::raw().get()) {
             return Reading::Known(account);
         }

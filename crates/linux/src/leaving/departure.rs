@@ -15,7 +15,7 @@ use std::io;
 use qfabric_types::{Instant, Nanos, Reservation, ThreadId};
 
 use super::account::{self, Account, Reading};
-use crate::sched_attr::{Policy, RECLAIM, SchedAttr};
+use crate::sched_attr::{Policy, RECLAIM, SchedAttr, remaining_ns};
 use crate::{clock, threads};
 
 /// A thread with less budget than this may be in an overrun before the next call.
@@ -128,9 +128,12 @@ impl Departure {
         }
     }
 
-    /// A change of parameters makes the kernel account for what the thread ran. Twice or three times budget *and*
-    /// period are the same bandwidth: nothing is booked, no timer is cancelled, and a thread that is left so (this
-    /// process dies) has what it had. `false`: the thread left the class by itself.
+    /// Makes the kernel account for what the thread ran. `false`: the thread left the class by itself.
+    ///
+    /// Since Linux 7.1 asking for what is left does it. Before, a change of parameters does: twice or three times budget
+    /// *and* period are the same bandwidth, so nothing is booked, no timer is cancelled, and a thread that is left so (this
+    /// process dies) has what it had. Only a thread that dies while the call looks for it may have been subtracted already,
+    /// and is booked once more for nobody: the caller may be preempted there for as long as reservations run.
     fn bring_up_to_date(&mut self) -> io::Result<bool> {
         let now = SchedAttr::of(self.thread)?;
         if now.policy != Policy::DEADLINE {
@@ -138,6 +141,9 @@ impl Departure {
         }
         let k = 2 + self.steps % 2;
         self.steps += 1;
+        if remaining_ns(self.thread).is_ok() {
+            return Ok(true);
+        }
         let SchedAttr { runtime_ns, deadline_ns, period_ns, flags, .. } = self.held;
         let changed = match period_ns <= LONGEST_STRETCHED {
             true => SchedAttr {
@@ -269,12 +275,32 @@ fn until_zero_lag(held: &SchedAttr, runtime_ns: i64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Worker, live_lock, may_reserve};
 
     const AT: fn(u64) -> Instant = Instant::new;
 
     fn look(runtime_ns: i64, asleep: bool) -> Look {
         let account = Account { runtime_ns, sleeps: 5, switches: 9, ahead: Nanos::ZERO };
         Look { started: AT(1_000), cpu: Nanos::new(10), asleep, account, never_ran: false }
+    }
+
+    /// A thread that died while its parameters were changed would be booked for nobody.
+    #[test]
+    fn where_the_kernel_tells_what_is_left_nothing_is_changed_to_learn_it() {
+        let _alone = live_lock();
+        if !may_reserve() {
+            return;
+        }
+        let reservation = Reservation::new(Nanos::from_millis(1), Nanos::from_millis(100)).unwrap();
+        let (sleeper, held) = (Worker::sleeping(), SchedAttr::deadline(reservation, false));
+        held.give(sleeper.thread).unwrap();
+        let mut departure = Departure::begin(sleeper.thread, held, SchedAttr::fair(0), None);
+        let is_in = departure.bring_up_to_date();
+        let (now, tells) = (SchedAttr::of(sleeper.thread), remaining_ns(sleeper.thread).is_ok());
+        departure.finish().unwrap();
+        let (now, stretched) = (now.unwrap(), if tells { 1 } else { 2 });
+        assert!(is_in.unwrap());
+        assert_eq!((now.runtime_ns, now.period_ns), (stretched * held.runtime_ns, stretched * held.period_ns));
     }
 
     #[test]

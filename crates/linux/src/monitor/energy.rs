@@ -1,22 +1,14 @@
 //! `energy.*`, `battery.*`, `thermal.*`: what the machine can tell of its power, where it can.
-
-use std::fs;
-use std::path::Path;
-
 use qfabric_types::monitor::Attribute;
 
 use super::text::{Kept, Scratch, raw, scaled};
 use super::{Finder, MAX_INSTANCES, Meter, Total, attribute, entries};
+use crate::files;
 
 pub(super) fn find(finder: &mut Finder) {
     zones(finder);
     batteries(finder);
     temperatures(finder);
-}
-
-/// A file of /sys with its blanks taken off.
-fn text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
 fn zones(finder: &mut Finder) {
@@ -25,10 +17,10 @@ fn zones(finder: &mut Finder) {
     let mut found = 0;
     for entry in entries(&folder).iter().filter(|entry| entry.contains(':')).take(MAX_INSTANCES) {
         let zone = folder.join(entry);
-        let Some(name) = text(&zone.join("name")) else { continue };
+        let Some(name) = files::trimmed(zone.join("name")) else { continue };
         match Kept::open(&zone.join("energy_uj")) {
             Ok(file) => {
-                let most = text(&zone.join("max_energy_range_uj")).and_then(|most| most.parse().ok());
+                let most = files::number(zone.join("max_energy_range_uj"));
                 // Zones of two processors have the same names: their number tells them apart.
                 let number: String = entry.split(':').skip(1).collect::<Vec<_>>().join("-");
                 let name = format!("{name}-{number}");
@@ -78,7 +70,7 @@ impl Meter for Zone {
 
 fn batteries(finder: &mut Finder) {
     let folder = finder.roots.sys.join("class/power_supply");
-    let is_battery = |name: &&String| text(&folder.join(name).join("type")).as_deref() == Some("Battery");
+    let is_battery = |name: &&String| files::trimmed(folder.join(name).join("type")).as_deref() == Some("Battery");
     let names = entries(&folder);
     let batteries: Vec<_> = names.iter().filter(is_battery).take(MAX_INSTANCES).collect();
     if batteries.is_empty() {
@@ -128,7 +120,7 @@ fn temperatures(finder: &mut Finder) {
     let mut found = 0;
     for (name, number) in zones {
         let Ok(file) = Kept::open(&folder.join(name).join("temp")) else { continue };
-        let kind = text(&folder.join(name).join("type")).unwrap_or_else(|| "zone".to_owned());
+        let kind = files::trimmed(folder.join(name).join("type")).unwrap_or_else(|| "zone".to_owned());
         finder.found(Temperature { file, name: format!("{kind}-{number}") });
         found += 1;
     }

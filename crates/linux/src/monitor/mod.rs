@@ -40,6 +40,8 @@ use qfabric_types::{AppId, Instant};
 use application::Application;
 use text::Scratch;
 
+use crate::files;
+
 pub use application::MAX_PROCESSES;
 
 /// Most interfaces, disks or zones of a kind that are read; more are left out.
@@ -289,7 +291,7 @@ fn attributes(metrics: &[&str]) -> Vec<Option<Attribute>> {
 
 /// Names of the entries of a folder, in order; none where it is not there.
 fn entries(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let entries = files::folder(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names

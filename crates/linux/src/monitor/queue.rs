@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::text::{Scratch, raw};
 use super::{Finder, Meter, Total, attribute, entries, settle};
+use crate::files;
 
 const METRICS: [&str; 3] = ["net.*.queue", "net.*.queue_packets", "net.*.queue_drops"];
 
@@ -121,7 +122,7 @@ impl Meter for Queues {
 
 impl Queues {
     fn number(&self, name: &str) -> Option<u32> {
-        std::fs::read_to_string(self.folder.join(name).join("ifindex")).ok()?.trim().parse().ok()
+        files::number(self.folder.join(name).join("ifindex"))
     }
 }
 

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use qfabric_sync::assert_may_block;
+
 /// Largest text that is read: /proc/stat of a host with 1,000 CPUs. What is behind is not seen.
 const MOST: usize = 128 << 10;
 
@@ -45,6 +47,7 @@ impl Kept {
     }
 
     fn tried(path: &Path, at_once: bool) -> io::Result<Kept> {
+        assert_may_block("opening a file of the monitor");
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         let kept = Kept { file: File::open(path).map_err(named)?, at_once };
         kept.file.read_at(&mut [0; 64], 0).map_err(named)?;
@@ -53,6 +56,7 @@ impl Kept {
 
     /// The text as it is now; whole lines only.
     pub fn read<'s>(&self, scratch: &'s mut Scratch) -> Option<&'s [u8]> {
+        assert_may_block("reading a file of the monitor");
         let mut length = 0;
         while length < MOST {
             match self.file.read_at(&mut scratch.bytes[length..], length as u64) {

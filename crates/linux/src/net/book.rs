@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::NetError;
 use super::former::Former;
+use crate::files;
+use crate::release;
 
 /// The file's name in the run folder.
 pub const FILE: &str = "net.json";
@@ -66,7 +68,7 @@ impl Book {
 
     /// Complete or not at all.
     fn write(&self) -> Result<(), NetError> {
-        let written = Written { boot: boot(), namespace: namespace(), entries: self.entries.clone() };
+        let written = Written { boot: release::boot_id(), namespace: namespace(), entries: self.entries.clone() };
         let text = serde_json::to_vec(&written).expect("plain data");
         let aside = self.path.with_extension("new");
         let _ = fs::remove_file(&aside);
@@ -74,10 +76,6 @@ impl Book {
         let done = made.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&aside, &self.path));
         done.map_err(|source| NetError::Journal { path: self.path.clone(), source })
     }
-}
-
-fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 fn namespace() -> u64 {
@@ -99,7 +97,7 @@ pub fn restore(directory: &Path) -> Result<NetRestored, NetError> {
     let failed = |source| NetError::Journal { path: path.clone(), source };
     let Some(written) = read(&path).map_err(failed)? else { return Ok(NetRestored::default()) };
     let mut done = NetRestored::default();
-    if written.boot == boot() && written.namespace == namespace() {
+    if written.boot == release::boot_id() && written.namespace == namespace() {
         for entry in &written.entries {
             match entry.former.put_back(entry.ifindex) {
                 Ok(()) => done.interfaces += 1,
@@ -126,7 +124,7 @@ fn read(path: &Path) -> io::Result<Option<Written>> {
             "it is not a plain file that this user alone can write; look at it and remove it",
         ));
     }
-    Ok(Some(serde_json::from_slice(&fs::read(path)?)?))
+    Ok(Some(serde_json::from_slice(&files::bytes(path)?)?))
 }
 
 #[cfg(test)]

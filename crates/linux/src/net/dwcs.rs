@@ -11,6 +11,7 @@ use super::keys::Key;
 use super::selectors::Selectors;
 use super::stats::Stats;
 use crate::bpf::{Attached, Btf, Object, ObjectError, OpenObject, objects};
+use crate::release;
 
 /// Names that a second attachment of the same interface number (in another network namespace) may need.
 const NAMES_TRIED: u32 = 16;
@@ -28,17 +29,13 @@ pub(super) struct Dwcs {
 
 /// Whether this kernel takes queueing disciplines in BPF: its own types are asked.
 pub(super) fn supported() -> Result<(), NetError> {
-    let missing = |why: &str| Err(NetError::NoDwcs { why: format!("kernel {} {why}", release()) });
+    let missing = |why: &str| Err(NetError::NoDwcs { why: format!("kernel {} {why}", release::text()) });
     // A structure that only they have.
     match Btf::vmlinux().map(|btf| btf.structure("bpf_sk_buff_ptr")) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => missing("has no queueing disciplines in BPF (Linux 6.16 and newer, CONFIG_NET_SCH_BPF)"),
         Err(_) => missing("has no type information (/sys/kernel/btf/vmlinux), which queueing disciplines in BPF need"),
     }
-}
-
-fn release() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 impl Dwcs {

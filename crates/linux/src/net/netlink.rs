@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use qfabric_sync::assert_may_block;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
 const HEADER: usize = 16;
@@ -174,6 +175,7 @@ pub(super) fn list(message: Message) -> io::Result<Vec<Answer>> {
 }
 
 fn exchange(request: &[u8], mut answer: impl FnMut(&[u8])) -> io::Result<()> {
+    assert_may_block("asking the kernel about interfaces");
     let socket = open()?;
     send(&socket, request, SendFlags::empty())?;
     let mut buffer = vec![0; RECEIVE_BYTES];
@@ -246,6 +248,13 @@ mod tests {
     fn the_kernel_lists_queueing_disciplines() {
         let found = list(Message::new(RTM_GETQDISC, 0, Object::default())).unwrap();
         assert!(found.iter().all(|answer| answer.name(1).is_some() && answer.object.ifindex > 0));
+    }
+
+    #[test]
+    fn nothing_is_asked_with_a_lock_of_the_event_path() {
+        let lock = qfabric_sync::Lock::<(), { qfabric_sync::rank::ECALLS_REGISTRY }>::default();
+        let asks = || lock.with(|()| list(Message::new(RTM_GETQDISC, 0, Object::default())).map(drop));
+        assert_eq!(qfabric_sync::contain(asks).is_err(), cfg!(debug_assertions));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! figures of a running thread are up to one tick old.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::io;
 
 use qfabric_types::{Instant, Nanos, ThreadId};
 
 use super::{MAX_FOLLOWED, Observation, Observer, Polled};
+use crate::files;
 use crate::{clock, threads};
 
 /// Watches programs by polling.
@@ -136,8 +136,8 @@ impl Life {
 }
 
 fn figures(tid: ThreadId) -> Option<Figures> {
-    let schedstat = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let schedstat = files::text(format!("/proc/{tid}/schedstat")).ok()?;
+    let status = files::text(format!("/proc/{tid}/status")).ok()?;
     figures_in(&schedstat, &status)
 }
 

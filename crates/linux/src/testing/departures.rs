@@ -5,6 +5,9 @@
 //! moment, and whose journal is replayed. In some, a reserved process is killed, and changed or released while its
 //! parent has not reaped it. Then the next round shows who does not run any more, and the kernel's books what is lost.
 //!
+//! The kernel itself loses what it books for a thread that dies in the very call that reserves it (docs/design/0007). Whole
+//! reservations are counted apart where as many threads were gone right after they were reserved; anything else is leaked.
+//!
 //! A rebuild of the root domain by another process would hide what was lost before. So a trial may leave a few units
 //! booked for nobody itself, as a marker: where they are gone, the departures since the last look prove nothing.
 
@@ -19,7 +22,7 @@ use super::crowd::{BLOCKED, BRIEF, Crowd, Dice, KINDS};
 use super::losses::book_for_nobody;
 use crate::journal::{self, Journal};
 use crate::sched_attr::{Policy, SchedAttr};
-use crate::{ApplyError, Deadline, Mechanism, books, clock, hrtick, threads};
+use crate::{ApplyError, Deadline, Mechanism, books, capacity, clock, hrtick, threads};
 
 /// A thread that has not come further for this long under its reservation is stuck.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
@@ -63,8 +66,10 @@ pub struct Outcome {
     pub killed: u64,
     /// Of all, those between two looks of which the second found that somebody had rebuilt the root domain.
     pub disturbed: u64,
-    /// Units of 2⁻²⁰ CPU that are booked for nobody since.
+    /// Units of 2⁻²⁰ CPU that are booked for nobody since, without those of `died_in_calls`.
     pub leaked: i64,
+    /// Whole reservations booked for nobody since, of threads that were gone right after the call that reserved them.
+    pub died_in_calls: u64,
     /// Units that were subtracted twice.
     pub twice: i64,
     /// Threads that did not run any more under a reservation.
@@ -80,7 +85,7 @@ pub struct Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { departures, from_journals, gave_back, unreaped, killed, .. } = self;
-        let Outcome { disturbed, leaked, twice, stuck, refused, failed, .. } = self;
+        let Outcome { disturbed, leaked, died_in_calls, twice, stuck, refused, failed, .. } = self;
         let mut took = self.took_ns.clone();
         took.sort_unstable();
         let at = |part: usize| took.get(took.len().saturating_sub(1) * part / 100).map_or(0, |ns| ns / 1_000);
@@ -88,7 +93,8 @@ impl fmt::Display for Outcome {
             f,
             "{departures} departures ({gave_back} after giving back, {unreaped} of unreaped processes, {from_journals} \
              from the journals of {killed} killed services, {disturbed} beside a rebuild by others): leaked {leaked} \
-             units, subtracted twice {twice}, stuck {stuck}, not put back {failed}; {refused} reservations refused; \
+             units, lost by the kernel {died_in_calls} reservations of threads that died while they were reserved, \
+             subtracted twice {twice}, stuck {stuck}, not put back {failed}; {refused} reservations refused; \
              release took {} / {} / {} µs (median / p90 / p99)",
             at(50),
             at(90),
@@ -128,6 +134,8 @@ struct Trial {
     base: i64,
     /// Departures before the last look.
     looked_at: u64,
+    /// What `given_to_the_gone` was then.
+    gone: u64,
     outcome: Outcome,
 }
 
@@ -135,7 +143,8 @@ impl Trial {
     fn begin(plan: Plan) -> Trial {
         let base = settled_books(0).expect("who may reserve can read the books") + plant(plan.marked);
         let (crowd, mechanism) = (Crowd::start(), Deadline::new());
-        Trial { plan, crowd, mechanism, dice: Dice::new(plan.seed), base, looked_at: 0, outcome: Outcome::default() }
+        let (dice, outcome) = (Dice::new(plan.seed), Outcome::default());
+        Trial { plan, crowd, mechanism, dice, base, looked_at: 0, gone: 0, outcome }
     }
 
     /// Reserves, waits, gives back, releases; every thread has to come further in between.
@@ -259,7 +268,9 @@ impl Trial {
         let now = settled_books(self.base).expect("they could be read at the start");
         let more = now - self.base;
         if more != 0 {
-            eprintln!("after {} departures {more:+} units are booked for nobody", self.outcome.departures);
+            let gone = self.mechanism.given_to_the_gone() - self.gone;
+            let after = self.outcome.departures;
+            eprintln!("after {after} departures {more:+} units are booked for nobody, {gone} were gone when reserved");
         }
         if self.plan.marked && more < 0 {
             self.outcome.disturbed += self.outcome.departures - self.looked_at;
@@ -267,11 +278,14 @@ impl Trial {
             self.outcome.twice -= more + MARKER;
             self.base = now + plant(true);
         } else {
-            self.outcome.leaked += more.max(0);
+            let gone = self.mechanism.given_to_the_gone() - self.gone;
+            let died = died_in_calls(more, self.plan.reservation, gone);
+            self.outcome.died_in_calls += died.unwrap_or(0);
+            self.outcome.leaked += if died.is_some() { 0 } else { more.max(0) };
             self.outcome.twice -= more.min(0);
             self.base = now;
         }
-        self.looked_at = self.outcome.departures;
+        (self.looked_at, self.gone) = (self.outcome.departures, self.mechanism.given_to_the_gone());
     }
 
     fn end(mut self) -> Outcome {
@@ -300,6 +314,13 @@ pub fn serve(folder: &Path, threads: &[ThreadId], reservation: Reservation, seed
             mechanism.advance(clock::now());
         }
     }
+}
+
+/// How many reservations `more` units are, if no more than were given to threads that were gone right after.
+fn died_in_calls(more: i64, reservation: Reservation, gone: u64) -> Option<u64> {
+    let each = capacity::units_of(reservation.budget().get(), reservation.period().get());
+    let more = u64::try_from(more).ok().filter(|more| more.is_multiple_of(each))?;
+    Some(more / each).filter(|lost| *lost <= gone)
 }
 
 /// Leaves a marker, which the caller's rebuild takes away.
@@ -367,3 +388,18 @@ fn nap(us: u64) {
 
 /// The kind that is blocked is asleep, and never runs under its reservation.
 const _: () = assert!(BLOCKED == KINDS - 1 && BRIEF < BLOCKED);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_reservations_of_threads_that_were_gone_are_the_kernels_own_loss() {
+        let of = |more, gone| {
+            died_in_calls(more, Reservation::new(Nanos::from_millis(1), Nanos::from_millis(8)).unwrap(), gone)
+        };
+        let each = 131_072;
+        assert_eq!((of(2 * each, 2), of(2 * each, 5), of(0, 0)), (Some(2), Some(2), Some(0)));
+        assert_eq!((of(2 * each, 1), of(each + 1, 1), of(each / 16, 3), of(-each, 1)), (None, None, None, None));
+    }
+}

@@ -4,12 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use qfabric_types::{Nanos, Reservation};
+use qfabric_types::{Nanos, Reservation, Share};
 
 use super::Worker;
 use crate::hrtick::DEBUGFS;
 use crate::sched_attr::SchedAttr;
 use crate::{books, capacity, threads};
+
+/// So often a wake-up is tried to be caught: on an idle host each try did.
+const TRIES: usize = 20;
 
 /// A wrong sum, until dropped.
 #[derive(Debug)]
@@ -35,6 +38,19 @@ pub fn book_for_nobody(units: u64) -> Wrong {
     exactly.give(sleeper.thread).expect("there is room for that");
     SchedAttr::fair(0).give(sleeper.thread).expect("every thread may leave");
     Wrong(())
+}
+
+/// Adds so much to what the run queue of `cpu` has summed up: a sleeping thread is woken for that CPU, and its reservation is
+/// changed while the wake-up is queued. Nothing puts it right but [`books::stop_lending`].
+pub fn by_a_queued_wake_up(cpu: u32, share: Share) {
+    for _ in 0..TRIES {
+        books::shift(cpu, Share::ZERO, share).expect("there is room for that");
+        let lent = books::lent_too_much(Path::new(DEBUGFS)).expect("nobody holds a reservation");
+        if lent.contains_key(&cpu) {
+            return;
+        }
+    }
+    panic!("no wake-up for CPU {cpu} was queued when its thread's reservation was changed, in {TRIES} tries");
 }
 
 /// Makes the kernel subtract 0.3 CPU twice: the root domain is rebuilt while a departure is pending. `None` where

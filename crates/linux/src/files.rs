@@ -1,0 +1,86 @@
+//! Small files of the kernel and of our own, read and written in one go.
+//!
+//! Each of these may wait: for a lock in the kernel, a disk, or the owner of a file system. In debug builds they fail where
+//! the calling thread holds a lock that the event path waits for ([`assert_may_block`]), as the calls of `bpf/sys.rs` and
+//! `net/netlink.rs` do.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::{fs, io};
+
+use qfabric_sync::assert_may_block;
+
+/// Its text.
+pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    assert_may_block("reading a file");
+    fs::read_to_string(path)
+}
+
+/// Its text without the white space around it. None: it cannot be read.
+pub(crate) fn trimmed(path: impl AsRef<Path>) -> Option<String> {
+    Some(text(path).ok()?.trim().to_owned())
+}
+
+/// The number that it holds. None: it cannot be read, or holds something else.
+pub(crate) fn number<T: FromStr>(path: impl AsRef<Path>) -> Option<T> {
+    text(path).ok()?.trim().parse().ok()
+}
+
+/// Its bytes.
+pub(crate) fn bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    assert_may_block("reading a file");
+    fs::read(path)
+}
+
+/// Replaces what is in it.
+pub(crate) fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    assert_may_block("writing a file");
+    fs::write(path, contents)
+}
+
+/// What is in a folder.
+pub(crate) fn folder(path: impl AsRef<Path>) -> io::Result<fs::ReadDir> {
+    assert_may_block("reading a folder");
+    fs::read_dir(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use qfabric_sync::{Lock, rank};
+    use qfabric_types::ThreadId;
+
+    use super::*;
+    use crate::bpf::OpenObject;
+    use crate::bpf::objects::TEST_SMOKE;
+    use crate::{interfaces, monitor, threads};
+
+    /// Whether `act` is refused to whoever holds a lock of the event path, and to nobody else.
+    fn is_asserted(act: impl Fn()) -> bool {
+        let lock = Lock::<(), { rank::ECALLS_REGISTRY }>::default();
+        act();
+        let held = lock.lock();
+        let refused = catch_unwind(AssertUnwindSafe(&act)).is_err();
+        drop(held);
+        refused
+    }
+
+    #[test]
+    fn nothing_that_may_wait_is_done_with_a_lock_of_the_event_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let own = ThreadId(0);
+        let asserted = [
+            is_asserted(|| write(&path, "text").unwrap()),
+            is_asserted(|| assert_eq!(text(&path).unwrap(), "text")),
+            is_asserted(|| assert_eq!(bytes(&path).unwrap(), b"text")),
+            is_asserted(|| drop(self::folder(folder.path()).unwrap())),
+            is_asserted(|| assert!(threads::switches(own).is_some())),
+            is_asserted(|| drop(interfaces::present())),
+            is_asserted(|| drop(monitor::Meters::open())),
+            is_asserted(|| drop(OpenObject::open("smoke", TEST_SMOKE).unwrap().load())),
+        ];
+        assert_eq!(asserted, [cfg!(debug_assertions); 8]);
+    }
+}
