@@ -235,16 +235,10 @@ impl Supervisor {
         self.sweep(now);
     }
 
-    /// What may be handed out changed. Where it fell below what is held, holdings are cut as by any other
-    /// overload; until those decreases have taken effect, more than the capacity is booked.
-    pub fn set_capacity(&mut self, capacity: Share, now: Instant) {
-        self.limits.capacity = capacity;
-        self.expire(now);
-        self.share_out(now);
-    }
-
-    /// The administrator allows something else. What is held is shared out anew by the same formula; guarantees that were
-    /// given are kept, also where they are above a new maximum of a level, user or group.
+    /// The administrator allows something else, or the host has another capacity. What is held is shared out anew by the
+    /// same formula; guarantees that were given are kept, also where they are above a new maximum of a level, user or group.
+    /// Where the capacity fell below what is held, holdings are cut as by any other overload; until those decreases have
+    /// taken effect, more than the capacity is booked.
     pub fn set_limits(&mut self, limits: Limits, now: Instant) {
         self.limits = limits;
         self.number_owners();

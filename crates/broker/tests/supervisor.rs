@@ -173,7 +173,7 @@ fn a_smaller_capacity_cuts_everybody_in_proportion() {
     let mut books = with_apps(90, 2);
     books.want(AppId(1), share(40), at(0));
     books.want(AppId(2), share(40), at(0));
-    books.set_capacity(share(40), at(0));
+    books.set_limits(Limits::of_capacity(share(40)), at(0));
     assert_eq!(held(&books, 2), [20, 20]);
     books.on_time(at(10));
     assert_eq!(books.booked(), share(40));

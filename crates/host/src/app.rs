@@ -26,8 +26,8 @@ use qfabric_types::{
 use self::overload::Shortage;
 use self::reserved::OverTime;
 use self::rest::Rest;
-use crate::activation::Activations;
 use crate::consumption::Consumption;
+use crate::found::Found;
 use crate::rhythm::{News, Rhythms, rhythms_for};
 use crate::thread::{Governor, Thread, Wait, millionths};
 
@@ -62,6 +62,8 @@ pub(crate) struct App {
     pub suspended: bool,
     /// The mechanism in force has servers for several threads.
     pub joint: bool,
+    /// The mechanism in force lends to it, and few others compete for that.
+    pub lent: bool,
     /// Got less than it wants, and that was told; when that last changed.
     pub saturated: bool,
     pub told_at: Instant,
@@ -128,6 +130,7 @@ impl App {
             leaving: false,
             suspended: false,
             joint,
+            lent: false,
             saturated: false,
             told_at: Instant::ZERO,
             left_out: 0,
@@ -203,10 +206,9 @@ impl App {
         let contract = &self.contract;
         match self.source() {
             JobSource::Marked if leads => Governor::Marked(TaskController::new(contract)),
-            JobSource::Activations if leads => Governor::Activations(
-                TaskController::new(contract),
-                Activations::new(contract.period, contract.server_period, lead(contract)),
-            ),
+            JobSource::Activations if leads => {
+                Governor::Activations(TaskController::new(contract), Box::new(Found::new(contract, lead(contract))))
+            }
             _ => Governor::Consumption(Consumption::new(contract, leads)),
         }
     }
@@ -214,7 +216,8 @@ impl App {
     fn govern(&mut self, thread: ThreadId, leads: bool) {
         let governor = self.governor(leads);
         if let Some(at) = self.find(thread) {
-            self.threads[at].governor = governor;
+            let old = std::mem::replace(&mut self.threads[at].governor, governor);
+            self.threads[at].governor.inherit(old);
         }
     }
 
@@ -286,7 +289,7 @@ impl App {
         thread.used += used;
         let ended = match &mut thread.governor {
             Governor::Marked(_) => None,
-            Governor::Activations(_, activations) => activations.ran(from, to, used, slept),
+            Governor::Activations(_, found) => found.ran(from, to, used, slept),
             Governor::Consumption(consumption) => {
                 consumption.ran(from, to, used, slept);
                 None
@@ -350,12 +353,12 @@ impl App {
         let granted = thread.applied.map(|value| value.reservation);
         match &mut thread.governor {
             Governor::Marked(_) => false,
-            Governor::Activations(_, activations) => {
-                let ended = activations.on_time(now);
+            Governor::Activations(_, found) => {
+                let (ended, counted) = found.on_time(now, granted);
                 if let Some(job) = ended {
                     self.finish(at, job);
                 }
-                ended.is_some()
+                ended.is_some() || counted
             }
             Governor::Consumption(consumption) => consumption.on_time(now, granted).is_some(),
         }
@@ -374,6 +377,9 @@ impl App {
         controller.on_usage(&Usage { job, granted, served: thread.served.take() });
         let missed = job.finish > controller.deadline(job.release);
         self.meter.count(controller.error_ns() as f64, bandwidth(granted), missed, Some(job.finish));
+        if let Governor::Activations(_, found) = &mut thread.governor {
+            found.count(missed);
+        }
         self.compare(foreseen, job.cost);
         self.cost += job.cost;
         self.time += self.contract.period;
@@ -434,7 +440,16 @@ impl App {
             let counts = !self.shares_server() || self.carrier() == Some(thread.id);
             return if counts { promised } else { Share::ZERO };
         }
-        self.asks(self.needed_by(thread))
+        let needed = self.needed_by(thread);
+        self.asks(self.mean_of(thread).map_or(needed, |mean| mean.min(needed)))
+    }
+
+    /// The mean it consumes, where that is enough: the kernel lends it the rest of what its jobs take.
+    fn mean_of(&self, thread: &Thread) -> Option<Share> {
+        let lent = self.lent && !thread.rescued;
+        let Governor::Activations(_, found) = &thread.governor else { return None };
+        let mean = lent.then(|| found.mean(self.floor()))??;
+        Some(Share::of_budget(mean, self.contract.server_period))
     }
 
     /// What its controllers find that its jobs need, whatever its share is: all it may have where they predict nothing yet;

@@ -450,6 +450,7 @@ impl Host {
         self.refresh(at);
     }
 
+    /// The one place where limits change: by the administrator, the kernel's room or another mechanism.
     fn set_limits(&mut self, limits: Limits) {
         let capacity = limits.capacity;
         self.config.limits = limits.clone();

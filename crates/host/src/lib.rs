@@ -8,6 +8,7 @@
 mod activation;
 mod app;
 mod consumption;
+mod found;
 mod host;
 mod ledger;
 pub mod manager;

@@ -5,15 +5,15 @@ use qfabric_types::{
     Contract, Instant, KernelControl, MIN_BUDGET, Nanos, Reclaiming, Reservation, Setting, Share, Terms, ThreadId,
 };
 
-use crate::activation::Activations;
 use crate::consumption::Consumption;
+use crate::found::Found;
 
 /// What decides the thread's budget.
 pub(crate) enum Governor {
     /// Jobs marked by the application.
     Marked(TaskController),
     /// Jobs found in the thread's activations.
-    Activations(TaskController, Activations),
+    Activations(TaskController, Box<Found>),
     /// Consumption per window; nothing is known of jobs.
     Consumption(Consumption),
 }
@@ -24,6 +24,19 @@ impl Governor {
         match self {
             Governor::Marked(controller) | Governor::Activations(controller, _) => controller.budget(),
             Governor::Consumption(consumption) => consumption.budget(floor),
+        }
+    }
+
+    /// It governs a thread that `old` governed: what the thread was seen to consume is known.
+    pub(crate) fn inherit(&mut self, old: Governor) {
+        match (self, old) {
+            (Governor::Activations(_, found), Governor::Consumption(seen)) => found.rely_on(seen),
+            (Governor::Consumption(consumption), Governor::Activations(_, found)) => {
+                if let Some(seen) = found.into_consumption() {
+                    *consumption = seen;
+                }
+            }
+            _ => (),
         }
     }
 
@@ -38,7 +51,7 @@ impl Governor {
     pub(crate) fn due(&self) -> Instant {
         match self {
             Governor::Marked(_) => Instant::NEVER,
-            Governor::Activations(_, activations) => activations.due(),
+            Governor::Activations(_, found) => found.due(),
             Governor::Consumption(consumption) => consumption.due(),
         }
     }

@@ -306,9 +306,12 @@ impl Outside {
     fn obey(&mut self, setting: Setting) {
         let new = setting.reservation.map_or(0, |r| u64::from(r.share().ppm()));
         let entry = self.kernel.entry(setting.thread).or_default();
-        // What is lowered under GRUB counts no longer in the kernel's own sum, and that is all that is promised there.
+        // What is lowered under GRUB counts no longer in the kernel's own sum, and that is all that is promised there; also
+        // where it was lowered before as a hard reservation.
         let at_once = setting.reclaiming == Reclaiming::Grub && setting.reservation.is_some();
-        if new < entry.0 && !at_once {
+        if new < entry.0 && at_once {
+            (entry.1, entry.2) = (Instant::ZERO, 0);
+        } else if new < entry.0 {
             // The old budget may be consumed until the end of its server period, at most 10 ms.
             let still = if entry.1 > self.now { entry.2.max(entry.0) } else { entry.0 };
             (entry.1, entry.2) = (self.now + Nanos::from_millis(5), still);
@@ -396,6 +399,35 @@ fn an_application_that_leaves_ends_where_its_last_thread_is_handed_back() {
         Step::Gone { pick: 0 },
         Step::Leave { app: 3 },
         Step::Back { pick: 46, to: 1 },
+    ];
+    let mut outside = Outside::new();
+    steps.into_iter().for_each(|step| outside.run(step));
+    outside.end();
+}
+
+/// Found by the property above, which counted what a thread held as a hard reservation after it was lowered under GRUB.
+#[test]
+fn a_hard_reservation_that_reclaims_and_is_lowered_counts_with_what_is_left() {
+    let join = |class_a, program, threads, most, weight| Step::Join {
+        source: 0,
+        class_a,
+        program,
+        threads,
+        most,
+        weight,
+        reclaim: false,
+    };
+    let steps = [
+        join(false, true, 6, 5, 1),
+        join(true, false, 1, 92, 1),
+        Step::Own { pick: 22, source: 0, class_a: true, most: 47 },
+        Step::Answer { settings: 3, outcome: 4 },
+        Step::Ran { pick: 22, used_us: 63, slept: false },
+        Step::Wait { us: 40_000 },
+        Step::Own { pick: 21, source: 0, class_a: false, most: 5 },
+        Step::Answer { settings: 7, outcome: 0 },
+        join(false, false, 1, 33, 8),
+        Step::Answer { settings: 9, outcome: 0 },
     ];
     let mut outside = Outside::new();
     steps.into_iter().for_each(|step| outside.run(step));

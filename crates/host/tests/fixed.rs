@@ -102,3 +102,15 @@ fn another_mechanism_turns_the_one_server_into_one_per_thread() {
     );
     assert_ne!(Share::ZERO, bench.host.free());
 }
+
+#[test]
+fn another_mechanism_with_less_room_than_was_guaranteed_cuts_guarantees_and_says_so() {
+    let limits = Limits::of_capacity(share(180));
+    let config = HostConfig { limits, abilities: joint(), cpu_capacity: share(90), ..HostConfig::default() };
+    let mut bench = Bench::with_config(config);
+    program(&mut bench, &fixed(30), &[1]);
+    let (name, abilities, capacity) = ("deadline".to_owned(), Abilities::default(), share(20));
+    bench.input(Input::Mechanism { name, abilities, capacity });
+    assert_eq!(budgets(&bench, &[1]), [2_000]);
+    assert!(bench.events.contains(&HostEvent::GuaranteesCut { capacity, guaranteed: share(30) }), "{:?}", bench.events);
+}

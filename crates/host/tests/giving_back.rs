@@ -6,7 +6,7 @@ use common::{Bench, at, marked, share};
 use qfabric_host::{HostConfig, Limits, Outcome};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Class, Contract, Foresight, JobRecord, Nanos, Reclaiming};
+use qfabric_types::{Abilities, AppId, Class, Contract, Foresight, JobRecord, JobSource, Nanos, Reclaiming, ThreadId};
 
 fn bench(capacity: u32) -> Bench {
     let abilities = Abilities { gives_back: true, ..Abilities::default() };
@@ -228,4 +228,62 @@ fn nobody_gives_back_where_that_would_cost_the_daemon_too_much() {
     assert_eq!(bench.budget_us(1), 135, "30 % of a twentieth of 0.9 CPUs");
     bench.wait_until(at(1_159));
     assert_eq!(bench.budget_us(1), 450);
+}
+
+/// A film that is read in bursts: three frames of 5 ms each, every 120 ms.
+fn bursts(bench: &mut Bench, app: AppId, thread: i32, from: u64, bursts: u64) -> u64 {
+    for k in 0..bursts {
+        bench.ran(app, thread, at(from + 120 * k), Nanos::from_millis(15), true);
+    }
+    bench.wait_until(at(from + 120 * bursts));
+    from + 120 * bursts
+}
+
+fn unmarked() -> Contract {
+    Contract { jobs: JobSource::Activations, reclaiming: Reclaiming::Grub, ..marked() }
+}
+
+#[test]
+fn an_unmarked_program_that_is_lent_the_rest_reserves_its_mean_until_a_job_is_late_or_others_compete() {
+    let mut bench = bench(90);
+    let player = bench.join(&unmarked(), Covers::Program, &[1]).unwrap();
+    let next = bursts(&mut bench, player, 1, 1_000, 10);
+    assert!(bench.budget_us(1) >= 3_750, "15 ms within 40: {} µs in 10 ms", bench.budget_us(1));
+    let next = bursts(&mut bench, player, 1, next, 60);
+    let mean = 1_250.0 * 1.15;
+    assert!((bench.budget_us(1) as f64 / mean - 1.0).abs() < 0.1, "15 ms in 120: {} µs in 10 ms", bench.budget_us(1));
+    // A burst that is kept waiting until it is late.
+    let (thread, used) = (ThreadId(1), Nanos::from_millis(15));
+    bench.wait_until(at(next + 45));
+    let (from, to) = (at(next), at(next + 45));
+    bench.input(qfabric_host::Input::Ran { app: player, thread, from, to, used, slept: true });
+    bench.wait_until(at(next + 120));
+    assert!(bench.budget_us(1) >= 3_750, "after a late job: {} µs in 10 ms", bench.budget_us(1));
+    let next = bursts(&mut bench, player, 1, next + 120, 60);
+    assert!(bench.budget_us(1) < 1_700, "it is trusted again: {} µs in 10 ms", bench.budget_us(1));
+    // Others whose jobs need half of the capacity, and nobody has to lend.
+    let other = bench.join_thread(&marked(), 2).unwrap();
+    for k in 0..3 {
+        let release = at(next + 40 * k);
+        let job = JobRecord {
+            k,
+            release,
+            finish: release + Nanos::from_millis(30),
+            cost: Nanos::from_millis(26),
+            next: Foresight::Nothing,
+        };
+        bench.wait_until(job.finish);
+        bench.input(qfabric_host::Input::Job { app: other, event: JobEvent::End(job) });
+    }
+    assert!(bench.budget_us(1) >= 2_250, "beside others: {} µs in 10 ms", bench.budget_us(1));
+}
+
+#[test]
+fn a_quiet_program_that_is_lent_to_costs_no_timer() {
+    let mut bench = bench(90);
+    let player = bench.join(&unmarked(), Covers::Program, &[1]).unwrap();
+    bursts(&mut bench, player, 1, 1_000, 60);
+    bench.wait_until(at(60_000));
+    assert_eq!(bench.host.next_wakeup(), None);
+    assert!(bench.budget_us(1) <= 10, "at rest it keeps the floor: {} µs in 10 ms", bench.budget_us(1));
 }

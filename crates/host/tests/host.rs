@@ -203,7 +203,9 @@ fn activations_of_an_unmarked_thread_are_its_jobs() {
     bench.wait_until(at(1_398));
     assert_eq!(bench.budget_us(1), 3_000);
     assert_eq!(bench.host.application(app).unwrap().quality.jobs, 10);
+    bench.wait_until(at(10_000));
     assert_eq!(bench.host.next_wakeup(), None, "a quiet thread costs no timer");
+    assert_eq!(bench.budget_us(1), 3_000, "its next job needs no less");
 }
 
 #[test]

@@ -98,11 +98,11 @@ impl App {
     pub(crate) fn rescue(&mut self, at: usize) -> bool {
         let (periods, fixed) = (self.contract.periods_per_job(), self.contract.static_server().is_some());
         let thread = &mut self.threads[at];
-        let (Governor::Activations(controller, activations), Some(value)) = (&thread.governor, thread.applied) else {
+        let (Governor::Activations(controller, found), Some(value)) = (&thread.governor, thread.applied) else {
             return false;
         };
         let foreseen = controller.budget().saturating_mul(periods);
-        let over = activations.used() + MARGIN > foreseen && activations.is_open();
+        let over = found.activations.used() + MARGIN > foreseen && found.activations.is_open();
         let rises = value.reservation.budget() < self.contract.max_budget();
         let new = over && rises && !fixed && !thread.rescued && value.terms.control.is_none();
         thread.rescued |= new;

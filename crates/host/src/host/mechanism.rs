@@ -21,9 +21,7 @@ impl Host {
             self.apps[at].note_reserved(self.now);
             self.suspend_if_needed(at);
         }
-        self.books.set_capacity(capacity, self.now);
-        self.share_anew();
-        self.follow_grants();
+        self.set_limits(self.config.limits.clone());
         for at in (0..self.apps.len()).rev() {
             self.refresh(at);
             self.bury_if_restored(at);

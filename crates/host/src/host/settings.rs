@@ -32,7 +32,9 @@ impl Host {
     pub(super) fn refresh(&mut self, at: usize) {
         self.count_needs(at);
         self.judge_load();
+        let lent = self.lends();
         let app = &mut self.apps[at];
+        app.lent = lent;
         let wants = app.wants();
         let moved = wants.max(app.wanted) - wants.min(app.wanted);
         let from_or_to_nothing = wants == Share::ZERO || app.wanted == Share::ZERO;
@@ -109,6 +111,22 @@ impl Host {
         if contended != self.contended {
             self.contended = contended;
             self.share_anew();
+            self.rely_anew();
+        }
+    }
+
+    /// Whether a thread that reclaims gets beyond its reservation what its jobs take: few others compete for it.
+    fn lends(&self) -> bool {
+        self.config.abilities.gives_back && !self.contended
+    }
+
+    /// Whoever relied on what is lent, or may do so now, asks anew.
+    fn rely_anew(&mut self) {
+        for at in 0..self.apps.len() {
+            if self.apps[at].lent != self.lends() {
+                self.refresh(at);
+                self.touch(at);
+            }
         }
     }
 
