@@ -8,7 +8,7 @@ use qfabric_linux::ApplyError;
 use qfabric_linux::capacity::Probes;
 use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract, Instant, Share};
 use tokio::sync::oneshot;
 
@@ -96,6 +96,11 @@ pub(crate) enum Command {
     /// What it allows from now on, checked already.
     SetLimits {
         limits: Box<HostLimits>,
+        reply: Reply<HostLimits>,
+    },
+    /// What it allows differently from now on.
+    ChangeLimits {
+        patch: Box<LimitsPatch>,
         reply: Reply<HostLimits>,
     },
 }

@@ -190,6 +190,11 @@ impl Core {
         }
     }
 
+    /// Whether the thread is still on its way back.
+    pub fn is_leaving(&self, thread: ThreadId) -> bool {
+        self.mechanism.is_leaving(thread)
+    }
+
     /// When [`Core::advance`] is due.
     pub fn next_step(&self) -> Option<Instant> {
         self.mechanism.next_step()

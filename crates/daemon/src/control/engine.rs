@@ -23,6 +23,7 @@ use super::command::Command;
 use super::core::Core;
 use super::loans::Loans;
 use super::notes::Note;
+use super::partings::Parting;
 use super::rings::{Ring, Round};
 use super::sources::{Source, Sources};
 use crate::config::{Config, Reclaim};
@@ -69,6 +70,8 @@ pub(crate) struct Engine {
     /// What the administrator allows.
     pub(super) limits: HostLimits,
     pub(super) requests_made: u64,
+    /// Requests to end an application that are not answered yet: threads still leave.
+    pub(super) partings: Vec<Parting>,
     commands: Receiver<Command>,
     batch: Vec<JobEvent>,
     /// Something was left over by a bound: do not sleep.
@@ -101,6 +104,7 @@ impl Engine {
             bounds,
             limits,
             requests_made: 0,
+            partings: Vec::new(),
             commands,
             batch: Vec::with_capacity(bounds.jobs_per_look),
             more: false,
@@ -143,6 +147,7 @@ impl Engine {
         if self.core.next_step().is_some_and(|due| due <= now) {
             self.core.advance(now);
         }
+        self.answer_partings(now);
         if now >= self.tend_at || self.core.gone {
             self.core.tend(now);
             self.tend_at = now + TEND_EVERY;
@@ -189,7 +194,8 @@ impl Engine {
         let observer = (self.observe_at != Instant::NEVER).then_some(self.observe_at);
         let tend = (!self.apps.by_id.is_empty() || self.core.tends_itself()).then_some(self.tend_at);
         let step = self.core.next_step();
-        [self.core.host.next_wakeup(), step, apps, observer, tend, self.loans.next()].into_iter().flatten().min()
+        let own = [observer, tend, self.loans.next(), self.next_answer()];
+        [self.core.host.next_wakeup(), step, apps].into_iter().chain(own).flatten().min()
     }
 
     fn take_commands(&mut self, now: Instant) {

@@ -1,7 +1,7 @@
 //! Coming and going: what the API's requests do to the engine.
 
 use qfabric_host::Input;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostLimits, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostLimits, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 
 use super::apps::App;
@@ -28,9 +28,7 @@ impl Engine {
             Command::Change { peer, app, contract, reply } => {
                 let _ = reply.send(self.change(peer, app, *contract, now));
             }
-            Command::Leave { peer, app, reply } => {
-                let _ = reply.send(self.check_owner(peer, app).map(|()| self.leave(app, now)));
-            }
+            Command::Leave { peer, app, reply } => self.part(peer, app, reply, now),
             Command::Show { app, reply } => {
                 let _ = reply.send(self.show(app));
             }
@@ -60,6 +58,9 @@ impl Engine {
             Command::SetLimits { limits, reply } => {
                 self.set_limits(*limits, now);
                 let _ = reply.send(Ok(self.limits.clone()));
+            }
+            Command::ChangeLimits { patch, reply } => {
+                let _ = reply.send(self.change_limits(&patch, now));
             }
         }
     }
@@ -104,6 +105,13 @@ impl Engine {
     fn set_limits(&mut self, limits: HostLimits, now: Instant) {
         self.core.configure(&limits, now);
         self.limits = limits;
+    }
+
+    /// Read and written in one turn: no other change comes in between and is lost.
+    fn change_limits(&mut self, patch: &LimitsPatch, now: Instant) -> Result<HostLimits, Problem> {
+        let limits = patch.apply(&self.limits).map_err(|why| problem::invalid_limit(&why))?;
+        self.set_limits(limits, now);
+        Ok(self.limits.clone())
     }
 
     /// Every application of the process is favoured: which of them takes the event is the process's business.
@@ -221,7 +229,7 @@ impl Engine {
         result
     }
 
-    fn check_owner(&self, peer: Peer, id: AppId) -> Result<(), Problem> {
+    pub(super) fn check_owner(&self, peer: Peer, id: AppId) -> Result<(), Problem> {
         let app = self.apps.by_id.get(&id).ok_or_else(|| problem::not_found(id))?;
         match peer.may_touch(app.owner) {
             true => Ok(()),

@@ -10,6 +10,7 @@ use std::path::Path;
 use qfabric_linux::ext::{Ext, ExtConfig, ExtMechanism};
 use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::journal::Journal;
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::{ApplyError, Deadline, Mechanism, books, capacity};
 use qfabric_types::{Nanos, Reservation, Setting, Share, ThreadId, Window};
 
@@ -64,7 +65,10 @@ pub(super) fn open(which: Which, config: &Config, journal: Journal) -> Result<Op
 
 fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError> {
     let room = match config.limits.capacity {
-        Some(configured) => Room::under(books::ceiling(Path::new(DEBUGFS)).unwrap_or(configured), configured),
+        Some(configured) => {
+            let ceiling = books::ceiling(Path::new(DEBUGFS)).unwrap_or(configured);
+            Room::under(ceiling.saturating_sub(held_by_ourselves()), configured)
+        }
         None => {
             let free = capacity::probe()?;
             // Where the kernel's sum is negative, it grants the probes whole CPUs.
@@ -73,6 +77,16 @@ fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError
     };
     let mechanism = Box::new(Deadline::with_journal(journal));
     Ok(Opened { mechanism, room, best_effort: None, journal: None })
+}
+
+/// What the kernel has booked for the calling thread.
+fn held_by_ourselves() -> Share {
+    match SchedAttr::of(ThreadId(0)) {
+        Ok(SchedAttr { policy: Policy::DEADLINE, runtime_ns, period_ns, .. }) => {
+            Share::of_budget(Nanos::new(runtime_ns), Nanos::new(period_ns))
+        }
+        _ => Share::ZERO,
+    }
 }
 
 fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {

@@ -19,6 +19,7 @@ mod misses;
 mod notes;
 mod observing;
 mod own;
+mod partings;
 mod rings;
 mod room;
 mod sources;

@@ -26,7 +26,7 @@ impl Room {
         Room { free, ..Room::default() }
     }
 
-    /// `configured`, as long as that is there: `ceiling` is what there is when nothing is lost.
+    /// `configured`, as long as that is there: `ceiling` is what there is for others when nothing is lost.
     pub fn under(ceiling: Share, configured: Share) -> Room {
         Room { free: ceiling, configured: Some(configured), lost_at_start: Some(Share::ZERO), ..Room::default() }
     }
