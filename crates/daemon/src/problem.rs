@@ -96,11 +96,7 @@ pub(crate) fn invalid_contract(why: &InvalidContract) -> Problem {
 }
 
 pub(crate) fn invalid_limit(why: &InvalidLimit) -> Problem {
-    new(
-        "invalid_limit",
-        why.to_string(),
-        "change the value named, and send all limits again; the old ones are in force",
-    )
+    new("invalid_limit", why.to_string(), "change the value named, and send it again; the old limits are in force")
 }
 
 pub(crate) fn not_administrator(yours: u32) -> Problem {

@@ -2,13 +2,16 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use common::*;
 use qfabric_client::{Client, ClientError};
+use qfabric_linux::books;
+use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::sched_attr::Policy;
 use qfabric_linux::testing::live_lock;
-use qfabric_types::api::{ApplicationRequest, Covers, HostLimits, Problem};
+use qfabric_types::api::{ApplicationRequest, Change, Covers, HostLimits, LimitsPatch, Problem};
 use qfabric_types::{Class, Contract, JobSource, Nanos, Share, ThreadId};
 
 fn guaranteed(name: &str, ppm: u32) -> Contract {
@@ -53,6 +56,18 @@ fn the_contract_that_would_cross_the_total_is_refused_with_what_is_free_and_who_
     assert_eq!((problem.holders[0].id, problem.holders[0].name.as_str()), (holder.id, "first"));
     assert_eq!(client.status().unwrap().applications.len(), 1, "nothing was changed");
     ask(&client, second.pid(), guaranteed("second", 200_000)).expect("what is free can be had");
+}
+
+/// Else the kernel refuses what was promised.
+#[test]
+fn a_configured_capacity_leaves_out_what_the_service_holds_itself() {
+    let _lock = live_lock();
+    let all = books::ceiling(Path::new(DEBUGFS)).expect("this kernel has a limit");
+    let mut config = with_capacity(&all.to_string());
+    config.control.budget = Nanos::new(config.control.period.get() / 5);
+    let (_service, client) = service(config);
+    let status = client.status().unwrap();
+    assert_eq!(status.capacity, all.saturating_sub(Share::from_ppm(200_000)));
 }
 
 #[test]
@@ -241,6 +256,59 @@ fn limits_change_while_applications_run_and_what_was_guaranteed_is_kept() {
 }
 
 #[test]
+fn of_limits_that_two_administrators_change_at_the_same_time_none_is_lost() {
+    const CHANGES: u32 = 200;
+    let _lock = live_lock();
+    let (service, client) = service(with_capacity("0.5"));
+    let each = |first_uid: u32| {
+        let client = Client::connect_to(service.socket()).unwrap().with_patience(PATIENCE);
+        for uid in first_uid..first_uid + CHANGES {
+            let users = Change::Set([(uid, Some(Share::from_ppm(uid)))].into());
+            let answer = client.change_limits(&LimitsPatch { users, ..LimitsPatch::default() }).unwrap();
+            assert_eq!(answer.users.get(&uid), Some(&Share::from_ppm(uid)), "the answer has what is in force");
+        }
+    };
+    std::thread::scope(|scope| {
+        for first_uid in [1_000, 2_000] {
+            scope.spawn(move || each(first_uid));
+        }
+    });
+    let uids = (1_000..1_000 + CHANGES).chain(2_000..2_000 + CHANGES);
+    let expected: std::collections::BTreeMap<_, _> = uids.map(|uid| (uid, Share::from_ppm(uid))).collect();
+    assert_eq!(client.limits().unwrap().users, expected);
+}
+
+#[test]
+fn a_change_of_limits_that_is_refused_changes_nothing() {
+    let _lock = live_lock();
+    let (service, client) = service(with_capacity("0.5"));
+    let before = client.limits().unwrap();
+    for (body, status, code, named) in [
+        ("{", 400, "invalid", "EOF"),
+        (r#"{"capacity":0.1,"user":{"0":1}}"#, 400, "invalid", "unknown field `user`, expected one of `capacity`"),
+        (r#"{"capacity":0.1,"users":{"7":-1}}"#, 400, "invalid", "users.7: share -1 is not between 0 and 4096 CPU"),
+        (r#"{"capacity":0.1,"users":{"x":1}}"#, 400, "invalid", "users"),
+        (r#"{"capacity":0.1,"max_threads":0}"#, 422, "invalid_limit", "limits.max_threads is 0; use 1 to 10000"),
+        (r#"{"capacity":0.1,"max_threads":null}"#, 422, "invalid_limit", "limits.max_threads is null; use 1 to 10000"),
+        (r#"{"capacity":0.1,"levels":{"10":0.5}}"#, 422, "invalid_limit", "limits.levels is 10; use levels 0 (last)"),
+    ] {
+        let (answered, answer) = call(service.socket(), "PATCH", "/v1/limits", body);
+        let problem = problem(&answer);
+        assert_eq!((answered, problem.code.as_str()), (status, code), "{body} → {problem:?}");
+        assert!(problem.message.contains(named) && !problem.next_step.is_empty(), "{body} → {problem:?}");
+    }
+    assert_eq!(client.limits().unwrap(), before);
+    let none = r#"{"default_user":null}"#;
+    let (answered, answer) = call(service.socket(), "PATCH", "/v1/limits", none);
+    let expected = HostLimits { default_user: None, ..before };
+    assert_eq!(
+        (answered, serde_json::from_str(&answer).ok()),
+        (200, Some(expected)),
+        "null is no maximum, not the default"
+    );
+}
+
+#[test]
 #[ignore = "run as another user by a_user_touches_only_its_own_processes_within_its_own_maximum"]
 fn nobody() {
     let client = Client::connect_to(given("SOCKET")).unwrap();
@@ -252,6 +320,7 @@ fn nobody() {
     assert_eq!(refused(client.change(held, &Contract::default()).unwrap_err()).code, "not_yours");
     let limits = client.limits().expect("everybody may read limits");
     assert_eq!(refused(client.set_limits(&limits).unwrap_err()).code, "not_administrator");
+    assert_eq!(refused(client.change_limits(&LimitsPatch::default()).unwrap_err()).code, "not_administrator");
 
     let own: Vec<_> = (0..3).map(|_| Process::shell("sleep 60")).collect();
     let problem = ask(&client, own[0].pid(), guaranteed("greedy", 300_000)).unwrap_err();

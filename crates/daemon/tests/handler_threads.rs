@@ -4,60 +4,9 @@
 #[path = "../src/ecalls/crew.rs"]
 mod crew;
 
-/// What the file waits with, in the model. Time is no step of its own: a wait with a bound ends when it likes, notified,
-/// over, or for no reason, which a condition variable allows.
-mod sync {
-    use std::ops::{Deref, DerefMut};
-    use std::time::Duration;
-
-    use shuttle::rand::{Rng, thread_rng};
-    pub use shuttle::sync::Condvar;
-    use shuttle::sync::{Mutex, MutexGuard};
-
-    pub use qfabric_sync::rank;
-
-    pub struct Lock<T, const RANK: u16>(Mutex<T>);
-
-    pub struct Guard<'a, T, const RANK: u16>(&'a Lock<T, RANK>, MutexGuard<'a, T>);
-
-    impl<T, const RANK: u16> Lock<T, RANK> {
-        pub fn new(value: T) -> Self {
-            Lock(Mutex::new(value))
-        }
-
-        pub fn lock(&self) -> Guard<'_, T, RANK> {
-            Guard(self, self.0.lock().unwrap())
-        }
-    }
-
-    impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
-        pub fn wait(self, condition: &Condvar) -> Self {
-            let Guard(lock, value) = self;
-            Guard(lock, condition.wait(value).unwrap())
-        }
-
-        pub fn wait_timeout(self, _: &Condvar, _: Duration) -> (Self, bool) {
-            let Guard(lock, value) = self;
-            drop(value);
-            shuttle::thread::yield_now();
-            (lock.lock(), thread_rng().gen_bool(0.5))
-        }
-    }
-
-    impl<T, const RANK: u16> Deref for Guard<'_, T, RANK> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            &self.1
-        }
-    }
-
-    impl<T, const RANK: u16> DerefMut for Guard<'_, T, RANK> {
-        fn deref_mut(&mut self) -> &mut T {
-            &mut self.1
-        }
-    }
-}
+#[allow(dead_code, unused_imports)] // as above
+#[path = "shuttle/sync.rs"]
+mod sync;
 
 use std::time::Duration;
 

@@ -11,16 +11,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::*;
-use qfabric_client::Client;
 use qfabric_client::ecalls::Ecalls;
 use qfabric_daemon::{Config, Embedded, Log};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::frozen::Frozen;
 use qfabric_linux::testing::live_lock;
 use qfabric_shm::fds;
-use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::ThreadId;
 use qfabric_types::ecalls_wire::{FromClient, VERSION};
-use qfabric_types::{JobSource, ThreadId};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -34,28 +32,6 @@ fn a_daemon() {
     // The result goes with the process: a harness that prints it would wait for a full pipe.
     let outcome = qfabric_daemon::run(Config { log, ..quiet() }.in_directory(given("FOLDER")));
     std::process::exit(i32::from(outcome.is_err()));
-}
-
-fn daemon(folder: &Path) -> (Process, Client) {
-    let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
-    let client = served(folder);
-    (process, client)
-}
-
-fn served(folder: &Path) -> Client {
-    let socket = folder.join("qfabric.sock");
-    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
-    Client::connect_to(&socket).unwrap()
-}
-
-fn covered_worker(client: &Client) -> (Process, ThreadId) {
-    let worker = Process::shell("while :; do :; done");
-    let thread = ThreadId(worker.pid());
-    SchedAttr::fair(5).give(thread).unwrap();
-    let contract = qfabric_types::Contract { jobs: JobSource::Consumption, ..contract("worker", 40) };
-    client.admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract }).unwrap();
-    eventually("it is under reservation", || policy(thread) == Some(Policy::DEADLINE));
-    (worker, thread)
 }
 
 fn thread_of(process: &Process, name: &str) -> ThreadId {
@@ -99,30 +75,27 @@ fn sigterm_is_not_lost_behind_a_full_queue() {
     has_ended(&mut process, thread);
 }
 
-#[test]
-fn sigterm_ends_the_daemon_and_puts_threads_back_also_where_the_control_thread_hangs() {
-    let _lock = live_lock();
+/// Also where the thread of this name hangs.
+fn sigterm_ends_the_daemon_beside(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (mut process, client) = daemon(folder.path());
     let (_worker, thread) = covered_worker(&client);
-    let frozen = Frozen::stop(thread_of(&process, "qf-control")).unwrap();
+    let frozen = Frozen::stop(thread_of(&process, name)).unwrap();
     terminate(&process);
     eventually("it is killed as it hangs", || frozen.has_ended());
     has_ended(&mut process, thread);
 }
 
 #[test]
+fn sigterm_ends_the_daemon_and_puts_threads_back_also_where_the_control_thread_hangs() {
+    let _lock = live_lock();
+    sigterm_ends_the_daemon_beside("qf-control");
+}
+
+#[test]
 fn sigterm_ends_the_daemon_and_puts_threads_back_also_where_another_thread_hangs() {
     let _lock = live_lock();
-    for name in ["qf-ecalls", "qf-books"] {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut process, client) = daemon(folder.path());
-        let (_worker, thread) = covered_worker(&client);
-        let frozen = Frozen::stop(thread_of(&process, name)).unwrap();
-        terminate(&process);
-        eventually("it is killed as it hangs", || frozen.has_ended());
-        has_ended(&mut process, thread);
-    }
+    ["qf-ecalls", "qf-books"].into_iter().for_each(sigterm_ends_the_daemon_beside);
 }
 
 /// A pipe holds 64 KiB; each request that is none is worth a line at this level.

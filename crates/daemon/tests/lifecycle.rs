@@ -13,29 +13,10 @@ use qfabric_types::api::{ApplicationRequest, Covers, HostLimits};
 use qfabric_types::{JobSource, ThreadId};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A service as a process of its own, on `folder`.
-fn daemon(folder: &Path) -> (Process, Client) {
-    let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
-    let socket = folder.join("qfabric.sock");
-    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
-    (process, Client::connect_to(&socket).unwrap())
-}
-
 #[test]
 #[ignore = "run by others: a service until it is told to stop"]
 fn a_daemon() {
     qfabric_daemon::run(quiet().in_directory(given("FOLDER"))).unwrap();
-}
-
-/// A program with work to do, at a nice value of its own, under a reservation.
-fn covered_worker(client: &Client) -> (Process, ThreadId) {
-    let worker = Process::shell("while :; do :; done");
-    let thread = ThreadId(worker.pid());
-    SchedAttr::fair(5).give(thread).unwrap();
-    let contract = qfabric_types::Contract { jobs: JobSource::Consumption, ..contract("worker", 40) };
-    client.admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract }).unwrap();
-    eventually("it is under reservation", || policy(thread) == Some(Policy::DEADLINE));
-    (worker, thread)
 }
 
 fn is_as_before(thread: ThreadId) -> bool {

@@ -1,9 +1,10 @@
 //! Places for connections: so many in all, fewer for all users together, fewer still for one of them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -23,7 +24,7 @@ pub(crate) fn refused() -> u64 {
 pub(crate) struct Places {
     all: Arc<Semaphore>,
     shares: Shares,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Counts>,
 }
 
 /// What users may have. Administrators (root, and the user that the service runs as) have no share: the places that
@@ -43,11 +44,13 @@ struct Taken {
     by_uid: HashMap<u32, usize>,
 }
 
+type Counts = Lock<Taken, { rank::PLACES }>;
+
 /// A connection's place, given back when dropped.
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
     /// Whom it counts for; none: an administrator.
-    of_user: Option<(u32, Arc<Mutex<Taken>>)>,
+    of_user: Option<(u32, Arc<Counts>)>,
 }
 
 impl Shares {
@@ -74,7 +77,7 @@ impl Places {
             return Ok(Place { _permit: permit, of_user: None });
         }
         let uid = peer.owner.uid;
-        let taken = lock(&self.taken).take(uid, self.shares);
+        let taken = self.taken.with(|taken| taken.take(uid, self.shares));
         taken.inspect_err(|problem| {
             REFUSED.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(uid, pid = peer.pid, why = problem.message, "a connection was refused");
@@ -110,13 +113,9 @@ impl Taken {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some((uid, taken)) = &self.of_user {
-            lock(taken).give_back(*uid);
+            taken.with(|taken| taken.give_back(*uid));
         }
     }
-}
-
-fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

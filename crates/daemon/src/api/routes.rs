@@ -1,5 +1,6 @@
 //! The paths, their bodies and their answers. Each handler: read, look up credentials, ask the control thread.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
@@ -69,7 +70,7 @@ pub(crate) fn router(
         .route("/v1/applications/{id}", application)
         .route("/v1/claims/{claim}", post(claim).delete(give_back))
         .route("/v1/status", get(status))
-        .route("/v1/limits", get(limits).put(set_limits))
+        .route("/v1/limits", get(limits).put(set_limits).patch(change_limits))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
@@ -200,14 +201,45 @@ pub(crate) async fn set_limits(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Answer<Json<HostLimits>> {
+    let asked = from_administrator(peer, body).await?;
+    let limits = context.requests.set_limits(asked).await?;
+    log_limits(peer);
+    Ok(Json(limits))
+}
+
+/// Allow something else: some limits, until the next start or reload
+///
+/// A JSON merge patch (RFC 7396): a key that is left out keeps its value, null removes a limit. Changes of several clients at
+/// the same time follow each other; none undoes another. Otherwise as PUT.
+#[utoipa::path(patch, path = "/v1/limits",
+    request_body(content((LimitsPatch = "application/merge-patch+json"), (LimitsPatch = "application/json"))), responses(
+    (status = 200, description = "In force: all limits", body = HostLimits),
+    (status = 400, description = "Not understood; nothing has changed", body = Problem),
+    (status = 403, description = "Not for this user", body = Problem),
+    (status = 422, description = "A value cannot be meant; nothing has changed", body = Problem),
+))]
+pub(crate) async fn change_limits(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Answer<Json<HostLimits>> {
+    let patch = Box::new(from_administrator(peer, body).await?);
+    let limits = context.requests.ask(|reply| Command::ChangeLimits { patch, reply }).await?;
+    log_limits(peer);
+    Ok(Json(limits))
+}
+
+async fn from_administrator<T: DeserializeOwned>(peer: Peer, body: Body) -> Answer<T> {
     // Read whoever asks: an answer before the end of the request would break the connection instead.
     let asked = read(body).await?;
-    if !peer.administers() {
-        return Err(Refused(problem::not_administrator(peer.owner.uid)));
+    match peer.administers() {
+        true => Ok(asked),
+        false => Err(Refused(problem::not_administrator(peer.owner.uid))),
     }
-    let limits = context.requests.set_limits(asked).await?;
+}
+
+fn log_limits(peer: Peer) {
     tracing::info!(uid = peer.owner.uid, pid = peer.pid, "other limits are in force until the next start or reload");
-    Ok(Json(limits))
 }
 
 /// One application
@@ -281,8 +313,11 @@ pub(crate) async fn describe(State(context): State<Context>) -> Response {
 
 pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
     let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| problem::too_large(BODY_LIMIT))?;
-    let what = |error: serde_json::Error| problem::invalid(format!("the body is not understood: {error}"));
-    Ok(serde_json::from_slice(&bytes).map_err(what)?)
+    let mut json = serde_json::Deserializer::from_slice(&bytes);
+    let what = |error: &dyn Display| problem::invalid(format!("the body is not understood: {error}"));
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| what(&error))?;
+    json.end().map_err(|error| what(&error))?;
+    Ok(value)
 }
 
 fn number(id: &str) -> Result<AppId, Problem> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,8 @@ use crate::startup::DaemonError;
 
 /// Callers that may wait for a connection.
 const BACKLOG: i32 = 128;
+/// The folder in which sockets get ready. Only root enters it.
+const CLOSED: &str = ".new";
 
 /// The listening sockets, non-blocking. Their files go when this is dropped.
 pub(crate) struct Sockets {
@@ -42,13 +44,31 @@ impl Drop for Sockets {
 }
 
 /// Binds the sockets in `directory`, which this service holds the lock of: what is there is left over.
+///
+/// Each is made in a folder that only root enters, gets its mode and group there, and is then moved to its place. So nobody
+/// ever sees it with another mode.
 pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonError> {
     let group = config.api.group.as_deref().map(find_group).transpose()?;
+    let closed = directory.join(CLOSED);
+    let failed = |source| DaemonError::Path { path: closed.clone(), source };
+    let removed = || fs::remove_dir_all(&closed).or_else(|error| if_not_found(error, ()));
+    removed().map_err(failed)?;
+    fs::DirBuilder::new().mode(0o700).create(&closed).map_err(failed)?;
+    let sockets = bind_through(&closed, config, group, directory);
+    removed().map_err(failed)?;
+    sockets
+}
+
+fn if_not_found<T>(error: io::Error, otherwise: T) -> io::Result<T> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(otherwise) } else { Err(error) }
+}
+
+fn bind_through(closed: &Path, config: &Config, group: Option<u32>, directory: &Path) -> Result<Sockets, DaemonError> {
     let [http_path, rings_path, ecalls_path, channels_path] =
         ["qfabric.sock", "ring.sock", "ecalls.sock", "channels.sock"].map(|name| directory.join(name));
     let packets = |path: &Path| {
-        prepared(path, config.api.mode, group, || {
-            let socket = qfabric_shm::fds::listen(path, BACKLOG)?;
+        prepared(closed, path, config.api.mode, group, |fresh| {
+            let socket = qfabric_shm::fds::listen(fresh, BACKLOG)?;
             rustix::io::ioctl_fionbio(&socket, true)?;
             Ok(socket)
         })
@@ -57,8 +77,8 @@ pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonE
     let channels = config.channels.enabled.then(|| packets(&channels_path)).transpose()?;
     // Through `ecalls.sock` clients send sockets that they want to be told of.
     rings.iter().chain(&channels).for_each(refuse_descriptors);
-    let http = prepared(&http_path, config.api.mode, group, || {
-        let listener = UnixListener::bind(&http_path)?;
+    let http = prepared(closed, &http_path, config.api.mode, group, |fresh| {
+        let listener = UnixListener::bind(fresh)?;
         listener.set_nonblocking(true)?;
         refuse_descriptors(&listener);
         Ok(listener)
@@ -67,21 +87,20 @@ pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonE
     Ok(Sockets { http, rings, ecalls, channels, http_path, rings_path, ecalls_path, channels_path })
 }
 
+/// What `bind` makes in the folder `closed`, moved to `path` once it has its mode and group.
 fn prepared<T>(
+    closed: &Path,
     path: &Path,
     mode: u32,
     group: Option<u32>,
-    bind: impl FnOnce() -> io::Result<T>,
+    bind: impl FnOnce(&Path) -> io::Result<T>,
 ) -> Result<T, DaemonError> {
     let make = || {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let socket = bind()?;
-        // The group first: between the two, nobody may enter who may not later.
-        std::os::unix::fs::chown(path, None, group)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        let fresh = closed.join(path.file_name().unwrap_or_default());
+        let socket = bind(&fresh)?;
+        std::os::unix::fs::chown(&fresh, None, group)?;
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(mode))?;
+        fs::rename(&fresh, path)?;
         Ok(socket)
     };
     make().map_err(|source| DaemonError::Path { path: path.to_owned(), source })
@@ -126,6 +145,28 @@ mod tests {
         }
         drop(sockets);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// A user who connects while the service starts finds no socket, or one with its final mode; not «permission denied».
+    #[test]
+    fn a_socket_is_never_seen_with_another_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("qfabric.sock");
+        let config = Config { api: crate::config::Api { mode: 0o666, ..Default::default() }, ..Config::default() };
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut seen = std::collections::BTreeSet::new();
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    seen.extend(fs::metadata(&path).map(|found| found.permissions().mode() & 0o777));
+                }
+                seen
+            });
+            (0..300).for_each(|_| drop(bind(&config, dir.path()).unwrap()));
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            looking.join().unwrap()
+        });
+        assert!(seen.is_subset(&[0o666].into()), "{seen:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use qfabric_channel::Limits;
 use qfabric_link::Address;
 use qfabric_types::Nanos;
 use qfabric_types::api::channel::Policy;
@@ -42,6 +43,9 @@ pub struct ChannelsConfig {
     pub max_leases: usize,
     /// See [`ChannelsConfig::max_leases`].
     pub max_leases_per_user: usize,
+    /// Sources and sinks that one user (administrators excepted) has at the same time; on one channel, at most a quarter of
+    /// what the channel may have.
+    pub max_members_per_user: usize,
     /// How often this host tells the sources of its channels at what rate their events arrive; 0: never.
     #[serde(deserialize_with = "crate::config::time")]
     pub report: Nanos,
@@ -128,6 +132,7 @@ impl Default for ChannelsConfig {
             priority: 1,
             max_leases: 256,
             max_leases_per_user: 64,
+            max_members_per_user: Limits::HOST_MEMBERS / 4,
             report: Nanos::from_millis(500),
             lend: Lend::Off,
             lend_hold: Nanos::from_millis(30_000),
@@ -146,6 +151,7 @@ impl ChannelsConfig {
         let counts = [
             ("channels.max_leases", self.max_leases, 1..=4096, "1 to 4096"),
             ("channels.max_leases_per_user", self.max_leases_per_user, 1..=4096, "1 to 4096"),
+            ("channels.max_members_per_user", self.max_members_per_user, 1..=Limits::HOST_MEMBERS, "1 to 16384"),
             ("channels.priority", self.priority as usize, 0..=98, "0 (none) to 98"),
         ];
         let wrong = counts.into_iter().find(|(_, value, range, _)| !range.contains(value));

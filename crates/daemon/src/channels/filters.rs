@@ -1,11 +1,10 @@
 //! Filters: installed here, or shipped as text to other hosts, whose access lists decide.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Condvar;
 use std::time::{Duration, Instant};
 
 use qfabric_channel::{Binding, Direction, FilterError, FilterOrder, FilterSpec, MemberId, RequestId, SinkId, Spot};
-use qfabric_sync::{Lock, rank};
+use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
     self as api, BindingRequest, FilterRequest, HostAnswer, Installed, Joined, ParameterRequest, Where,
@@ -142,6 +141,7 @@ impl Fabric {
         self.check_holder(peer, &binding.channel)?;
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
+        self.check_room_for_member(&registry, peer, &binding.channel)?;
         let bound = self.network.with(|node, now, port| node.bind(&binding, now, port));
         let sink: SinkId = bound.map_err(|error| problems::of_filter(&error))?;
         registry.sinks.insert(sink, request.lease);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{
-    Attributes, Delivery, EventType, Key, Node, Order, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Attributes, Delivery, EventType, Key, Limits, Node, Order, Origin, Pressure, SinkId, SinkSpec, SourceId,
+    SourceSpec, Spec,
 };
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
@@ -12,7 +13,7 @@ use qfabric_types::api::channel::{
 use qfabric_types::channel::ChannelId;
 use qfabric_types::format::{Format, Kind};
 
-use super::registry::Credit;
+use super::registry::{Credit, Lease, Registry};
 use super::rules::Right;
 use super::{Fabric, problems};
 use crate::auth::Peer;
@@ -65,6 +66,7 @@ impl Fabric {
         let spec = SourceSpec { application, user: Some(peer.owner.uid), attributes };
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
+        self.check_room_for_member(&registry, peer, channel)?;
         let joined = self.network.with(|node, now, port| node.source_subscribe(channel, spec, now, port));
         let source = joined.map_err(|error| problems::of(&error))?;
         registry.sources.insert(source, request.lease);
@@ -84,11 +86,40 @@ impl Fabric {
         };
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
+        self.check_room_for_member(&registry, peer, channel)?;
         let joined = self.network.with(|node, now, port| node.sink_subscribe(channel, spec, now, port));
         let sink = joined.map_err(|error| problems::of(&error))?;
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
         Ok(Joined { number: sink.0 })
+    }
+
+    /// One user leaves room for the members of others, on this host and on the channel.
+    pub(super) fn check_room_for_member(
+        &self,
+        registry: &Registry,
+        peer: Peer,
+        channel: &ChannelId,
+    ) -> Result<(), Problem> {
+        let (uid, most, most_there) = (peer.owner.uid, self.config.max_members_per_user, Limits::MEMBERS / 4);
+        let own: usize = registry.of_user(uid).map(Lease::members).sum();
+        if peer.administers() || own < most.min(most_there) {
+            return Ok(());
+        }
+        if own >= most {
+            let what = format!("user {uid} has {own} sources and sinks here");
+            return Err(problems::limit(&what, most, "channels.max_members_per_user"));
+        }
+        let there = self.network.look(|node| {
+            let own = || registry.of_user(uid);
+            let sources = own().flat_map(|lease| &lease.sources).map(|source| node.channel_of_source(*source));
+            let sinks = own().flat_map(|lease| lease.sinks.keys()).map(|sink| node.channel_of_sink(*sink));
+            sources.chain(sinks).filter(|of| *of == Some(channel)).count()
+        });
+        match there < most_there {
+            true => Ok(()),
+            false => Err(problems::too_many_members(uid, channel, there, most_there)),
+        }
     }
 
     /// Ends a source.

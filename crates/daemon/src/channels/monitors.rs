@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_host::monitor::{Monitor, Watch};
 use qfabric_linux::clock;
 use qfabric_linux::monitor::Meters;
-use qfabric_sync::{Lock, rank};
+use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
 use qfabric_types::monitor::{Attribute, HOST, Reading, Unit};

@@ -82,6 +82,11 @@ pub(super) fn too_many_filters(limit: usize) -> Problem {
     new("channel_limit", message, "remove one, or join two texts")
 }
 
+pub(super) fn too_many_members(uid: u32, channel: &ChannelId, has: usize, limit: usize) -> Problem {
+    let message = format!("user {uid} has {has} sources and sinks on {channel} here, {limit} is the limit");
+    new("channel_limit", message, "end what is not needed, share members between applications, or use several channels")
+}
+
 pub(super) fn unowned_filter(uid: u32) -> Problem {
     let message = format!("a filter that outlives its connection is for root, you are user {uid}");
     new("channel_forbidden", message, "name the connection with which it is to end (lease)")

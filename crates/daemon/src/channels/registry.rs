@@ -47,6 +47,13 @@ pub(super) struct Credit {
     pub ready: bool,
 }
 
+impl Lease {
+    /// How many sources and sinks it has.
+    pub fn members(&self) -> usize {
+        self.sources.len() + self.sinks.len()
+    }
+}
+
 impl Registry {
     /// A new connection's number.
     pub fn add(&mut self, peer: Peer, socket: Arc<Foreign>) -> LeaseId {
@@ -99,6 +106,11 @@ impl Registry {
     pub fn creation(&self, uid: u32, channel: &ChannelId) -> Option<Origin> {
         let (origin, by) = self.creators.get(channel)?;
         (*by == uid).then(|| origin.clone())
+    }
+
+    /// The connections of one user.
+    pub fn of_user(&self, uid: u32) -> impl Iterator<Item = &Lease> {
+        self.leases.values().filter(move |lease| lease.peer.owner.uid == uid)
     }
 
     /// A source has ended.

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use qfabric_types::Owner;
 use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::{Owner, pattern};
 use serde::Deserialize;
 
 use super::{Fabric, problems};
@@ -62,14 +62,14 @@ pub struct Rule {
 impl Rule {
     /// The first of its names that names no channel.
     pub(super) fn bad_name(&self) -> Option<&str> {
-        self.channels.iter().map(String::as_str).find(|name| !is_pattern(name))
+        self.channels.iter().map(String::as_str).find(|name| !pattern::is_of_names(name))
     }
 
     fn allows(&self, owner: Owner, right: Right, channel: &Name) -> bool {
         let everybody = self.users.is_empty() && self.groups.is_empty();
         let named = everybody || self.users.contains(&owner.uid) || self.groups.contains(&owner.gid);
         let granted = self.rights.contains(&right) || (right == Right::Open && !self.rights.is_empty());
-        named && granted && self.channels.iter().any(|pattern| matches(pattern, channel.as_str()))
+        named && granted && self.channels.iter().any(|name| pattern::matches(name, channel.as_str()))
     }
 }
 
@@ -88,18 +88,6 @@ impl Fabric {
             true => Ok(()),
             false => Err(problems::not_your_right(peer.owner.uid, right, channel)),
         }
-    }
-}
-
-fn is_pattern(name: &str) -> bool {
-    let beginning = name.strip_suffix('*').unwrap_or(name);
-    name == "*" || beginning.parse::<Name>().is_ok()
-}
-
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => pattern == name,
     }
 }
 

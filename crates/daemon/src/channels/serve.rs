@@ -57,7 +57,7 @@ impl Fabric {
     }
 
     fn no_place(&self, registry: &Registry, peer: Peer) -> Option<String> {
-        let own = registry.leases.values().filter(|lease| lease.peer.owner.uid == peer.owner.uid).count();
+        let own = registry.of_user(peer.owner.uid).count();
         let (all, each) = (self.config.max_leases, self.config.max_leases_per_user);
         let problem = match (registry.leases.len() >= all, peer.owner.uid != 0 && own >= each) {
             (true, _) => problems::limit("too many connections for channels", all, "channels.max_leases"),

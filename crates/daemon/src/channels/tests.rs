@@ -40,8 +40,12 @@ struct User<'a> {
 
 impl Host {
     fn start(rules: Vec<Rule>) -> Host {
+        Host::with(ChannelsConfig { rules, ..Default::default() })
+    }
+
+    fn with(config: ChannelsConfig) -> Host {
         let host = Some("alpha".parse().unwrap());
-        let config = ChannelsConfig { enabled: true, engine: EngineName::None, host, rules, ..Default::default() };
+        let config = ChannelsConfig { enabled: true, engine: EngineName::None, host, ..config };
         let ending = Ending::new().unwrap();
         let (requests, commands) = control::requests(ending.control_wake().clone());
         Host { fabric: Fabric::start(&config, requests, &ending).unwrap(), _commands: commands }
@@ -176,6 +180,54 @@ fn filters_of_one_user_leave_room_for_those_of_others() {
     assert_eq!((most, code(install(bob, most))), (8, Some("channel_limit".to_owned())));
     assert_eq!(code(install(bob, 0)), None, "a filter is replaced");
     assert_eq!(code(install(alice, 0)), None);
+}
+
+#[test]
+fn members_of_one_user_leave_room_for_those_of_others() {
+    let host = Host::with(ChannelsConfig { max_members_per_user: 3, ..Default::default() });
+    let (alice, bob, root) = (host.user(ALICE), host.user(BOB), host.user(0));
+    let again = host.user(BOB);
+    alice.create("video").unwrap();
+    [bob, again, root].iter().for_each(|user| user.open("video").unwrap());
+    let source = bob.source("video").unwrap();
+    assert!(bob.sink("video").is_ok() && again.sink("video").is_ok(), "all connections of a user count");
+    for refused in [bob.source("video").map(drop), again.sink("video").map(drop)] {
+        let problem = refused.unwrap_err();
+        assert_eq!(problem.code, "channel_limit");
+        assert!(
+            problem.message.contains(&format!("user {BOB} has 3 sources and sinks here, 3 is the limit")),
+            "{problem:?}"
+        );
+        assert!(problem.next_step.contains("channels.max_members_per_user"), "{problem:?}");
+    }
+    let watched = spot("video".parse().unwrap(), Direction::Out, "watch".parse().unwrap());
+    bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
+    let binding = serde_json::json!({ "lease": bob.lease, "parameter": "seen", "channel": "video", "event_type": "frame", "field": "number" });
+    let binding: BindingRequest = serde_json::from_value(binding).unwrap();
+    let bound = bob.fabric.bind(bob.peer, watched, &binding).map(drop);
+    assert_eq!(code(bound), Some("channel_limit".to_owned()), "a binding has a sink");
+    assert!(alice.source("video").is_ok() && (0..4).all(|_| root.sink("video").is_ok()));
+    bob.fabric.leave_source(bob.peer, source).unwrap();
+    assert!(again.sink("video").is_ok(), "what has ended gives its place back");
+}
+
+#[test]
+fn one_user_takes_a_quarter_of_the_members_of_a_channel() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("video").unwrap();
+    alice.create("news").unwrap();
+    bob.open("video").unwrap();
+    bob.open("news").unwrap();
+    bob.sink("news").unwrap();
+    let refused = (0..).find_map(|taken| Some((taken, bob.sink("video").err()?)));
+    let (taken, problem) = refused.unwrap();
+    assert_eq!((taken, problem.code.as_str()), (1024, "channel_limit"));
+    assert!(problem.message.contains("1024 sources and sinks on video here, 1024 is the limit"), "{problem:?}");
+    assert!(problem.next_step.contains("several channels"), "{problem:?}");
+    assert!(bob.source("news").is_ok() && alice.sink("video").is_ok());
+    let refused = bob.source("video").map(drop);
+    assert_eq!(code(refused), Some("channel_limit".to_owned()), "sources and sinks are counted together");
 }
 
 #[test]

@@ -12,34 +12,25 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use qfabric_linux::clock;
-use qfabric_sync::lock;
 use qfabric_types::ecalls_wire::MAX_MESSAGE;
 use qfabric_types::memory::Stamp;
 use qfabric_types::{Instant, Nanos};
-use rustix::event::Timespec;
-use rustix::event::epoll;
 
+use super::hub::JUDGE_EVERY;
 use super::misses::SERVICE;
-use super::raise::Event;
+use super::raise::{Event, Queued};
 use super::share::RunTimes;
+use super::sources::{Happened, Source};
 use super::subscription::{Subscription, count};
-use super::{Ecalls, Source, drop_aside};
+use super::{Ecalls, drop_aside};
 
-/// Records taken from the kernel's ring per turn, and events delivered before others are looked at.
+/// Records taken from the kernel's ring per turn.
 const RECORDS_PER_TURN: usize = 256;
-/// See [`RECORDS_PER_TURN`].
-const DELIVERIES_PER_TURN: usize = 64;
-/// Sources seen per turn; the rest at the next, at once.
-const SOURCES: usize = 64;
-/// How often faults are judged, and whether processes still are their users'.
-const JUDGE_EVERY: Nanos = Nanos::from_millis(100);
-/// See [`JUDGE_EVERY`].
+/// How often is checked whether processes still are their users'.
 const CHECK_EVERY: Nanos = Nanos::from_millis(1_000);
-const LONGEST: Nanos = Nanos::from_millis(60_000);
 
 /// The running thread.
 pub(crate) struct Dispatcher {
@@ -87,39 +78,25 @@ impl Turning {
     fn run(mut self) {
         // Refused without CAP_SYS_NICE: then it runs like anybody else.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);
-        let mut happened = Vec::with_capacity(SOURCES);
-        while !self.ecalls.stopping.load(Ordering::Acquire) {
-            self.sleep(&mut happened);
-            for event in &happened {
-                self.hear(Source::of(event.data.u64()));
-            }
-            self.take_misses();
-            self.deliver();
-            let now = clock::now();
-            self.judge(now);
-            self.check_owners(now);
+        let ecalls = self.ecalls.clone();
+        ecalls.hub.run(|happened| self.turn(happened), |event| ecalls.count_dropped(&event));
+    }
+
+    fn turn(&mut self, happened: &Happened) {
+        for source in happened.sources() {
+            self.hear(source);
         }
-    }
-
-    fn sleep(&self, happened: &mut Vec<epoll::Event>) {
-        happened.clear();
-        // In a `let` of its own: `patience` takes the registry, which comes before the queue.
-        let is_idle = lock(&self.ecalls.queue).is_empty();
-        let ns = if is_idle { self.patience().get() } else { 0 };
-        let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
-        // An error (a signal) is as good as nothing having happened.
-        let _ = epoll::wait(&self.ecalls.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
-    }
-
-    fn patience(&self) -> Nanos {
-        let is_unused = self.ecalls.registry().subscriptions.is_empty();
-        if is_unused { LONGEST } else { JUDGE_EVERY }
+        self.take_misses();
+        self.deliver();
+        let now = clock::now();
+        self.judge(now);
+        self.check_owners(now);
     }
 
     fn hear(&mut self, source: Source) {
         match source {
-            // Written by us alone; read, so that it is not readable any more.
-            Source::Wake => drop(rustix::io::read(&*self.ecalls.wake, &mut [0; 8])),
+            // It has ended the sleep; what it is for is looked at in every turn.
+            Source::Wake => {}
             Source::Listener => self.ecalls.accept(&self.listener),
             Source::Ring => self.drain_ring(),
             Source::Lease(id) => self.ecalls.serve_lease(id, &mut self.buffer),
@@ -147,18 +124,16 @@ impl Turning {
     }
 
     fn deliver(&self) {
-        for _ in 0..DELIVERIES_PER_TURN {
-            let totals = &self.ecalls.totals;
-            let taken = lock(&self.ecalls.queue).take(clock::now(), |late| {
-                late.to.waiting.fetch_sub(1, Ordering::Relaxed);
-                count(&late.to.tally.late);
-                count(&totals.late);
-            });
-            let Some(event) = taken else { return };
-            event.to.waiting.fetch_sub(1, Ordering::Relaxed);
+        let totals = &self.ecalls.totals;
+        let late = |event: Queued| {
+            count(&event.to.tally.late);
+            count(&totals.late);
+        };
+        let carry = |event: Queued| {
             count(&totals.delivered);
             event.to.carry(0, &event.data, event.stamp, &self.ecalls.pool);
-        }
+        };
+        self.ecalls.hub.deliver(clock::now, late, carry);
     }
 
     fn judge(&mut self, now: Instant) {
@@ -205,16 +180,19 @@ mod tests {
 
     const TURNS: usize = 50_000;
 
+    /// `tests/event_queue.rs` shows it for all orders of the hub's steps; this is the report as a whole.
     #[test]
     fn reports_and_an_idle_dispatcher_never_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
         let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
-        let turning = Turning::new(ecalls.clone(), crate::control::wake_descriptor().unwrap());
-        // Never read here: every sleep ends at once.
-        ecalls.nudge();
         let watchdog = Watchdog::start("the dispatcher's sleep beside reports");
+        let sleep = || {
+            // Or it would sleep for a minute.
+            ecalls.nudge();
+            ecalls.hub.sleep(&mut Happened::new());
+        };
         std::thread::scope(|scope| {
-            scope.spawn(|| repeat(&watchdog, || turning.sleep(&mut Vec::with_capacity(SOURCES))));
+            scope.spawn(|| repeat(&watchdog, sleep));
             repeat(&watchdog, || drop(ecalls.report()));
         });
     }

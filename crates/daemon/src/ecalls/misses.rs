@@ -135,8 +135,9 @@ mod tests {
     #[test]
     fn a_list_that_is_being_read_costs_the_control_thread_nothing() {
         let misses = empty();
-        let _reading = misses.0.list.lock();
-        misses.tell(MISS, 9);
+        let reading = misses.0.list.lock();
+        std::thread::scope(|scope| scope.spawn(|| misses.tell(MISS, 9)).join().unwrap());
+        drop(reading);
         assert_eq!(misses.dropped(), 1);
     }
 

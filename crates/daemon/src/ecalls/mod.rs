@@ -14,6 +14,7 @@
 //! | `plan`, `checks`, `install` | from a request to a subscription that works: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool`, `crew` | a chain at work |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
+//! | `hub`, `sources` | the queue and the registry, and how the dispatcher sleeps and is woken |
 //! | `favour` | whose server an event favours |
 //! | `lease` | what comes through `ecalls.sock`; hostile |
 //! | `misses` | `sched.deadline_miss`, out of the control thread without a wait |
@@ -31,6 +32,7 @@ mod dispatcher;
 mod favour;
 mod files;
 mod handler;
+mod hub;
 mod install;
 mod lease;
 mod memory;
@@ -43,31 +45,31 @@ mod raise;
 mod registry;
 mod services;
 mod share;
+mod sources;
 mod subscription;
 mod sync;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use qfabric_linux::ecalls::{EventRing, Installed, Kernel, Unsupported};
-use qfabric_sched::EventQueue;
-use qfabric_sync::{Guard, Lock, lock, rank};
+use qfabric_sync::{Guard, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::auth::Peer;
 use crate::closer::Closer;
-use crate::control::{wake, wake_descriptor};
 use crate::ending::Ending;
 use favour::Favours;
 use files::ServiceFiles;
+use hub::{Hub, Subscribed};
 use pool::Pool;
 use raise::Queued;
 use registry::{GroupHook, Registry};
+use sources::{Source, Sources};
 use subscription::Subscription;
 
 pub(crate) use dispatcher::Dispatcher;
@@ -82,8 +84,7 @@ const RING_BYTES: u32 = 1 << 20;
 pub(crate) struct Ecalls {
     config: EcallsConfig,
     kernel: OnceLock<Result<KernelSide, Unsupported>>,
-    registry: Lock<Registry, { rank::ECALLS_REGISTRY }>,
-    queue: Lock<EventQueue<Queued>, { rank::EVENT_QUEUE }>,
+    hub: Hub<Registry, Queued>,
     /// One installation at a time: the attributes of a session get their numbers in order.
     setup: Lock<(), { rank::SETUP }>,
     pool: Pool,
@@ -92,10 +93,6 @@ pub(crate) struct Ecalls {
     misses: Misses,
     /// How events favour those who are told.
     favours: OnceLock<Favours>,
-    /// What the dispatcher waits for.
-    epoll: OwnedFd,
-    wake: Arc<OwnedFd>,
-    stopping: AtomicBool,
     ending: Ending,
     totals: Totals,
 }
@@ -155,38 +152,9 @@ pub(crate) struct EcallsReport {
     pub favours_dropped: u64,
 }
 
-/// Something the dispatcher waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    Wake,
-    Listener,
-    Ring,
-    Lease(u64),
-    /// The end of a process that a subscription is about.
-    Process(SubscriptionId),
-}
-
-impl Source {
-    fn token(self) -> u64 {
-        let (kind, number) = match self {
-            Source::Wake => (0, 0),
-            Source::Listener => (1, 0),
-            Source::Ring => (2, 0),
-            Source::Lease(id) => (3, id),
-            Source::Process(id) => (4, id),
-        };
-        kind << 56 | number
-    }
-
-    fn of(token: u64) -> Source {
-        let number = token & ((1 << 56) - 1);
-        match token >> 56 {
-            1 => Source::Listener,
-            2 => Source::Ring,
-            3 => Source::Lease(number),
-            4 => Source::Process(number),
-            _ => Source::Wake,
-        }
+impl Subscribed for Registry {
+    fn is_subscribed(&self) -> bool {
+        !self.subscriptions.is_empty()
     }
 }
 
@@ -205,45 +173,40 @@ impl KernelSide {
 impl Ecalls {
     /// Nothing is in the kernel yet: it is opened when somebody first asks for it.
     pub fn new(config: EcallsConfig, directory: &Path, ending: &Ending) -> io::Result<Arc<Ecalls>> {
-        let (epoll, wake) = (epoll::create(CreateFlags::CLOEXEC)?, Arc::new(wake_descriptor()?));
+        let sources = Sources::new()?;
+        let misses = Misses::new(sources.wake().clone());
         let ecalls = Ecalls {
             kernel: OnceLock::new(),
-            registry: Lock::default(),
-            queue: EventQueue::new(config.queue).into(),
+            hub: Hub::new(config.queue, config.queue_per_subscription, sources),
             setup: Lock::default(),
             pool: Pool::new(config.handler_threads, config.max_subscriptions, ending),
             files: ServiceFiles::new(directory),
             closer: Closer::default(),
-            misses: Misses::new(wake.clone()),
+            misses,
             favours: OnceLock::new(),
-            epoll,
-            wake,
-            stopping: AtomicBool::new(false),
             ending: ending.clone(),
             totals: Totals::default(),
             config,
         };
-        ecalls.watch(&*ecalls.wake, Source::Wake)?;
         ecalls.add_own_services();
         Ok(Arc::new(ecalls))
     }
 
     fn registry(&self) -> Guard<'_, Registry, { rank::ECALLS_REGISTRY }> {
-        lock(&self.registry)
+        self.hub.registry()
     }
 
     fn watch(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.token()), EventFlags::IN | EventFlags::RDHUP)?)
+        self.hub.sources.watch(fd, source)
     }
 
     fn forget(&self, fd: impl AsFd) {
-        // Not watched, or closed: then there is nothing to forget.
-        let _ = epoll::delete(&self.epoll, fd);
+        self.hub.sources.forget(fd);
     }
 
     /// Wakes the dispatcher.
     fn nudge(&self) {
-        wake(&*self.wake);
+        self.hub.nudge();
     }
 
     /// The kernel, opened at the first call; its services are known from then on.
@@ -269,9 +232,9 @@ impl Ecalls {
 
     /// The subscriptions of a user; all of them for root.
     pub fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
-        let own: Vec<_> = self
-            .registry
-            .with(|registry| registry.subscriptions.values().filter(|s| peer.may_touch(s.owner)).cloned().collect());
+        let registry = self.registry();
+        let own: Vec<_> = registry.subscriptions.values().filter(|s| peer.may_touch(s.owner)).cloned().collect();
+        drop(registry);
         own.iter().map(|subscription| subscription.info()).collect()
     }
 
@@ -318,17 +281,18 @@ impl Ecalls {
 
     /// What metrics show.
     pub fn report(&self) -> EcallsReport {
-        let root = Peer { pid: 0, owner: qfabric_types::Owner { uid: 0, gid: 0 } };
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let subscriptions = self.subscriptions(root);
-        let (services, leases) = self.count_services_and_leases();
-        let waiting = lock(&self.queue).len() as u64;
+        let (seen, waiting) = self.hub.look(|registry| {
+            let all: Vec<_> = registry.subscriptions.values().cloned().collect();
+            (all, registry.services.len(), registry.leases.len())
+        });
+        let (all, services, leases) = seen;
         EcallsReport {
-            subscriptions,
-            services,
-            leases,
+            subscriptions: all.iter().map(|subscription| subscription.info()).collect(),
+            services: services as u64,
+            leases: leases as u64,
             threads: self.pool.threads() as u64,
-            waiting,
+            waiting: waiting as u64,
             raised: of(&self.totals.raised),
             delivered: of(&self.totals.delivered),
             late: of(&self.totals.late),
@@ -341,30 +305,11 @@ impl Ecalls {
         }
     }
 
-    fn count_services_and_leases(&self) -> (u64, u64) {
-        let registry = self.registry();
-        (registry.services.len() as u64, registry.leases.len() as u64)
-    }
-
     /// Ends the dispatcher, the handler threads and everything that was installed.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.nudge();
+        self.hub.stop();
         self.pool.stop();
-        let registry = std::mem::take(&mut *self.registry());
-        drop(registry);
+        drop(self.hub.clear());
         self.files.clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_source_survives_its_token() {
-        for source in [Source::Wake, Source::Listener, Source::Ring, Source::Lease(7), Source::Process(1 << 40)] {
-            assert_eq!(Source::of(source.token()), source);
-        }
     }
 }

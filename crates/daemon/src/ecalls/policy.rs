@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_types::api::ecalls::Origin;
+use qfabric_types::pattern::matches;
 use qfabric_types::{Owner, Share};
 use serde::Deserialize;
 
@@ -113,13 +114,6 @@ impl EcallsConfig {
     pub fn grants(&self, owner: Owner, service: &str) -> bool {
         let lists = [self.users.get(&owner.uid), self.groups.get(&owner.gid)];
         owner.uid == 0 || lists.into_iter().flatten().flatten().any(|pattern| matches(pattern, service))
-    }
-}
-
-fn matches(pattern: &str, service: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => service.starts_with(beginning),
-        None => pattern == service,
     }
 }
 

@@ -1,16 +1,16 @@
 //! Raising events: who is told, and into the queue with it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use qfabric_linux::clock;
-use qfabric_sync::lock;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{EventData, EventRequest, Raised, ServiceId};
 use qfabric_types::event_json;
 use qfabric_types::format::Format;
 use qfabric_types::memory::Stamp;
 
+use super::hub::ToOne;
 use super::registry::{GroupKey, Registry, Service, Tail};
 use super::subscription::{Place, Subscription, count};
 use super::{Ecalls, problems};
@@ -22,6 +22,12 @@ pub(crate) struct Queued {
     pub to: Arc<Subscription>,
     pub data: Arc<[u8]>,
     pub stamp: Stamp,
+}
+
+impl ToOne for Queued {
+    fn waiting(&self) -> &AtomicUsize {
+        &self.to.waiting
+    }
 }
 
 /// An event as it is raised.
@@ -63,14 +69,13 @@ fn concerns(service: &Service, data: &[u8]) -> Option<i32> {
 impl Ecalls {
     /// Raises an event that `peer` brings over HTTP.
     pub fn raise_by_name(&self, peer: Peer, name: &str, request: &EventRequest) -> Result<Raised, Problem> {
-        let mut registry = self.registry();
-        let (id, service) = registry.service(name)?;
-        check_owner(service, name, peer)?;
-        let data = data(&service.format, &request.data)?;
-        let raised = self.raise(&mut registry, id, &Event::now(request.pid, &data, request.deadline_us, request.cpu));
-        drop(registry);
-        self.nudge();
-        Ok(raised.unwrap_or_default())
+        let raised: Result<_, Problem> = self.hub.raise(|registry| {
+            let (id, service) = registry.service(name)?;
+            check_owner(service, name, peer)?;
+            let data = data(&service.format, &request.data)?;
+            Ok(self.raise(registry, id, &Event::now(request.pid, &data, request.deadline_us, request.cpu)))
+        });
+        Ok(raised?.unwrap_or_default())
     }
 
     /// Raises an event of a service that `peer`'s connection brings.
@@ -131,15 +136,18 @@ impl Ecalls {
 
     /// Into the queue, if the subscription and the queue have room. `false`: dropped, counted.
     pub(super) fn enqueue(&self, event: Queued) -> bool {
-        let (to, deadline) = (event.to.clone(), event.to.deadline(event.stamp));
-        let room = to.waiting.fetch_add(1, Ordering::Relaxed) < self.config.queue_per_subscription;
-        let queued = room && lock(&self.queue).push(deadline, event).is_ok();
-        if !queued {
-            to.waiting.fetch_sub(1, Ordering::Relaxed);
-            count(&to.tally.dropped_queue);
-            count(&self.totals.dropped_queue);
+        let deadline = event.to.deadline(event.stamp);
+        let refused = self.hub.enqueue(deadline, event).err();
+        if let Some(event) = &refused {
+            self.count_dropped(event);
         }
-        queued
+        refused.is_none()
+    }
+
+    /// Without having been delivered, for other reasons than its deadline.
+    pub(super) fn count_dropped(&self, event: &Queued) {
+        count(&event.to.tally.dropped_queue);
+        count(&self.totals.dropped_queue);
     }
 }
 

@@ -86,8 +86,7 @@ impl Ecalls {
         if let Err(unsupported) = self.kernel() {
             tracing::debug!(%unsupported, "no services of the kernel");
         }
-        let snapshots: Vec<_> =
-            self.registry.with(|registry| registry.services.iter().map(|(id, one)| one.snapshot(*id)).collect());
+        let snapshots: Vec<_> = self.registry().services.iter().map(|(id, one)| one.snapshot(*id)).collect();
         let mut list: Vec<_> = snapshots.into_iter().map(Snapshot::info).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
@@ -96,7 +95,7 @@ impl Ecalls {
     /// One service; where it is one of the kernel's that cannot be had, the refusal says why.
     pub fn service(&self, name: &str) -> Result<ServiceInfo, Problem> {
         let kernel = self.kernel().err();
-        let found = self.registry.with(|registry| registry.service(name).map(|(id, service)| service.snapshot(id)));
+        let found = self.registry().service(name).map(|(id, service)| service.snapshot(id));
         match (found, kernel) {
             (Ok(snapshot), _) => Ok(snapshot.info()),
             (Err(problem), None) => Err(problem),

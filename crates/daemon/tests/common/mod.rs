@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
 use qfabric_daemon::{Config, Embedded, Log};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
-use qfabric_types::ThreadId;
-use qfabric_types::api::Problem;
+use qfabric_types::api::{ApplicationRequest, Covers, Problem};
+use qfabric_types::{JobSource, ThreadId};
 
 /// A user that owns nothing here.
 pub const NOBODY: u32 = 65_534;
@@ -140,6 +140,30 @@ pub fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process
         command.uid(uid).gid(uid);
     }
     Process(command.spawn().unwrap())
+}
+
+/// The role `a_daemon` of the test program, a service on `folder`, and a client of it.
+pub fn daemon(folder: &Path) -> (Process, Client) {
+    let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
+    (process, served(folder))
+}
+
+/// A client of the service on `folder`, once that answers.
+pub fn served(folder: &Path) -> Client {
+    let socket = folder.join("qfabric.sock");
+    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
+    Client::connect_to(&socket).unwrap()
+}
+
+/// A program with work to do, at a nice value of its own, under a reservation.
+pub fn covered_worker(client: &Client) -> (Process, ThreadId) {
+    let worker = Process::shell("while :; do :; done");
+    let thread = ThreadId(worker.pid());
+    SchedAttr::fair(5).give(thread).unwrap();
+    let contract = Contract { jobs: JobSource::Consumption, ..contract("worker", 40) };
+    client.admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract }).unwrap();
+    eventually("it is under reservation", || policy(thread) == Some(Policy::DEADLINE));
+    (worker, thread)
 }
 
 /// What [`role`] runs, to be given other standard files.

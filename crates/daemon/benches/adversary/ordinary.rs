@@ -1,0 +1,134 @@
+//! The ordinary user: what it does, and how long that takes.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use qfabric_client::channel::{Channel, Channels, Sink, SinkOptions, Source, SourceOptions, Spec, Submission};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Subscribe, Subscription};
+use qfabric_client::{ApplicationRequest, Client, Contract, Covers, Nanos, Share};
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+pub const SERVICE: &str = "ordinary.sample";
+pub const SAMPLE: &str = "struct sample { long value; };";
+pub const CHANNEL: &str = "talk";
+pub const FRAME: &str = "struct frame { int number; int size; };";
+/// A longer wait is a failure.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Of one operation: latencies in nanoseconds, and how many failed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Samples {
+    pub ns: Vec<u64>,
+    pub failed: usize,
+}
+
+/// Of each operation.
+pub type Batch = BTreeMap<String, Samples>;
+
+struct User {
+    client: Client,
+    /// A program of its own, to be under contract.
+    pid: i32,
+    /// Open as long as they are held.
+    _channels: [Channel; 2],
+    source: Source,
+    sink: Sink,
+    service: OwnService,
+    events: Subscription,
+}
+
+type Operation = fn(&mut User, u64) -> Outcome<()>;
+
+const OPERATIONS: [(&str, Operation); 4] = [
+    ("request on a new connection", |user, _| Ok(user.client.limits().map(drop)?)),
+    ("admit and release", User::admit_and_release),
+    ("event over a channel", User::channel_event),
+    ("event, handler, wake-up", User::handled_event),
+];
+
+/// Each line of input asks for a batch, a line of output is one.
+pub fn be(socket: &Path, samples: usize) -> Outcome<()> {
+    let mut child = Command::new("sleep").arg("100000").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let outcome = serve(User::new(socket, child.id() as i32)?, samples);
+    // It may have ended.
+    let _ = child.kill();
+    let _ = child.wait();
+    outcome
+}
+
+fn serve(mut user: User, samples: usize) -> Outcome<()> {
+    println!("ready");
+    for line in std::io::stdin().lock().lines() {
+        line?;
+        let batch: Batch =
+            OPERATIONS.into_iter().map(|(name, act)| (name.to_owned(), user.time(act, samples))).collect();
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&batch)?)?;
+    }
+    Ok(())
+}
+
+impl User {
+    fn new(socket: &Path, pid: i32) -> Outcome<User> {
+        let client = Client::connect_to(socket)?.with_patience(PATIENCE);
+        let (sending, reading) = (Channels::connect(&client)?, Channels::connect(&client)?);
+        let channels = [sending.create(CHANNEL, &Spec::of(FRAME))?, reading.open(CHANNEL)?];
+        let source = channels[0].source_subscribe(&SourceOptions::default())?;
+        let sink = channels[1].sink(&SinkOptions::default())?;
+        let ecalls = Ecalls::connect(&client)?;
+        let service = ecalls.register_service(SERVICE, "", SAMPLE, false)?;
+        let wanted = Subscribe::to(SERVICE).code("return input.value > 0;").memory_up(MemoryUp::default());
+        let events = ecalls.subscribe(&wanted)?;
+        Ok(User { client, pid, _channels: channels, source, sink, service, events })
+    }
+
+    fn time(&mut self, act: Operation, samples: usize) -> Samples {
+        let mut all = Samples::default();
+        for number in 1..=samples as u64 {
+            let since = Instant::now();
+            match act(self, number) {
+                Ok(()) => all.ns.push(since.elapsed().as_nanos() as u64),
+                Err(error) => {
+                    eprintln!("ordinary: {error}");
+                    all.failed += 1;
+                }
+            }
+            // An event that came too late for its sample arrives in this pause, and is not taken for the next.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        all
+    }
+
+    fn admit_and_release(&mut self, _: u64) -> Outcome<()> {
+        let most = Share::from_f64(0.02);
+        let contract = Contract { max_bandwidth: most, ..Contract::new("ordinary", Nanos::from_millis(40)) };
+        let admitted = self.client.admit(&ApplicationRequest { pid: self.pid, covers: Covers::Program, contract })?;
+        Ok(self.client.release(admitted.id)?)
+    }
+
+    fn channel_event(&mut self, number: u64) -> Outcome<()> {
+        let payload = number.to_le_bytes();
+        self.source.submit(&Submission { payload: &payload, ..Submission::default() })?;
+        loop {
+            let event = self.sink.next(PATIENCE)?.ok_or("no event came")?;
+            if event.event().payload == payload {
+                return Ok(());
+            }
+        }
+    }
+
+    fn handled_event(&mut self, number: u64) -> Outcome<()> {
+        let data = number.to_le_bytes();
+        self.service.raise_event(-1, &data, Nanos::ZERO, false)?;
+        loop {
+            let event = self.events.next(PATIENCE)?.ok_or("no event came")?;
+            if event.data == data {
+                return Ok(());
+            }
+        }
+    }
+}

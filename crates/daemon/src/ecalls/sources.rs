@@ -1,0 +1,143 @@
+//! What the dispatcher sleeps on: descriptors that become readable, and the nudges of other threads.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use qfabric_types::Nanos;
+use qfabric_types::api::ecalls::SubscriptionId;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::control::{wake, wake_descriptor};
+
+/// Sources seen per turn; the rest at the next, at once.
+const SEEN: usize = 64;
+
+/// Something the dispatcher waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Wake,
+    Listener,
+    Ring,
+    Lease(u64),
+    /// The end of a process that a subscription is about.
+    Process(SubscriptionId),
+}
+
+impl Source {
+    fn token(self) -> u64 {
+        let (kind, number) = match self {
+            Source::Wake => (0, 0),
+            Source::Listener => (1, 0),
+            Source::Ring => (2, 0),
+            Source::Lease(id) => (3, id),
+            Source::Process(id) => (4, id),
+        };
+        kind << 56 | number
+    }
+
+    fn of(token: u64) -> Source {
+        let number = token & ((1 << 56) - 1);
+        match token >> 56 {
+            1 => Source::Listener,
+            2 => Source::Ring,
+            3 => Source::Lease(number),
+            4 => Source::Process(number),
+            _ => Source::Wake,
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    epoll: OwnedFd,
+    wake: Arc<OwnedFd>,
+}
+
+/// What one wait has found.
+pub(crate) struct Happened(Vec<epoll::Event>);
+
+impl Happened {
+    /// Nothing yet.
+    pub fn new() -> Happened {
+        Happened(Vec::with_capacity(SEEN))
+    }
+
+    /// The sources that have something to say.
+    pub fn sources(&self) -> impl Iterator<Item = Source> {
+        self.0.iter().map(|event| Source::of(event.data.u64()))
+    }
+}
+
+impl Sources {
+    /// Nudges alone.
+    pub fn new() -> io::Result<Sources> {
+        let sources = Sources { epoll: epoll::create(CreateFlags::CLOEXEC)?, wake: Arc::new(wake_descriptor()?) };
+        sources.watch(&*sources.wake, Source::Wake)?;
+        Ok(sources)
+    }
+
+    /// From now on a wait ends where `fd` is readable.
+    pub fn watch(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.token()), EventFlags::IN | EventFlags::RDHUP)?)
+    }
+
+    /// Takes `fd` off the list.
+    pub fn forget(&self, fd: impl AsFd) {
+        // Not watched, or closed: then there is nothing to forget.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// For those who nudge without the rest.
+    pub fn wake(&self) -> &Arc<OwnedFd> {
+        &self.wake
+    }
+
+    /// Ends the wait that runs, or the next one.
+    pub fn nudge(&self) {
+        wake(&*self.wake);
+    }
+
+    /// Waits until something happens, for at most `longest`. `true`: there was a nudge, which stays until
+    /// [`Sources::clear_nudge`].
+    pub fn wait(&self, happened: &mut Happened, longest: Nanos) -> bool {
+        happened.0.clear();
+        let ns = longest.get();
+        let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+        // An error (a signal) is as good as nothing having happened.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut happened.0), Some(&timeout));
+        happened.sources().any(|source| source == Source::Wake)
+    }
+
+    /// All nudges so far have been heard.
+    pub fn clear_nudge(&self) {
+        // Fails only where there was none.
+        let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_survives_its_token() {
+        for source in [Source::Wake, Source::Listener, Source::Ring, Source::Lease(7), Source::Process(1 << 40)] {
+            assert_eq!(Source::of(source.token()), source);
+        }
+    }
+
+    #[test]
+    fn a_nudge_ends_every_wait_until_it_is_cleared() {
+        let (sources, mut happened) = (Sources::new().unwrap(), Happened::new());
+        assert!(!sources.wait(&mut happened, Nanos::ZERO));
+        sources.nudge();
+        sources.nudge();
+        assert!(sources.wait(&mut happened, Nanos::from_millis(60_000)));
+        assert!(sources.wait(&mut happened, Nanos::from_millis(60_000)));
+        sources.clear_nudge();
+        assert!(!sources.wait(&mut happened, Nanos::ZERO));
+    }
+}

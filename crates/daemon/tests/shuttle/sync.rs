@@ -1,0 +1,104 @@
+//! What the files under test wait with, in models: the names of `src/ecalls/sync.rs` with shuttle's locks and words.
+//!
+//! Time is no step of its own. A thread's wait with a bound ends when it likes: notified, over, or for no reason, which a
+//! condition variable allows. The dispatcher's wait ends by a nudge alone, so that an event which only the end of the
+//! bound would find is a deadlock.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use qfabric_types::Nanos;
+use shuttle::rand::{Rng, thread_rng};
+pub use shuttle::sync::Condvar;
+pub use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use shuttle::sync::{Mutex, MutexGuard};
+
+pub use qfabric_sync::rank;
+
+/// So that a queue with two events needs two turns.
+pub const DELIVERIES_PER_TURN: usize = 1;
+
+pub struct Lock<T, const RANK: u16>(Mutex<T>);
+
+pub struct Guard<'a, T, const RANK: u16>(&'a Lock<T, RANK>, MutexGuard<'a, T>);
+
+/// In place of epoll: whether there was a nudge.
+#[derive(Default)]
+pub struct Sources {
+    nudged: Mutex<bool>,
+    happened: Condvar,
+}
+
+/// Nothing but nudges happens here.
+pub struct Happened;
+
+pub fn lock<T, const RANK: u16>(lock: &Lock<T, RANK>) -> Guard<'_, T, RANK> {
+    lock.lock()
+}
+
+impl<T, const RANK: u16> Lock<T, RANK> {
+    pub fn new(value: T) -> Self {
+        Lock(Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> Guard<'_, T, RANK> {
+        Guard(self, self.0.lock().unwrap())
+    }
+
+    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut self.lock())
+    }
+}
+
+impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
+    pub fn wait(self, condition: &Condvar) -> Self {
+        let Guard(lock, value) = self;
+        Guard(lock, condition.wait(value).unwrap())
+    }
+
+    pub fn wait_timeout(self, _: &Condvar, _: Duration) -> (Self, bool) {
+        let Guard(lock, value) = self;
+        drop(value);
+        shuttle::thread::yield_now();
+        (lock.lock(), thread_rng().gen_bool(0.5))
+    }
+}
+
+impl<T, const RANK: u16> Deref for Guard<'_, T, RANK> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.1
+    }
+}
+
+impl<T, const RANK: u16> DerefMut for Guard<'_, T, RANK> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.1
+    }
+}
+
+impl Happened {
+    pub fn new() -> Happened {
+        Happened
+    }
+}
+
+impl Sources {
+    pub fn nudge(&self) {
+        *self.nudged.lock().unwrap() = true;
+        self.happened.notify_all();
+    }
+
+    pub fn wait(&self, _: &mut Happened, longest: Nanos) -> bool {
+        let mut nudged = self.nudged.lock().unwrap();
+        while !*nudged && longest > Nanos::ZERO {
+            nudged = self.happened.wait(nudged).unwrap();
+        }
+        *nudged
+    }
+
+    pub fn clear_nudge(&self) {
+        *self.nudged.lock().unwrap() = false;
+    }
+}
