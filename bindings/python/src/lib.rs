@@ -12,7 +12,7 @@ mod session;
 mod suggest;
 
 use pyo3::prelude::*;
-use qfabric_client::{Claim, Client, HostLimits};
+use qfabric_client::{Claim, Client, HostLimits, LimitsPatch};
 
 use crate::ecalls::value_error;
 use crate::errors::python;
@@ -51,6 +51,15 @@ fn set_limits_json(py: Python<'_>, limits: &str, socket: Option<String>) -> PyRe
     Ok(serde_json::to_string(&limits).expect("limits are plain values"))
 }
 
+/// Changes some limits, given as JSON; says what is in force.
+#[pyfunction]
+#[pyo3(signature = (change, socket=None))]
+fn change_limits_json(py: Python<'_>, change: &str, socket: Option<String>) -> PyResult<String> {
+    let change: LimitsPatch = serde_json::from_str(change).map_err(value_error)?;
+    let limits = py.detach(|| connect(socket)?.change_limits(&change).map_err(python))?;
+    Ok(serde_json::to_string(&limits).expect("limits are plain values"))
+}
+
 /// What another host keeps for a task that was refused here is not wanted.
 #[pyfunction]
 #[pyo3(signature = (claim, socket=None))]
@@ -76,6 +85,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ecalls::NativeEcalls>()?;
     module.add_class::<ecalls::NativeSubscription>()?;
     module.add_class::<ecalls::NativeService>()?;
+    module.add_function(wrap_pyfunction!(change_limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(give_back, module)?)?;
     module.add_function(wrap_pyfunction!(limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(set_limits_json, module)?)?;

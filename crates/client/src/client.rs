@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -133,12 +133,20 @@ impl Client {
         self.get("/v1/limits")
     }
 
-    /// Allows something else until the daemon's next start or reload: all limits at once, or on refusal none. For root and
-    /// the user that the daemon runs as. Applications keep what they were guaranteed; what they hold beyond is shared out
-    /// anew.
+    /// Replaces all limits until the daemon's next start or reload, or on refusal none; [`Client::change_limits`] keeps what
+    /// others change meanwhile. For root and the user that the daemon runs as. Applications keep what they were guaranteed;
+    /// what they hold beyond is shared out anew.
     pub fn set_limits(&self, limits: &HostLimits) -> Result<HostLimits, ClientError> {
         limits.check().map_err(|why| ClientError::Value(why.to_string()))?;
         self.call("PUT", "/v1/limits", Some(limits))
+    }
+
+    /// Changes some limits and keeps the others, in one step: of two clients that change different limits at the same time,
+    /// neither undoes the other's change. Answers all limits in force. Otherwise as [`Client::set_limits`].
+    pub fn change_limits(&self, change: &LimitsPatch) -> Result<HostLimits, ClientError> {
+        // No limit depends on another: a value that is refused beside the defaults is refused beside any other limits.
+        change.apply(&HostLimits::default()).map_err(|why| ClientError::Value(why.to_string()))?;
+        self.call("PATCH", "/v1/limits", Some(change))
     }
 
     /// All applications under contract.

@@ -73,7 +73,7 @@ pub use session::Session;
 
 pub use qfabric_shm::Process;
 pub use qfabric_types::api::{
-    Application, ApplicationRequest, Claim, Covers, HostLimits, HostStatus, Loan, Offer, Problem,
+    Application, ApplicationRequest, Change, Claim, Covers, HostLimits, HostStatus, LimitsPatch, Loan, Offer, Problem,
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{

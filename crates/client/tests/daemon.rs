@@ -87,6 +87,23 @@ fn a_session_runs_under_a_reservation_and_leaves_without_trace() {
     });
 }
 
+/// Threads that end in an overrun, too: they leave the class a little after their application has left the daemon.
+#[test]
+fn the_end_of_a_session_waits_until_its_thread_is_back() {
+    with_daemon(|client| {
+        let before = policy();
+        for round in 0..60 {
+            let mut session = Session::start(client, contract("brief")).unwrap();
+            for _ in 0..2 {
+                burn(Nanos::from_micros(1_000 + 400 * (round % 20)));
+                session.end_cycle(Foresight::Nothing);
+            }
+            session.end().unwrap();
+            assert_eq!(policy(), before, "in round {round}");
+        }
+    });
+}
+
 #[test]
 fn a_dropped_session_leaves_too() {
     with_daemon(|client| {

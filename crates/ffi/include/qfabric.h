@@ -828,8 +828,9 @@ enum qf_status qf_get_limit(struct qf_session *task,
                             double *cpus);
 
 /**
- * Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. For root and the user that the
- * daemon runs as. Applications keep what they were guaranteed; what they hold beyond is shared out anew.
+ * Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. The others stay what they are,
+ * also where another program changes them at the same time. For root and the user that the daemon runs as. Applications
+ * keep what they were guaranteed; what they hold beyond is shared out anew.
  */
 enum qf_status qf_set_limit(struct qf_session *task,
                             uint32_t kind,

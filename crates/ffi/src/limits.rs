@@ -1,6 +1,6 @@
 //! What the administrator allows, read and changed while the daemon runs.
 
-use qfabric_client::{Client, HostLimits, Share};
+use qfabric_client::{Change, Client, HostLimits, LimitsPatch, Share};
 
 use crate::session::{WITHOUT_DAEMON, qf_session, with};
 use crate::status::{Failure, QF_STATE, put, qf_status, settle};
@@ -71,8 +71,9 @@ fn limit(limits: &HostLimits, number_of_kind: u32, number: u32) -> Result<Option
     })
 }
 
-/// Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. For root and the user that the
-/// daemon runs as. Applications keep what they were guaranteed; what they hold beyond is shared out anew.
+/// Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. The others stay what they are,
+/// also where another program changes them at the same time. For root and the user that the daemon runs as. Applications
+/// keep what they were guaranteed; what they hold beyond is shared out anew.
 ///
 /// # Safety
 /// `task` is a live handle.
@@ -81,9 +82,7 @@ pub unsafe extern "C" fn qf_set_limit(task: *mut qf_session, kind: u32, number: 
     let write = || {
         // SAFETY: passed on.
         let client = unsafe { client(task) }?;
-        let mut limits = client.limits()?;
-        change(&mut limits, kind, number, most(cpus)?)?;
-        client.set_limits(&limits)?;
+        client.change_limits(&change(kind, number, most(cpus)?)?)?;
         Ok(())
     };
     settle(write())
@@ -97,19 +96,13 @@ fn most(cpus: f64) -> Result<Option<Share>, Failure> {
     }
 }
 
-fn change(limits: &mut HostLimits, number_of_kind: u32, number: u32, most: Option<Share>) -> Result<(), Failure> {
-    fn put<K: Ord>(limits: &mut std::collections::BTreeMap<K, Share>, key: K, most: Option<Share>) {
-        match most {
-            Some(most) => drop(limits.insert(key, most)),
-            None => drop(limits.remove(&key)),
-        }
-    }
-    match kind(number_of_kind)? {
-        qf_limit::QF_LIMIT_CAPACITY => limits.capacity = most,
-        qf_limit::QF_LIMIT_LEVEL => put(&mut limits.levels, level(number)?, most),
-        qf_limit::QF_LIMIT_USER => put(&mut limits.users, number, most),
-        qf_limit::QF_LIMIT_GROUP => put(&mut limits.groups, number, most),
-        qf_limit::QF_LIMIT_DEFAULT_USER => limits.default_user = most,
-    }
-    Ok(())
+fn change(number_of_kind: u32, number: u32, most: Option<Share>) -> Result<LimitsPatch, Failure> {
+    let nothing = LimitsPatch::default();
+    Ok(match kind(number_of_kind)? {
+        qf_limit::QF_LIMIT_CAPACITY => LimitsPatch { capacity: most.into(), ..nothing },
+        qf_limit::QF_LIMIT_LEVEL => LimitsPatch { levels: Change::Set([(level(number)?, most)].into()), ..nothing },
+        qf_limit::QF_LIMIT_USER => LimitsPatch { users: Change::Set([(number, most)].into()), ..nothing },
+        qf_limit::QF_LIMIT_GROUP => LimitsPatch { groups: Change::Set([(number, most)].into()), ..nothing },
+        qf_limit::QF_LIMIT_DEFAULT_USER => LimitsPatch { default_user: most.into(), ..nothing },
+    })
 }

@@ -26,6 +26,7 @@ __all__ = [
     "Probe",
     "Refused",
     "Session",
+    "change_limits",
     "give_back",
     "limits",
     "set_limits",
@@ -168,11 +169,19 @@ def limits(socket=None):
 
 
 def set_limits(limits, socket=None):
-    """Allows something else until the daemon's next start or reload: all limits at once; a key left out has its default.
+    """Replaces all limits until the daemon's next start or reload; a key left out has its default.
 
-    For root and the user that the daemon runs as. Says what is in force.
+    For root and the user that the daemon runs as. Says what is in force. `change_limits` keeps what others change meanwhile.
     """
     return _json.loads(_qfabric.set_limits_json(_json.dumps(limits), socket))
+
+
+def change_limits(change, socket=None):
+    """Changes some limits until the daemon's next start or reload: `{"users": {1000: 0.5}, "capacity": None}`.
+
+    What is left out stays, None removes a limit. For root and the user that the daemon runs as. Says all that is in force.
+    """
+    return _json.loads(_qfabric.change_limits_json(_json.dumps(change), socket))
 
 
 def give_back(claim, socket=None):

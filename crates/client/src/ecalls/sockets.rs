@@ -1,10 +1,10 @@
 //! The I/O event delivery module (003 §5.2): which sockets are ready, without a system call.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use qfabric_shm::{SharedSockets, Wake, bind_socket};
+use qfabric_shm::{Binder, SharedSockets, Wake};
 use qfabric_types::ecalls_wire::{FromClient, Given};
 use qfabric_types::memory::SocketPage;
 
@@ -18,7 +18,8 @@ pub struct Sockets {
     inner: Arc<Inner>,
     page: SharedSockets,
     wake: Wake,
-    binder: OwnedFd,
+    /// None: this host keeps BPF from users, and the daemon is asked to bind.
+    binder: Option<Binder>,
 }
 
 fn broken(error: impl ToString) -> ClientError {
@@ -33,7 +34,7 @@ impl Sockets {
             return Err(broken("the daemon did not hand it out"));
         };
         let page = SharedSockets::map(&page).map_err(broken)?;
-        Ok(Sockets { inner, page, wake: Wake::new(wake).map_err(broken)?, binder })
+        Ok(Sockets { inner, page, wake: Wake::new(wake).map_err(broken)?, binder: Binder::of(binder).ok() })
     }
 
     /// The page itself.
@@ -52,7 +53,8 @@ impl Sockets {
             let why = format!("descriptor {number}; the module serves 0 to {}, so lower the number", most - 1);
             return Err(ClientError::Value(why));
         }
-        if bind_socket(&self.binder, fd).is_err() {
+        let is_bound = self.binder.as_ref().is_some_and(|binder| binder.bind(fd).is_ok());
+        if !is_bound {
             let bound = self.inner.lease.take(&FromClient::Bind(number), Some(fd));
             bound.inspect_err(|_| self.forget(number))?;
         }
