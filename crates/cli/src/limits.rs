@@ -1,10 +1,11 @@
 //! `qfabric limits`: what the administrator allows, shown and changed while the daemon runs.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
 use clap::{ArgGroup, Subcommand};
-use qfabric_client::{Application, HostLimits, HostStatus, Share};
+use qfabric_client::{Application, Change, HostLimits, HostStatus, LimitsPatch, Share};
 
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
@@ -133,9 +134,7 @@ pub fn run(args: Args) -> Outcome {
         }
         Command::Set(args) => {
             let client = args.daemon.client()?;
-            let mut limits = client.limits().map_err(connect::failure)?;
-            args.change(&mut limits);
-            let limits = client.set_limits(&limits).map_err(connect::failure)?;
+            let limits = client.change_limits(&args.patch()).map_err(connect::failure)?;
             match args.json {
                 true => output::print_json(&limits)?,
                 false => output::print(&shown(&limits, &client.status().map_err(connect::failure)?))?,
@@ -146,28 +145,24 @@ pub fn run(args: Args) -> Outcome {
 }
 
 impl SetArgs {
-    fn change(&self, limits: &mut HostLimits) {
-        let put =
-            |now: &mut Option<Share>, new: Option<Most<Share>>| new.into_iter().for_each(|Most(most)| *now = most);
-        put(&mut limits.capacity, self.capacity);
-        put(&mut limits.default_user, self.default_user);
-        change_each(&mut limits.users, &self.user);
-        change_each(&mut limits.groups, &self.group);
-        change_each(&mut limits.levels, &self.level);
-        limits.max_applications = self.max_applications.unwrap_or(limits.max_applications);
-        let per_user = &mut limits.max_applications_per_user;
-        *per_user = self.max_applications_per_user.unwrap_or(*per_user);
-        limits.max_threads = self.max_threads.unwrap_or(limits.max_threads);
+    /// Where one is named twice, the last word counts.
+    fn patch(&self) -> LimitsPatch {
+        let count = |count: Option<usize>| count.map_or(Change::Keep, Change::Set);
+        LimitsPatch {
+            capacity: self.capacity.map_or(Change::Keep, |most| most.0.into()),
+            default_user: self.default_user.map_or(Change::Keep, |most| most.0.into()),
+            users: changes(&self.user),
+            groups: changes(&self.group),
+            levels: changes(&self.level),
+            max_applications: count(self.max_applications),
+            max_applications_per_user: count(self.max_applications_per_user),
+            max_threads: count(self.max_threads),
+        }
     }
 }
 
-fn change_each<K: Ord + Copy>(limits: &mut std::collections::BTreeMap<K, Share>, named: &[Named<K>]) {
-    for Named { key, most } in named {
-        match most.0 {
-            Some(most) => drop(limits.insert(*key, most)),
-            None => drop(limits.remove(key)),
-        }
-    }
+fn changes<K: Ord + Copy>(named: &[Named<K>]) -> Change<BTreeMap<K, Option<Share>>> {
+    Change::Set(named.iter().map(|Named { key, most }| (*key, most.0)).collect())
 }
 
 fn shown(limits: &HostLimits, status: &HostStatus) -> String {
@@ -222,13 +217,13 @@ mod tests {
             #[command(flatten)]
             set: SetArgs,
         }
-        let line = "x --user 1000=0.5 --user 1001=none --level 9=80% --capacity none --max-threads 9";
+        let line = "x --user 1000=0.4 --user 1000=0.5 --user 1001=none --level 9=80% --capacity none --max-threads 9";
         let line = Line::parse_from(line.split(' '));
         let mut limits =
             HostLimits { capacity: Some(cpus(1.5)), default_user: Some(cpus(0.3)), ..HostLimits::default() };
         limits.users.insert(1_001, cpus(0.1));
         limits.groups.insert(7, cpus(0.2));
-        line.set.change(&mut limits);
+        let limits = line.set.patch().apply(&limits).unwrap();
         assert_eq!(limits.users, [(1_000, cpus(0.5))].into());
         assert_eq!((limits.groups.len(), limits.levels), (1, [(9, cpus(0.8))].into()));
         assert_eq!((limits.capacity, limits.default_user, limits.max_threads), (None, Some(cpus(0.3)), 9));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
 use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
-use qfabric_types::{JobSource, Nanos, ServerCounts, Share};
+use qfabric_types::{JobSource, Nanos, Overload, ServerCounts, Share};
 
 use crate::exit::{Done, Outcome};
 use crate::{connect, output};
@@ -55,7 +55,21 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n{}{}\n{table}\n", headline(status), of_loans(status), of_cpus(status))
+    format!("{}\n{}{}{}\n{table}\n", headline(status), of_overload(status), of_loans(status), of_cpus(status))
+}
+
+/// One line for each application in overload.
+fn of_overload(status: &HostStatus) -> String {
+    let line = |app: &Application| {
+        let overload = app.overload?;
+        let Overload { wanted, granted } = overload;
+        let (id, name, part) = (app.id, &app.contract.name, 100.0 * overload.part());
+        Some(format!(
+            "overload: application {id} ({name}) is granted {granted} of the {wanted} it asks for; \
+             its jobs should cost at most {part:.0} % of what they cost now\n"
+        ))
+    };
+    status.applications.iter().filter_map(line).collect()
 }
 
 /// Times left are shown in steps of so many nanoseconds.
@@ -210,6 +224,17 @@ pub mod tests {
             assert!(text.contains(part), "{text}\nlacks {part}");
         }
         assert_eq!(row(&host.applications[1], true)[11..], ["–"; 5]);
+    }
+
+    #[test]
+    fn an_application_in_overload_is_named_with_what_it_lacks_and_how_far_to_go_down() {
+        let [calm, mut short] = [application(1, "calm", 0.25), application(2, "mpv", 0.2)];
+        short.overload = Some(Overload { wanted: Share::from_f64(0.8), granted: Share::from_f64(0.2) });
+        let text = text(&host(vec![calm, short]));
+        let line = "overload: application 2 (mpv) is granted 0.2 CPU of the 0.8 CPU it asks for; \
+                    its jobs should cost at most 25 % of what they cost now\n";
+        assert!(text.contains(line), "{text}");
+        assert_eq!(text.matches("overload").count(), 1, "{text}");
     }
 
     #[test]

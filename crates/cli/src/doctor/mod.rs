@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, requires = "fix")]
     exact: bool,
     /// Also measure whether the kernel lends what is reserved to others that reclaim: takes a second or two and all free
-    /// CPU time, while nothing is reserved
+    /// CPU time, while nothing is reserved; with --fix, correct its sums (a minute at most)
     #[arg(long)]
     reclaiming: bool,
     /// As JSON
@@ -43,7 +43,7 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     let mut fixed = Vec::new();
     if args.fix {
-        fixed = fix(args.exact)?;
+        fixed = fix(args.exact, args.reclaiming)?;
     }
     let mut report = doctor::examine();
     if args.reclaiming {
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Repairs under a journal of its own: the daemon's puts back at the daemon's next start what it holds.
-fn fix(exact: bool) -> Result<Vec<Finding>, Failure> {
+fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
     let directory = directory()?;
     std::fs::create_dir_all(&directory)
         .map_err(|error| Failure::fault(format!("cannot make {}: {error}; run as root", directory.display())))?;
@@ -76,6 +76,7 @@ fn fix(exact: bool) -> Result<Vec<Finding>, Failure> {
     let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
     let debugfs = Path::new(DEBUGFS);
     let mut fixed = vec![doctor::fix_booked(debugfs)];
+    fixed.extend(reclaiming.then(|| doctor::fix_reclaiming(debugfs)));
     fixed.extend(exact.then(|| doctor::fix(debugfs, &mut journal)));
     Ok(fixed)
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use qfabric_client::{Claim, Client, ClientError, Offer};
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::{ApplicationRequest, Covers};
 use qfabric_types::{Class, Contract, Nanos, Share, ThreadId};
 
@@ -91,6 +92,8 @@ fn an_application_that_cannot_grow_keeps_what_it_has_and_is_offered_room_for_all
     assert_eq!(client.application(app.id).unwrap().contract.guaranteed, Some(small), "the old contract holds");
     let there = Client::connect_to(beta.folder.join("qfabric.sock")).unwrap();
     client.release(app.id).unwrap();
+    // Both hosts are this machine: to beta, a thread that has not left alpha's reservation yet reserved itself.
+    eventually("it has left alpha's reservation", || SchedAttr::of(ThreadId(0)).unwrap().policy != Policy::DEADLINE);
     let moved = there.claim(&offer.claim, &request(SHARE)).unwrap();
     assert_eq!(keeps(&beta.folder), 0);
     there.release(moved.id).unwrap();

@@ -108,6 +108,23 @@ fn a_fixed_share_is_reserved_for_every_thread_whatever_it_uses() {
 }
 
 #[test]
+fn a_program_that_needs_more_than_it_is_granted_is_shown_in_overload_until_it_gets_it() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "[limits]\ncapacity = 0.3\n");
+    let options = "run --fps 50 --max-bandwidth 0.5 --name hog --quiet";
+    let mut program = sh(folder.path(), options, "while :; do :; done").spawn().unwrap();
+    let status = || Answer::of(qfabric(folder.path()).arg("status"));
+    let line = "overload: application 1 (hog) is granted 0.3 CPU of the 0.5 CPU it asks for; its jobs should cost at most \
+                60 % of what they cost now\n";
+    wait_until(|| status().out.contains(line));
+    Answer::of(qfabric(folder.path()).args(["limits", "set", "--capacity", "0.6"])).expect(0, &["all"]);
+    wait_until(|| !status().out.contains("overload"));
+    signal(&program, Signal::TERM);
+    assert_eq!(program.wait().unwrap().code(), Some(143));
+}
+
+#[test]
 fn limits_are_shown_and_changed_and_a_wrong_one_is_named() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();

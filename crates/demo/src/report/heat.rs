@@ -1,6 +1,6 @@
 //! The grid as heat maps: players down, load across; colour and number are the ratio of misses to static GRUB.
 //!
-//! Colours are CSS variables with a value of their own behind them, so that the file also stands alone.
+//! Colours are plain, for viewers of the file that know no CSS variables; the page replaces them ([`super::plots::themed`]).
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Option<f64>
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\"><rect width=\"{width}\" height=\"{height}\" style=\"fill:var(--paper,#ffffff)\"/>"
+         font-size=\"12\"><rect width=\"{width}\" height=\"{height}\" fill=\"#FFFFFF\"/>"
     );
     text(&mut svg, (LEFT, 20), 15, "start", title);
     for (i, load) in LOADS.iter().enumerate() {
@@ -45,7 +45,7 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
         Some((LEFT + CELL.0 * column, TOP + CELL.1 * PLAYERS.iter().position(|&p| p == players)?))
     };
     let Some((x, y)) = place(outcome.cell) else { return };
-    let colour = if ratio <= 1.0 { "var(--held,#059669)" } else { "var(--miss,#dc2626)" };
+    let colour = if ratio <= 1.0 { "#059669" } else { "#DC2626" };
     let strength = (ratio.ln().abs() / FULL.ln()).min(1.0) * 0.75;
     let (w, h) = (CELL.0 - 3, CELL.1 - 3);
     let dashed = if outcome.disturbance.is_some() { " stroke-dasharray=\"4 3\"" } else { "" };
@@ -53,7 +53,7 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
         svg,
         format_args!(
             "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" rx=\"4\"{dashed} \
-             style=\"fill:{colour};fill-opacity:{strength:.2};stroke:var(--grid,#e2e8f0)\"/>"
+             fill=\"{colour}\" fill-opacity=\"{strength:.2}\" stroke=\"#E2E8F0\"/>"
         ),
     );
     text(svg, (x + w / 2, y + 19), 14, "middle", &format!("{ratio:.2}x"));
@@ -82,7 +82,7 @@ fn text(svg: &mut String, (x, y): (usize, usize), size: u32, anchor: &str, text:
         svg,
         format_args!(
             "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"{anchor}\" \
-             style=\"fill:var(--ink,#334155)\">{text}</text>"
+             fill=\"#334155\">{text}</text>"
         ),
     );
 }

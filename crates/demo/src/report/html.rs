@@ -23,7 +23,7 @@ pub fn page(report: &Report) -> Result<String> {
     verdicts(&mut body, &report.verdicts[..report.verdicts.len().min(HEADLINES)]);
     lead(&mut body, report);
     for (_, svg) in report.heat_maps() {
-        add(&mut body, format_args!("<figure>{svg}<figcaption>{HEAT}</figcaption></figure>"));
+        add(&mut body, format_args!("<figure>{}<figcaption>{HEAT}</figcaption></figure>", plots::themed(&svg)));
     }
     for (scenario, rows) in by_scenario(report) {
         section(&mut body, report, scenario, &rows)?;

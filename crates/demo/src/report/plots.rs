@@ -26,8 +26,9 @@ const COST: RGBColor = RGBColor(203, 213, 225);
 const OURS: RGBColor = RGBColor(13, 116, 206);
 const STATIC: RGBColor = RGBColor(217, 119, 6);
 const OTHER: RGBColor = RGBColor(100, 116, 139);
+const HELD: RGBColor = RGBColor(5, 150, 105);
 /// Each colour and the CSS variable that stands for it in the page.
-const VARIABLES: [(RGBColor, &str); 9] = [
+const VARIABLES: [(RGBColor, &str); 10] = [
     (PAPER, "--paper"),
     (INK, "--ink"),
     (GRID, "--grid"),
@@ -37,6 +38,7 @@ const VARIABLES: [(RGBColor, &str); 9] = [
     (OURS, "--ours"),
     (STATIC, "--static"),
     (OTHER, "--other"),
+    (HELD, "--held"),
 ];
 
 /// What a figure shows of each run.

@@ -1,0 +1,190 @@
+//! A process that works at one kind of thing until its input ends: a line for each operation, and for each error.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use qfabric_client::{Client, ClientError};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::kinds::{self, STRANGER};
+use crate::progress::Progress;
+
+/// Between two operations: a dozen clients share the machine with the daemons.
+const PACE: Duration = Duration::from_millis(20);
+
+/// What a client has.
+pub struct Work {
+    pub folder: PathBuf,
+    pub peer: PathBuf,
+    pub program: PathBuf,
+    pub rng: ChaCha8Rng,
+    stop: Arc<AtomicBool>,
+}
+
+/// Why an operation did not succeed: a class to count by.
+pub struct Failed(pub String);
+
+pub type Done = Result<(), Failed>;
+
+impl From<ClientError> for Failed {
+    fn from(error: ClientError) -> Failed {
+        let class = match error {
+            ClientError::Refused(problem) => {
+                let why: String = problem.message.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect();
+                format!("{} ({why})", problem.code)
+            }
+            ClientError::NoDaemon { .. } => "no daemon".to_owned(),
+            ClientError::Timeout { call, .. } => {
+                format!("timeout of {}", call.split('/').take(3).collect::<Vec<_>>().join("/"))
+            }
+            ClientError::Broken { .. } => "broken".to_owned(),
+            other => format!("{other:?}").chars().take_while(char::is_ascii_alphabetic).collect(),
+        };
+        Failed(class)
+    }
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Failed {
+        use std::io::ErrorKind::{ConnectionRefused, NotFound};
+        match error.kind() {
+            ConnectionRefused | NotFound => Failed("no daemon".to_owned()),
+            other => Failed(format!("{other:?}")),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Failed {
+    fn from(error: rustix::io::Errno) -> Failed {
+        std::io::Error::from(error).into()
+    }
+}
+
+impl Work {
+    /// An operation is done.
+    pub fn done(&self) {
+        self.say("+");
+        std::thread::sleep(PACE);
+    }
+
+    /// An operation failed, and others may follow.
+    pub fn failed(&self, class: &str) {
+        self.say(&format!("-{class}"));
+        std::thread::sleep(PACE);
+    }
+
+    fn say(&self, line: &str) {
+        // Nobody reads: the end.
+        if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+            std::process::exit(0);
+        }
+    }
+
+    pub fn goes_on(&self) -> bool {
+        !self.stop.load(Relaxed)
+    }
+
+    pub fn client(&self) -> Result<Client, ClientError> {
+        Client::connect_to(self.folder.join("qfabric.sock"))
+    }
+
+    pub fn peers_client(&self) -> Result<Client, ClientError> {
+        Client::connect_to(self.peer.join("qfabric.sock"))
+    }
+
+    /// A request, and its whole answer if that is good news.
+    pub fn get(&self, path: &str) -> Result<String, Failed> {
+        let mut socket = UnixStream::connect(self.folder.join("qfabric.sock"))?;
+        socket.set_read_timeout(Some(Client::PATIENCE))?;
+        socket.write_all(format!("GET {path} HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n").as_bytes())?;
+        let mut text = String::new();
+        socket.read_to_string(&mut text)?;
+        match text.split(' ').nth(1) {
+            Some("200") => Ok(text),
+            Some(code) => Err(Failed(format!("HTTP {code}"))),
+            None => Err(Failed("empty answer".to_owned())),
+        }
+    }
+}
+
+/// The process: kind, folder, peer's folder, seed.
+pub fn be(words: &[String], program: &Path) -> ExitCode {
+    let [kind, folder, peer, seed] = words else { return ExitCode::FAILURE };
+    let act = kinds::find(kind).expect("a kind").act;
+    let stop = Arc::<AtomicBool>::default();
+    let rng = ChaCha8Rng::seed_from_u64(seed.parse().expect("a number"));
+    let mut work = Work { folder: folder.into(), peer: peer.into(), program: program.into(), rng, stop: stop.clone() };
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        stop.store(true, Relaxed);
+    });
+    while work.goes_on() {
+        if let Err(Failed(class)) = act(&mut work) {
+            work.failed(&class);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A client, seen from outside.
+pub struct Running {
+    pub child: Child,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    pub fn start(
+        kind: &'static kinds::Kind,
+        folders: [&Path; 2],
+        program: &Path,
+        seed: u64,
+        progress: &Arc<Progress>,
+    ) -> Running {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("--program").arg(program).arg("--client").arg(kind.name).args(folders).arg(seed.to_string());
+        if kind.anybody && seed % 2 == 1 {
+            command.uid(STRANGER).gid(STRANGER);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (lines, progress) = (BufReader::new(child.stdout.take().unwrap()), progress.clone());
+        let reader = std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                match line.strip_prefix('-') {
+                    None => progress.done(kind.name),
+                    Some(class) => progress.error(kind.name, class),
+                }
+            }
+        });
+        Running { child, reader: Some(reader) }
+    }
+
+    pub fn kill(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Lets it come to an end.
+    pub fn end(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+        // What it started may hold the pipe for a moment.
+        drop(self.reader.take());
+    }
+}

@@ -1,0 +1,350 @@
+//! What clients do: one function for each kind of work, called again and again.
+
+use std::io::Read;
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use qfabric_client::channel::{
+    Channel, Channels, Direction, Filter, SinkOptions, SourceOptions, Spec, Submission, Where,
+};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe, Subscription};
+use qfabric_client::{
+    ApplicationRequest, Change, ClientError, Connection, Contract, Covers, Foresight, LimitsPatch, Nanos, Session,
+    Share,
+};
+use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange, StreamSpec};
+use rand::RngExt;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketType};
+
+use crate::client::{Done, Failed, Work};
+
+/// A user that owns nothing here.
+pub const STRANGER: u32 = 65_534;
+/// What is waited for events at most; other clients, and other daemons, come and go.
+const SOON: Duration = Duration::from_secs(1);
+const SAMPLE: &str = "struct sample { long value; };";
+const FRAME: &str = "struct frame { int number; int size; };";
+
+pub struct Kind {
+    pub name: &'static str,
+    pub act: fn(&mut Work) -> Done,
+    /// Also for users other than root.
+    pub anybody: bool,
+    pub clients: usize,
+}
+
+const fn kind(name: &'static str, act: fn(&mut Work) -> Done, anybody: bool, clients: usize) -> Kind {
+    Kind { name, act, anybody, clients }
+}
+
+pub const ALL: &[Kind] = &[
+    kind("scrape", scrape, true, 2),
+    kind("read", read, true, 2),
+    kind("nonsense", nonsense, true, 1),
+    kind("session", session, true, 3),
+    kind("admit", admit, true, 2),
+    kind("run", run, true, 2),
+    kind("limits", limits, false, 2),
+    kind("service", service, true, 2),
+    kind("kernel", kernel, true, 2),
+    kind("members", members, true, 2),
+    kind("events", events, true, 2),
+    kind("far", far, true, 2),
+    kind("net", net, false, 1),
+];
+
+pub fn find(name: &str) -> Option<&'static Kind> {
+    ALL.iter().find(|kind| kind.name == name)
+}
+
+fn scrape(work: &mut Work) -> Done {
+    work.get("/metrics")?;
+    work.done();
+    Ok(())
+}
+
+fn read(work: &mut Work) -> Done {
+    const PATHS: [&str; 10] = [
+        "status",
+        "applications",
+        "limits",
+        "services",
+        "subscriptions",
+        "channels",
+        "hosts",
+        "groups",
+        "policies",
+        "openapi.json",
+    ];
+    let path = PATHS[work.rng.random_range(0..PATHS.len())];
+    work.get(&format!("/v1/{path}")).map_err(|Failed(class)| {
+        if class == "no daemon" { Failed(class) } else { Failed(format!("{class} of {path}")) }
+    })?;
+    work.done();
+    Ok(())
+}
+
+/// Bytes that mean nothing, to each socket; done when the daemon has closed the connection.
+fn nonsense(work: &mut Work) -> Done {
+    const SOCKETS: [(&str, SocketType); 4] = [
+        ("qfabric.sock", SocketType::STREAM),
+        ("ring.sock", SocketType::SEQPACKET),
+        ("ecalls.sock", SocketType::SEQPACKET),
+        ("channels.sock", SocketType::SEQPACKET),
+    ];
+    let (name, kind) = SOCKETS[work.rng.random_range(0..4)];
+    let socket = rustix::net::socket(AddressFamily::UNIX, kind, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(work.folder.join(name))?)?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(10)))?;
+    let bytes: Vec<u8> = (0..work.rng.random_range(1..2000)).map(|_| work.rng.random()).collect();
+    // The daemon may have seen enough before all is written, or read.
+    let _ = rustix::net::send(&socket, &bytes, SendFlags::NOSIGNAL);
+    let _ = rustix::net::shutdown(&socket, Shutdown::Write);
+    loop {
+        match rustix::io::read(&socket, &mut [0; 4096]) {
+            Ok(1..) => (),
+            Err(Errno::AGAIN) => return Err(Failed(format!("{name} not closed"))),
+            _ => break,
+        }
+    }
+    work.done();
+    Ok(())
+}
+
+fn contract(name: &str, most: f64) -> Contract {
+    Contract { max_bandwidth: Share::from_f64(most), ..Contract::new(name, Nanos::from_millis(20)) }
+}
+
+/// A program under contract, with jobs; it leaves, or just ends.
+fn session(work: &mut Work) -> Done {
+    let mut session = Session::start(&work.client()?, contract("soaked", 0.2))?;
+    for job in 0..work.rng.random_range(1..60) {
+        std::hint::black_box((0..100_000).fold(job, |sum: u64, n| sum ^ n));
+        session.end_cycle(Foresight::Nothing);
+        session.wait_for_next_job();
+        match session.connection() {
+            Connection::Joined(_) => work.done(),
+            _ if !work.goes_on() => break,
+            _ => return Err(Failed("alone".to_owned())),
+        }
+    }
+    if work.rng.random() {
+        session.end()?;
+    }
+    Ok(())
+}
+
+/// A child that is killed with its owner.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A contract for another program, changed and ended.
+fn admit(work: &mut Work) -> Done {
+    let child = Started(Command::new("sleep").arg("2").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
+    let client = work.client()?;
+    let request =
+        ApplicationRequest { pid: child.0.id() as i32, covers: Covers::Program, contract: contract("slept", 0.1) };
+    let id = client.admit(&request)?.id;
+    client.change(id, &contract("changed", 0.15))?;
+    if work.rng.random_ratio(3, 4) {
+        client.release(id)?;
+    }
+    work.done();
+    Ok(())
+}
+
+/// `qfabric run`, sometimes killed.
+fn run(work: &mut Work) -> Done {
+    let mut command = Command::new(&work.program);
+    command.args(["run", "--period", "10ms", "--max-bandwidth", "0.1", "--", "sleep", "0.1"]);
+    command.env("QFABRIC_SOCKET", work.folder.join("qfabric.sock"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = Started(command.spawn()?);
+    if work.rng.random_ratio(1, 5) {
+        std::thread::sleep(Duration::from_millis(work.rng.random_range(0..200)));
+        return Ok(());
+    }
+    match child.0.wait()?.code() {
+        Some(0) => work.done(),
+        Some(4) => return Err(Failed("no daemon".to_owned())),
+        code => return Err(Failed(format!("exit code {code:?} ({})", said(&mut child)))),
+    }
+    Ok(())
+}
+
+/// The beginning of what it said of its end.
+fn said(child: &mut Started) -> String {
+    let mut text = String::new();
+    if let Some(stderr) = &mut child.0.stderr {
+        // What is no text is not shown.
+        let _ = stderr.read_to_string(&mut text);
+    }
+    text.chars().filter(|letter| !letter.is_ascii_digit() && *letter != '\n').take(100).collect()
+}
+
+fn limits(work: &mut Work) -> Done {
+    let user = (5000 + work.rng.random_range(0..4u32), Some(Share::from_f64(work.rng.random_range(0.1..0.9))));
+    let most = Change::Set(work.rng.random_range(100..300));
+    let patch = LimitsPatch { users: Change::Set([user].into()), max_applications: most, ..LimitsPatch::default() };
+    let limits = work.client()?.change_limits(&patch)?;
+    match limits.users.contains_key(&user.0) {
+        true => work.done(),
+        false => return Err(Failed("not what was asked for".to_owned())),
+    }
+    Ok(())
+}
+
+/// A handler of some length, that lets some events pass.
+fn code(work: &mut Work) -> String {
+    let (turns, most) = (work.rng.random_range(1..100), work.rng.random_range(1..9));
+    format!("long i; long s; for (i = 0; i < {turns}; i++) s += i; attr.seen += 1; return input.value % 10 <= {most};")
+}
+
+/// A service of one's own, handlers for it, and events.
+fn service(work: &mut Work) -> Done {
+    let ecalls = Ecalls::connect(&work.client()?)?;
+    let name = format!("soak.p{}", std::process::id());
+    let own = ecalls.register_service(&name, "", SAMPLE, false)?;
+    for _ in 0..3 {
+        let wanted =
+            if work.rng.random() { Subscribe::to(&name) } else { Subscribe::to(&name).code("return 1;").thread() };
+        let mut events = ecalls.subscribe(&wanted.code(&code(work)).memory_up(MemoryUp::default()))?;
+        for value in 0..20i64 {
+            own.raise_event(-1, &value.to_le_bytes(), Nanos::ZERO, false)?;
+        }
+        await_event(work, &mut events)?;
+        if work.rng.random() {
+            events.unsubscribe()?;
+        }
+    }
+    Ok(())
+}
+
+fn await_event(work: &Work, events: &mut Subscription) -> Done {
+    match events.next(SOON)? {
+        Some(_) => work.done(),
+        None => return Err(Failed("no event".to_owned())),
+    }
+    Ok(())
+}
+
+/// Events of the kernel: of a timer, of own processes, of packets; with a handler in it.
+fn kernel(work: &mut Work) -> Done {
+    let ecalls = Ecalls::connect(&work.client()?)?;
+    let wanted = match work.rng.random_range(0..3) {
+        0 => Subscribe::to("timer").option("period", "20ms"),
+        1 => Subscribe::to("sched.switch").process(std::process::id() as i32).code("attr.seen += 1; return 1;"),
+        _ => Subscribe::to("net.rx").option("interface", "lo").code("attr.seen += 1; return input.len > 10;"),
+    };
+    let mut events = ecalls.subscribe(&wanted.memory_up(MemoryUp::default()))?;
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    for _ in 0..10 {
+        // Nobody listens there.
+        let _ = socket.send_to(&[0; 100], "127.0.0.1:9");
+        await_event(work, &mut events)?;
+    }
+    Ok(())
+}
+
+fn enter(channels: &Channels, name: &str) -> Result<Channel, ClientError> {
+    channels.open(name).or_else(|_| channels.create(name, &Spec::of(FRAME)))
+}
+
+fn frame(number: i32) -> [u8; 8] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [a, b, c, d, 0, 0, 0, 0]
+}
+
+/// Joins, a filter, an event, and leaves.
+fn members(work: &mut Work) -> Done {
+    let channels = Channels::connect(&work.client()?)?;
+    for _ in 0..work.rng.random_range(1..8) {
+        let channel = enter(&channels, &format!("c{}", work.rng.random_range(0..3)))?;
+        let mut sink = channel.sink(&SinkOptions::default())?;
+        sink.set_attribute("load", Some(work.rng.random_range(0..100)))?;
+        let source = channel.source_subscribe(&SourceOptions::default())?;
+        let filter = Filter {
+            code: "return input.number > get_attribute(least);".to_owned(),
+            sink: Some(sink.number().to_string()),
+            parameters: [("least".to_owned(), 3)].into(),
+            ..Filter::default()
+        };
+        let name = format!("f{}", std::process::id());
+        channel.install(Direction::In, &name, &filter)?;
+        for number in 0..6 {
+            source.submit_and_wait(&Submission { payload: &frame(number), ..Submission::default() })?;
+        }
+        if sink.next(SOON)?.is_none() {
+            return Err(Failed("no event".to_owned()));
+        }
+        if work.rng.random() {
+            channel.remove_filter(Direction::In, &name, Where::default())?;
+        }
+        work.done();
+    }
+    Ok(())
+}
+
+/// Events to oneself.
+fn events(work: &mut Work) -> Done {
+    let channels = Channels::connect(&work.client()?)?;
+    let channel = enter(&channels, "steady")?;
+    let (mut sink, source) =
+        (channel.sink(&SinkOptions::default())?, channel.source_subscribe(&SourceOptions::default())?);
+    while work.goes_on() {
+        source.submit_and_wait(&Submission { payload: &frame(1), ..Submission::default() })?;
+        match sink.next(SOON)? {
+            Some(_) => work.done(),
+            None => return Err(Failed("no event".to_owned())),
+        }
+    }
+    Ok(())
+}
+
+/// Events from the other host.
+fn far(work: &mut Work) -> Done {
+    let (here, there) = (Channels::connect(&work.client()?)?, Channels::connect(&work.peers_client()?)?);
+    let (to, from) = (enter(&here, "far")?, enter(&there, "far")?);
+    let (mut sink, source) = (to.sink(&SinkOptions::default())?, from.source_subscribe(&SourceOptions::default())?);
+    while work.goes_on() {
+        source.submit_and_wait(&Submission { payload: &frame(1), ..Submission::default() })?;
+        match sink.next(Duration::from_millis(200))? {
+            Some(_) => work.done(),
+            None => work.failed("nothing came"),
+        }
+    }
+    Ok(())
+}
+
+/// Streams on an interface.
+fn net(work: &mut Work) -> Done {
+    let client = work.client()?;
+    let rate_bps = Some(1_000_000_000);
+    let request = AttachRequest { mechanism: Some(NetMechanism::Htb), rate_bps, ..AttachRequest::default() };
+    // A client that was killed may have left it attached: that is nobody's but the service's.
+    if client.interface("lo").is_ok() {
+        client.detach("lo")?;
+    }
+    client.attach("lo", &request)?;
+    for mark in 1..work.rng.random_range(2..8) {
+        let spec = StreamSpec::new(Selector::Mark(mark), Nanos::from_millis(40));
+        let stream = client.begin_stream("lo", &spec)?;
+        client.change_stream("lo", stream.id, &StreamChange { size: Some(3_000), ..StreamChange::default() })?;
+        if work.rng.random() {
+            client.end_stream("lo", stream.id)?;
+        }
+        work.done();
+    }
+    client.detach("lo")?;
+    Ok(())
+}
