@@ -18,3 +18,36 @@ pub fn run(sh: &Shell) -> Result<()> {
     println!("guide: {}\nAPI:   {}", book.join("index.html").display(), target.join("doc").display());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+
+    /// The blocks of a page that begin with `first`.
+    fn blocks<'p>(page: &'p str, first: &str) -> Vec<&'p str> {
+        let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+        blocks.map(|(_, text)| text).filter(|text| text.starts_with(first)).collect()
+    }
+
+    /// In a network of its own, so that the rules disturb nobody; the kernel is asked, which takes root.
+    #[test]
+    fn the_firewall_rules_of_the_guide_are_rules() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src/channels.md");
+        let page = fs::read_to_string(page).unwrap();
+        let blocks = blocks(&page, "table ");
+        assert_eq!(blocks.len(), 1, "the rules have another look now");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rules");
+        fs::write(&file, blocks[0]).unwrap();
+        let in_a_network_of_its_own =
+            |arguments: &[&str]| Command::new("unshare").arg("--net").arg("nft").args(arguments).output().ok();
+        match in_a_network_of_its_own(&["list", "ruleset"]) {
+            Some(answer) if answer.status.success() => {}
+            _ => return eprintln!("skipped: nft (nftables) and root are needed"),
+        }
+        let loaded = in_a_network_of_its_own(&["-f", file.to_str().unwrap()]).unwrap();
+        assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
+    }
+}

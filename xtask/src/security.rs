@@ -1,10 +1,11 @@
-//! SECURITY.md says of each line which test holds it: the tests have to be there.
+//! SECURITY.md says of each line which test holds it: the tests have to be there. Its list of files with `unsafe` is
+//! complete, and has no other files.
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     fn root() -> &'static Path {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -16,29 +17,58 @@ mod tests {
         rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next().map(str::trim)).collect()
     }
 
-    /// The names of all functions in Rust files below a folder.
-    fn functions(folder: &Path, found: &mut BTreeSet<String>) {
-        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let path = entry.path();
-            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-                functions(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                let names = text.lines().filter_map(|line| line.split_once("fn ")?.1.split(['(', '<']).next());
-                found.extend(names.map(str::to_owned));
+    /// The head of the list of files.
+    const UNSAFE: &str = "\n## `unsafe`\n";
+
+    /// All Rust files below a folder.
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                sources(&path, found);
+            } else if name.ends_with(".rs") {
+                found.push(path);
             }
         }
+    }
+
+    /// The names of all functions of a text.
+    fn functions(text: &str) -> impl Iterator<Item = &str> {
+        text.lines().filter_map(|line| line.split_once("fn ")?.1.split(['(', '<']).next())
+    }
+
+    /// Whether a text has the word `unsafe` outside of comments and strings.
+    fn is_unsafe(text: &str) -> bool {
+        let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+        let outside = code.flat_map(|line| line.split('"').step_by(2));
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        outside.flat_map(|part| part.split(|c| !is_word(c))).any(|word| word == "unsafe")
+    }
+
+    /// What stands between backquotes.
+    fn quoted(cell: &str) -> Vec<&str> {
+        cell.split('`').skip(1).step_by(2).collect()
+    }
+
+    /// Of `path::name`, the path seen from the crate of `file`: whether that test is there.
+    fn is_test_of(file: &str, test: &str) -> bool {
+        let Some((path, name)) = test.split_once("::") else { return false };
+        let folder = file.split('/').take(2).collect::<PathBuf>();
+        let text = fs::read_to_string(root().join(folder).join(path)).unwrap_or_default();
+        functions(&text).any(|function| function == name) && text.contains("#[test]")
     }
 
     #[test]
     fn every_line_of_the_threat_model_names_tests_that_are_there_or_says_that_it_has_none() {
         let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
-        let lines = text.split_once("## A user of the host").unwrap().1;
-        let mut known = BTreeSet::new();
-        ["crates", "tests"].iter().for_each(|folder| functions(&root().join(folder), &mut known));
+        let lines = text.split_once("## A user of the host").unwrap().1.split_once(UNSAFE).unwrap().0;
+        let mut files = Vec::new();
+        ["crates", "tests"].iter().for_each(|folder| sources(&root().join(folder), &mut files));
+        let texts: Vec<_> = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        let known: BTreeSet<&str> = texts.iter().flat_map(|text| functions(text)).collect();
         let mut held = 0;
         for cell in tests_of_lines(lines) {
-            let names: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+            let names = quoted(cell);
             if cell.starts_with("no test") {
                 continue;
             }
@@ -48,5 +78,40 @@ mod tests {
             held += names.len();
         }
         assert!(held > 40, "{held} tests were found in SECURITY.md");
+    }
+
+    #[test]
+    fn every_file_with_unsafe_is_listed_with_tests_that_are_there() {
+        let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+        let rows = text.split_once(UNSAFE).unwrap().1.lines().filter(|line| line.starts_with("| `"));
+        let mut listed = BTreeSet::new();
+        for row in rows {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let [file, what, why, tests] = cells[..] else { panic!("{row:?} has not four cells") };
+            assert!(!what.is_empty() && !why.is_empty(), "{file} has no reason");
+            let file = quoted(file)[0];
+            let missing: Vec<_> = quoted(tests).into_iter().filter(|test| !is_test_of(file, test)).collect();
+            assert!(missing.is_empty(), "{file}: there is no test {missing:?}");
+            assert!(
+                tests.starts_with("no test") || !quoted(tests).is_empty(),
+                "{file} names no test, and does not say so"
+            );
+            assert!(listed.insert(file.to_owned()), "{file} is listed twice");
+        }
+        let mut files = Vec::new();
+        sources(root(), &mut files);
+        let is_found = |path: &&PathBuf| is_unsafe(&fs::read_to_string(path).unwrap());
+        let name = |path: &PathBuf| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        let found: BTreeSet<String> = files.iter().filter(is_found).map(name).collect();
+        let unlisted: Vec<_> = found.difference(&listed).collect();
+        let stale: Vec<_> = listed.difference(&found).collect();
+        assert!(unlisted.is_empty(), "not in SECURITY.md's list of files with unsafe: {unlisted:?}");
+        assert!(stale.is_empty(), "in SECURITY.md's list, but without unsafe: {stale:?}");
+    }
+
+    #[test]
+    fn the_word_counts_outside_of_comments_and_strings_only() {
+        assert!(is_unsafe("    unsafe { x() }") && is_unsafe("#[unsafe(no_mangle)]"));
+        assert!(!is_unsafe("#![forbid(unsafe_code)] // no unsafe here") && !is_unsafe("let word = \"unsafe\";"));
     }
 }
