@@ -80,16 +80,22 @@ pub fn number(format: &Format, data: &[u8], name: &str) -> i64 {
     scalar.wrap(i64::from_le_bytes(bytes))
 }
 
-pub fn event(of: &UpMemory) -> Vec<u8> {
+/// The next event, if there is one.
+pub fn taken(of: &UpMemory) -> Option<Vec<u8>> {
     let mut data = vec![0; of.geometry().data_bytes() as usize];
-    let mut reader = of.reader();
-    for _ in 0..200 {
-        if reader.take(&mut data).is_some() {
-            return data;
+    of.reader().take(&mut data).is_some().then_some(data)
+}
+
+/// The next event, waited for: the bound only ends a test that hangs.
+pub fn event(of: &UpMemory) -> Vec<u8> {
+    let waited = (0..12_000).find_map(|_| {
+        let data = taken(of);
+        if data.is_none() {
+            std::thread::sleep(Duration::from_millis(5));
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("no event within a second");
+        data
+    });
+    waited.expect("an event within a minute")
 }
 
 /// Makes this process sleep and be woken.
