@@ -192,6 +192,9 @@ pub struct Outcome {
     pub reserved: f64,
     /// Jobs of all seeds.
     pub jobs: usize,
+    /// `misses` of each seed: all rows of a cell meet the same costs, so they are compared seed by seed.
+    #[serde(skip)]
+    pub by_seed: Vec<f64>,
 }
 
 /// Runs one row in one cell.
@@ -215,6 +218,7 @@ pub fn run(cell: Cell, row: Row, extent: Extent) -> Outcome {
         misses_high: (mean + half).min(1.0),
         reserved,
         jobs: extent.jobs * cell.players * extent.seeds as usize,
+        by_seed: misses,
     }
 }
 
