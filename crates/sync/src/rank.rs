@@ -13,6 +13,10 @@ pub const NET: u16 = 130;
 pub const SETUP: u16 = 140;
 /// `daemon`: what this host monitors; held while files of the kernel are read.
 pub const MONITORS: u16 = 150;
+/// `linux`: events of kernel handlers, while the dispatcher takes them.
+pub const EVENT_RING: u16 = 160;
+/// `linux`: programs that write a `memory_up` on demand; held while one is loaded, at the first event that needs it.
+pub const MEMORY_WRITER: u16 = 170;
 
 /// Locks of a larger rank are waited for by threads that carry events: whoever holds one of them asks neither the kernel
 /// to load, nor the network, nor a file.

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, PoisonError};
 
 use qfabric_ecode::bpf::{Alu, Asm, Reg, Size};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader, UpParts};
 
 use super::delivery::{Place, Target, private};
@@ -20,7 +20,7 @@ pub struct UpMemory {
     mapping: Mapping,
     private: Map,
     wake: Wake,
-    writer: Mutex<Writer>,
+    writer: Lock<Writer, { rank::MEMORY_WRITER }>,
 }
 
 impl UpMemory {
@@ -30,7 +30,7 @@ impl UpMemory {
         let mapping = area.map(geometry.total_bytes() as usize)?;
         mapping.head::<UpHeader>().initialize(geometry);
         let (private, wake) = (Map::array(private::BYTES, 1)?, Wake::new()?);
-        Ok(UpMemory { geometry, area, mapping, private, wake, writer: Mutex::default() })
+        Ok(UpMemory { geometry, area, mapping, private, wake, writer: Lock::default() })
     }
 
     /// Its sizes.
@@ -57,7 +57,7 @@ impl UpMemory {
     /// the next free one. `false`: no room; dropped and counted. `data` longer than an event is cut, shorter is
     /// filled with zeros.
     pub fn put(&self, data: &[u8], stamp: Stamp, position: Option<u32>) -> io::Result<bool> {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock();
         let slot = if position.is_some() { &mut writer.at_position } else { &mut writer.anywhere };
         if slot.is_none() {
             *slot = Some(Putter::new(self, position.is_some())?);

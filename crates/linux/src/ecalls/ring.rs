@@ -7,7 +7,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use qfabric_sync::{Lock, rank};
 
 use super::delivery::RECORD_HEADER;
 use crate::bpf::{Map, Mapping};
@@ -36,7 +37,7 @@ pub struct EventRing {
     reader: Mapping,
     writer: Mapping,
     /// Held while reading; room for one record.
-    room: Mutex<Vec<u8>>,
+    room: Lock<Vec<u8>, { rank::EVENT_RING }>,
 }
 
 const BUSY: u32 = 1 << 31;
@@ -51,7 +52,7 @@ impl EventRing {
         let bytes = whole_pages(bytes, page);
         let map = Map::ring(bytes)?;
         let (reader, writer) = map.map_ring(bytes as usize)?;
-        Ok(EventRing { map, bytes, page, reader, writer, room: Mutex::default() })
+        Ok(EventRing { map, bytes, page, reader, writer, room: Lock::default() })
     }
 
     /// Readable while there are records (poll, epoll).
@@ -66,7 +67,7 @@ impl EventRing {
 
     /// Takes at most `most` records, oldest first; their number.
     pub fn drain(&self, most: usize, each: &mut dyn FnMut(Record)) -> usize {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = self.room.lock();
         let mut taken = 0;
         while taken < most && self.step(&mut room, &mut taken, each) {}
         taken
