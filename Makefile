@@ -1,10 +1,10 @@
-# Every target is one call of xtask, where the work is described. ARGS goes to demo, bench, fuzz and vm-test; KERNELS, by
+# Every target is one call of xtask, where the work is described. ARGS goes to demo, bench, fuzz, races and vm-test; KERNELS, by
 # commas, chooses among the kernels of tests/vm/kernels.toml.
 XTASK = cargo run --quiet --locked --package xtask --
 ARGS ?=
 export KERNELS ?=
 
-.PHONY: setup test vm-test demo lint bench fuzz docs man install rooms
+.PHONY: setup test vm-test demo lint bench fuzz races docs man install rooms
 setup:   ; @$(XTASK) setup
 test:    ; @$(XTASK) test
 vm-test: ; @$(XTASK) vm test $(ARGS)
@@ -12,6 +12,7 @@ demo:    ; @$(XTASK) demo $(ARGS)
 lint:    ; @$(XTASK) lint
 bench:   ; @$(XTASK) bench $(ARGS)
 fuzz:    ; @$(XTASK) fuzz $(ARGS)
+races:   ; @$(XTASK) races $(ARGS)
 docs:    ; @$(XTASK) docs
 man:     ; @$(XTASK) man
 install: ; @$(XTASK) install

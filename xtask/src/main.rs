@@ -7,6 +7,7 @@ mod check;
 mod docs;
 mod fuzz;
 mod install;
+mod races;
 mod rooms;
 #[cfg(test)]
 mod security;
@@ -51,6 +52,8 @@ enum Job {
     },
     /// Random input, led by what it reaches, for everything that others wrote
     Fuzz(fuzz::Options),
+    /// Data races between threads, by ThreadSanitizer
+    Races(races::Options),
     /// The guide and the API documentation
     Docs,
     /// Man pages and completions, into target/man
@@ -92,6 +95,7 @@ fn run(job: Job) -> Result<ExitCode> {
         Job::Lint => check::lint(&sh),
         Job::Bench { short } => bench::run(&sh, short),
         Job::Fuzz(options) => fuzz::run(&sh, root, &options),
+        Job::Races(options) => races::run(&sh, root, &options),
         Job::Docs => docs::run(&sh),
         Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {folder}")),
         Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),

@@ -1,6 +1,7 @@
 //! What threads of one process need of each other: locks with an order, and panics that end no more than they must.
 
 mod condvar;
+mod edge;
 mod lock;
 mod panics;
 pub mod rank;

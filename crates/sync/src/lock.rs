@@ -21,15 +21,21 @@ use lock_api::MutexGuard;
 use priority_inheriting_lock::{PriorityInheritingLock, PriorityInheritingLockGuard};
 
 use crate::Condvar;
+use crate::edge::{Crossed, Edge};
 
 /// A value that one thread has at a time. `RANK` is its place in the order of locks.
 #[derive(Default)]
-pub struct Lock<T: ?Sized, const RANK: u16>(PriorityInheritingLock<T>);
+pub struct Lock<T: ?Sized, const RANK: u16> {
+    edge: Edge,
+    value: PriorityInheritingLock<T>,
+}
 
 /// The value, as long as this lives.
 #[clippy::has_significant_drop]
 #[must_use = "the lock is free again where its guard is dropped"]
 pub struct Guard<'a, T: ?Sized, const RANK: u16> {
+    // Dropped in this order: the edge is crossed before the lock is given back.
+    edge: Crossed<'a>,
     value: PriorityInheritingLockGuard<'a, T>,
     _held: held::Held,
 }
@@ -48,7 +54,7 @@ pub fn assert_may_block(what: &str) {
 impl<T, const RANK: u16> Lock<T, RANK> {
     /// A value that nobody has.
     pub const fn new(value: T) -> Lock<T, RANK> {
-        Lock(PriorityInheritingLock::new(value))
+        Lock { edge: Edge::new(), value: PriorityInheritingLock::new(value) }
     }
 }
 
@@ -59,7 +65,8 @@ impl<T: ?Sized, const RANK: u16> Lock<T, RANK> {
     /// In debug builds, where the thread holds a lock of the same or a larger rank.
     pub fn lock(&self) -> Guard<'_, T, RANK> {
         let held = held::Held::in_order(RANK);
-        Guard { value: self.0.lock(), _held: held }
+        let value = self.value.lock();
+        Guard { edge: self.edge.cross(), value, _held: held }
     }
 
     /// The value, where nobody has it. Never waits, so the order does not matter.
@@ -67,8 +74,8 @@ impl<T: ?Sized, const RANK: u16> Lock<T, RANK> {
     /// # Panics
     /// Where the calling thread itself has it.
     pub fn try_lock(&self) -> Option<Guard<'_, T, RANK>> {
-        let value = self.0.try_lock()?;
-        Some(Guard { value, _held: held::Held::out_of_order(RANK) })
+        let value = self.value.try_lock()?;
+        Some(Guard { edge: self.edge.cross(), value, _held: held::Held::out_of_order(RANK) })
     }
 
     /// Waits for the value and gives it back when `act` returns.
@@ -92,14 +99,20 @@ impl<T: ?Sized, const RANK: u16> fmt::Debug for Lock<T, RANK> {
 impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
     /// Gives the value back until `condition` is notified.
     pub fn wait(mut self, condition: &Condvar) -> Guard<'a, T, RANK> {
-        condition.wait(|sleep| MutexGuard::unlocked(&mut self.value, sleep));
+        condition.wait(|sleep| self.without_the_lock(sleep));
         self
     }
 
     /// As [`Guard::wait`], for at most `longest`; `true`: that long has passed.
     pub fn wait_timeout(mut self, condition: &Condvar, longest: Duration) -> (Guard<'a, T, RANK>, bool) {
-        let is_over = condition.wait_timeout(longest, |sleep| MutexGuard::unlocked(&mut self.value, sleep));
+        let is_over = condition.wait_timeout(longest, |sleep| self.without_the_lock(sleep));
         (self, is_over)
+    }
+
+    fn without_the_lock(&mut self, act: &mut dyn FnMut()) {
+        self.edge.pass();
+        MutexGuard::unlocked(&mut self.value, act);
+        self.edge.pass();
     }
 }
 
