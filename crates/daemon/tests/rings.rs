@@ -152,6 +152,22 @@ fn a_closed_lease_puts_the_thread_back_after_the_grace_though_the_process_lives(
     assert_eq!(policy(thread), Some(Policy::OTHER));
 }
 
+/// As a client does that lost its connection and begins anew: sixty times, within the grace.
+#[test]
+fn a_closed_connection_makes_way_for_the_threads_next_contract() {
+    let _lock = live_lock();
+    let mut config = quiet();
+    config.control.lease_grace = Nanos::from_millis(60_000);
+    let (_service, client) = service(config);
+    let mut last = raw(&client).app;
+    for _ in 0..60 {
+        let next = raw(&client).app;
+        assert_eq!(client.applications().unwrap().iter().map(|app| app.id).collect::<Vec<_>>(), [next]);
+        assert_ne!(next, last);
+        last = next;
+    }
+}
+
 #[test]
 fn a_ring_is_handed_out_once_and_to_its_own_process_only() {
     let _lock = live_lock();

@@ -50,7 +50,7 @@ pub fn be(name: &str, socket: &Path) -> Outcome<()> {
     (attack.act)(socket)
 }
 
-/// Is read by who measures.
+/// Prints what the attack holds now; the measuring process waits for this line.
 fn holds(what: &str) {
     println!("{what}");
 }

@@ -51,6 +51,11 @@ impl App {
         self.covers == Covers::Program
     }
 
+    /// Its connection is closed: it is kept for the grace only, in case the client comes back.
+    pub fn is_abandoned(&self) -> bool {
+        self.leaves_at.is_some() || self.ring.as_ref().is_some_and(Ring::is_abandoned)
+    }
+
     /// Takes over what a changed contract changes here.
     pub fn change(&mut self, contract: &Contract) {
         self.period = contract.period;
@@ -75,11 +80,16 @@ impl Apps {
             Covers::Program => ThreadId(pid),
             Covers::Thread(thread) => thread,
         };
-        let same = |(_, app): &(&AppId, &App)| app.pid == pid && app.covers == covers;
-        match self.by_id.iter().find(same) {
-            Some((id, _)) => Err(problem::already_covered(thread, *id)),
+        match self.same(pid, covers) {
+            Some((id, _)) => Err(problem::already_covered(thread, id)),
             None => Ok(()),
         }
+    }
+
+    /// The application that has a contract for exactly this.
+    pub fn same(&self, pid: i32, covers: Covers) -> Option<(AppId, &App)> {
+        let mut all = self.by_id.iter().map(|(id, app)| (*id, app));
+        all.find(|(_, app)| app.pid == pid && app.covers == covers)
     }
 
     /// How many applications a user has.

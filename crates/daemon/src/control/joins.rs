@@ -77,6 +77,7 @@ impl Engine {
         contract = contract.settled();
         contract.check().map_err(|why| problem::invalid_contract(&why))?;
         self.decide_reclaim(&mut contract);
+        self.end_abandoned(peer, pid, covers, now);
         self.apps.check_free(pid, covers)?;
         self.check_places(peer, target.owner.uid)?;
         let owner = counted_for(&self.limits, target.owner, &target.groups);
@@ -98,6 +99,15 @@ impl Engine {
                 self.stop_observing(&app);
                 Err(problem)
             }
+        }
+    }
+
+    /// A session that lost its connection, or whose end the daemon did not hear of, makes way for the next one of the same
+    /// thread: that one would be refused until the grace is over.
+    fn end_abandoned(&mut self, peer: Peer, pid: i32, covers: Covers, now: Instant) {
+        let same = self.apps.same(pid, covers).filter(|(_, app)| peer.may_touch(app.owner) && app.is_abandoned());
+        if let Some(id) = same.map(|(id, _)| id) {
+            self.leave(id, now);
         }
     }
 

@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use qfabric_shm::SharedRing;
 use qfabric_types::ring::{Consumer, Grant, JobEvent};
 use qfabric_types::{Instant, Nanos};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::flood::Flood;
 
@@ -109,6 +110,14 @@ impl Ring {
             self.promised = moment;
         }
         if moved || taken > 0 { Round::Again } else { Round::Settled }
+    }
+
+    /// Whether the application has closed its end, which the next turn would hear of. One system call, no waiting.
+    pub fn is_abandoned(&self) -> bool {
+        let mut asked = [PollFd::new(&self.lease, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().intersects(closed)
     }
 
     /// Shows the application what is in force.
