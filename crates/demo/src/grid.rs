@@ -26,6 +26,9 @@ const LEAST_JOBS: usize = 50;
 pub const PILOT_JOBS: usize = 24;
 /// From here on, up to 100 %, a cell counts as loaded.
 const LOADED: std::ops::RangeInclusive<f64> = 0.7..=1.0;
+/// Rounds are compared only where the same frames cost no more than this times as much in one as in the other: the speed of a
+/// machine changes from second to second, and at 100 % load a tenth decides who misses.
+const MOST_APART: f64 = 1.05;
 /// Static GRUB misses more than this in a loaded cell; below, there is nothing to improve.
 const LEAST_MISSES: f64 = 0.005;
 
@@ -134,6 +137,24 @@ pub fn policies(all: bool, i: usize) -> Vec<Policy> {
     policies
 }
 
+/// Whether rounds of a policy are compared with those of others in a verdict.
+pub fn is_compared(policy: &Policy) -> bool {
+    policies(false, 0)[..4].contains(policy)
+}
+
+/// Of a cell's rounds that are compared with each other, the policy whose round is to be played again, and why: the machine was
+/// faster or slower in it than in the others.
+pub fn odd_one_out<'a>(rounds: impl Iterator<Item = &'a RunRecord>) -> Option<(String, String)> {
+    let known: Vec<(&RunRecord, f64)> = rounds.filter_map(|round| Some((round, round.around.speed?))).collect();
+    let speeds: Vec<f64> = known.iter().map(|(_, speed)| *speed).collect();
+    let (least, most) = speeds.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), speed| (a.min(*speed), b.max(*speed)));
+    let middle = rows::median(speeds);
+    let off = |speed: f64| (speed / middle).ln().abs();
+    let (odd, speed) = known.into_iter().max_by(|a, b| off(a.1).total_cmp(&off(b.1)))?;
+    let reason = || format!("frames cost {:+.0} % against the cell's other rounds", (speed / middle - 1.0) * 100.0);
+    (most > MOST_APART * least).then(|| (odd.policy.clone(), reason()))
+}
+
 /// What one cell showed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -167,16 +188,29 @@ fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
     let skipping = |policy: Policy| find(&policy::skipping(policy, Skip::Predicted));
     let (ours, rival) = (find(&policy::headline())?, find(&policy::equal_shares(true))?);
     let count = |round: &RunRecord| rows::count(round);
-    let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| Some(smoothed_ratio(count(a?), count(b?)));
+    let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| {
+        let (a, b) = (a?, b?);
+        uneven(a, b).is_none().then(|| smoothed_ratio(count(a), count(b)))
+    };
+    let unequal = uneven(ours, rival);
+    let alone = verdict::misses_of_rival(&[(ours, rival)])
+        .map(|measured| Measured { disturbed: measured.disturbed.or_else(|| unequal.clone()), ..measured });
     Some(Outcome {
         cell: *cell,
         rival: count(rival).misses as f64 / count(rival).jobs.max(1) as f64,
         ratio: smoothed_ratio(count(ours), count(rival)),
-        verdict: ONE_CELL.judge(&name, verdict::misses_of_rival(&[(ours, rival)])),
+        verdict: ONE_CELL.judge(&name, alone),
         skipping: over(skipping(policy::headline()), Some(rival)),
         both_skip: over(skipping(policy::headline()), skipping(policy::equal_shares(true))),
-        disturbance: ours.around.disturbance().or_else(|| rival.around.disturbance()),
+        disturbance: ours.around.disturbance().or_else(|| rival.around.disturbance()).or(unequal),
     })
+}
+
+/// Why two rounds say nothing about each other; none where the same frames cost the same in both.
+fn uneven(ours: &RunRecord, rival: &RunRecord) -> Option<String> {
+    let ratio = ours.around.speed? / rival.around.speed?;
+    let apart = ratio > MOST_APART || ratio < 1.0 / MOST_APART;
+    apart.then(|| format!("its frames cost {:+.0} % against the rival's", (ratio - 1.0) * 100.0))
 }
 
 fn smoothed_ratio(ours: Count, rival: Count) -> f64 {
@@ -285,5 +319,29 @@ mod tests {
             let jobs = cell.players * (cell.jobs() - crate::live::WARM_UP);
             assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", cell.name());
         }
+    }
+
+    fn round(policy: &Policy, speed: f64) -> RunRecord {
+        let around = crate::disturbance::Surroundings { speed: Some(speed), ..Default::default() };
+        RunRecord { policy: policy.label(), around, ..rows::tests::run(&[10], 1, 10.0) }
+    }
+
+    #[test]
+    fn the_round_in_which_the_machine_was_slower_is_played_again() {
+        let rounds = |speeds: [f64; 4]| -> Vec<RunRecord> {
+            policies(false, 0)[..4].iter().zip(speeds).map(|(policy, speed)| round(policy, speed)).collect()
+        };
+        assert_eq!(odd_one_out(rounds([1.0, 1.02, 0.99, 1.03]).iter()), None);
+        let (odd, reason) = odd_one_out(rounds([0.90, 1.0, 0.91, 0.91]).iter()).unwrap();
+        assert_eq!(odd, policy::headline().label());
+        assert_eq!(reason, "frames cost +10 % against the cell's other rounds");
+    }
+
+    #[test]
+    fn rounds_of_a_faster_and_a_slower_machine_are_not_compared() {
+        let [rival, ours] = [policy::equal_shares(true), policy::headline()];
+        assert_eq!(uneven(&round(&ours, 0.97), &round(&rival, 1.0)), None);
+        let why = uneven(&round(&ours, 1.11), &round(&rival, 1.0)).unwrap();
+        assert_eq!(why, "its frames cost +11 % against the rival's");
     }
 }

@@ -37,6 +37,8 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 const REPEATS: usize = 2;
 /// … and all rounds together at most this part of their number.
 const REPEATED_PART: usize = 3;
+/// In a cell of the grid, at most so many rounds are played again because the machine was faster or slower in them.
+const EVENINGS: usize = 4;
 
 /// Passes over each clip in a trial execution; the middle cost of each frame counts.
 const PASSES: usize = 3;
@@ -140,7 +142,7 @@ impl<'a> Bench<'a> {
             clips: Vec::new(),
             loads: Vec::new(),
         };
-        self.repeats_left = cells.len();
+        self.repeats_left = 2 * cells.len();
         for (i, cell) in cells.iter().enumerate() {
             let mut policies = grid::policies(self.options.all, i);
             policies.shuffle(&mut random);
@@ -190,12 +192,34 @@ impl<'a> Bench<'a> {
         };
         let calibration = self.calibrated(trial, &run(policy::equal_shares(true)), grid::PILOT_JOBS, progress)?;
         measured.loads.push((cell.name(), calibration.clone()));
+        let mut rounds: Vec<(&Policy, RunRecord)> = Vec::new();
         for policy in policies {
             match self.undisturbed(&run(policy.clone()), &calibration, progress) {
-                Ok(record) => measured.records.push(record),
+                Ok(record) => rounds.push((policy, record)),
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) => measured.missing.push(format!("{}, {}: {error:#}", cell.name(), policy.label())),
             }
+        }
+        let evened = self.even_out(&mut rounds, |policy| run(policy.clone()), &calibration, progress);
+        measured.records.extend(rounds.into_iter().map(|(_, record)| record));
+        evened
+    }
+
+    /// Plays again what met another machine than the rounds that it is compared with, a bounded number of times.
+    fn even_out(
+        &mut self,
+        rounds: &mut [(&Policy, RunRecord)],
+        run: impl Fn(&Policy) -> Run,
+        calibration: &Calibration,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        for _ in 0..EVENINGS {
+            let compared = rounds.iter().filter(|(policy, _)| grid::is_compared(policy)).map(|(_, record)| record);
+            let Some((odd, reason)) = grid::odd_one_out(compared).filter(|_| self.repeats_left > 0) else { break };
+            progress.note(&format!("played again, {odd}: {reason}"));
+            self.repeats_left -= 1;
+            let Some((policy, record)) = rounds.iter_mut().find(|(_, record)| record.policy == odd) else { break };
+            *record = self.undisturbed(&run(policy), calibration, progress)?;
         }
         Ok(())
     }
