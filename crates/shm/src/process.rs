@@ -125,6 +125,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(qfabric_tsan, ignore = "ThreadSanitizer does not know a bare clone")]
     fn a_child_is_another_process_and_its_child_is_a_third_however_it_was_forked() {
         let parent = Process::current().unwrap();
         for fork in [by_fork, by_clone] {

@@ -352,6 +352,7 @@ mod tests {
                         assert!(data.iter().all(|&byte| byte == data[0]), "{layout:?}: {data:?}");
                     }
                 }
+                writing.join().unwrap();
             });
         }
     }
