@@ -14,6 +14,7 @@ mod link;
 mod pace;
 mod plain;
 mod presence;
+#[cfg(feature = "zenoh")]
 mod probe;
 pub mod security;
 #[cfg(feature = "testing")]

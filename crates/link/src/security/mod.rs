@@ -1,14 +1,24 @@
 //! Who a host is to others (certificates) and what it may do (the access list).
 
 mod access;
+#[cfg(feature = "zenoh")]
 mod ca;
+#[cfg(feature = "zenoh")]
 mod check;
 mod enlist;
+#[cfg(not(feature = "zenoh"))]
+mod without_certificates;
 
 pub use access::{Access, Right, Rule};
+#[cfg(feature = "zenoh")]
 pub use ca::{Issued, MAX_DAYS, init_ca, issue};
+#[cfg(feature = "zenoh")]
 pub(crate) use check::check_certificate;
 pub use enlist::{enlist, hand_out};
+#[cfg(not(feature = "zenoh"))]
+pub(crate) use without_certificates::check_certificate;
+#[cfg(not(feature = "zenoh"))]
+pub use without_certificates::{Issued, MAX_DAYS, init_ca, issue};
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
