@@ -209,7 +209,7 @@ fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
 /// Why two rounds say nothing about each other; none where the same frames cost the same in both.
 fn uneven(ours: &RunRecord, rival: &RunRecord) -> Option<String> {
     let ratio = ours.around.speed? / rival.around.speed?;
-    let apart = ratio > MOST_APART || ratio < 1.0 / MOST_APART;
+    let apart = !(1.0 / MOST_APART..=MOST_APART).contains(&ratio);
     apart.then(|| format!("its frames cost {:+.0} % against the rival's", (ratio - 1.0) * 100.0))
 }
 
