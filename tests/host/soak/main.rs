@@ -45,7 +45,7 @@ struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// The mechanism of the first daemon: deadline, ext, auto.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, env = "QFABRIC_SOAK_MECHANISM", default_value = "auto")]
     mechanism: String,
     /// The program under test.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_qfabric"))]
