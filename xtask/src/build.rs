@@ -50,8 +50,9 @@ mod tests {
     fn the_demo_is_built_without_the_network_engine() {
         let sh = Shell::new().unwrap();
         sh.change_dir(env!("CARGO_MANIFEST_DIR"));
-        let tree =
-            |options: &[&str]| cmd!(sh, "cargo tree --locked --prefix none {options...}").quiet().read().unwrap();
+        let tree = |options: &[&str]| {
+            cmd!(sh, "cargo tree --locked --prefix none --edges normal,build {options...}").quiet().read().unwrap()
+        };
         assert!(tree(&DEMO[1..]).contains("zenoh v"), "the whole program has it");
         let demo = tree(&DEMO);
         assert!(demo.contains("qfabric-player v") && !demo.contains("zenoh") && !demo.contains("ring v"), "{demo}");
