@@ -181,6 +181,14 @@ pub fn burn(time: Nanos) {
     }
 }
 
+/// Time that the hypervisor has taken from all CPUs, in ticks of 10 ms (`/proc/stat`). A thread's CPU time is without it
+/// where the kernel has paravirtual time accounting; the time between two switches of the thread is with it.
+pub fn stolen() -> Nanos {
+    let stat = std::fs::read_to_string("/proc/stat").expect("/proc is mounted");
+    let ticks = stat.split_whitespace().nth(8).and_then(|t| t.parse::<u64>().ok());
+    Nanos::from_millis(10 * ticks.expect("the first line is `cpu`, eight counters and those of guests"))
+}
+
 /// The room for reservations once what earlier tests held is free again: the same twice, 50 ms apart.
 pub fn settled_room() -> Share {
     let mut last = Share::ZERO;

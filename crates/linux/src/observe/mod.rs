@@ -38,7 +38,7 @@ pub enum Observation {
         from: Instant,
         /// When it left it.
         to: Instant,
-        /// CPU time of the stretch.
+        /// CPU time of the stretch; seen by switches, also what the hypervisor took from it.
         used: Nanos,
         /// It left to sleep, or ended; otherwise it was preempted or its budget was used up.
         slept: bool,
