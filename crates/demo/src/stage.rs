@@ -1,5 +1,6 @@
 //! The whole demo: clips, calibration, every round, report.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ const EARLY: f64 = 0.25;
 const MARGIN: Share = Share::from_ppm(10_000);
 /// How long a round waits for room that an earlier one still holds.
 const ROOM_PATIENCE: Duration = Duration::from_secs(3);
-/// A disturbed round is played again at most this often …
+/// A round that was disturbed or failed is played again at most this often …
 const REPEATS: usize = 2;
 /// … and all rounds together at most this part of their number.
 const REPEATED_PART: usize = 3;
@@ -349,7 +350,8 @@ impl<'a> Bench<'a> {
         Run { scenario: scenario.name().into(), policy, jobs, shifts, hogs: true, cycle }
     }
 
-    /// All rounds in the plan's order; and those that could not be played, with the reason.
+    /// All rounds in the plan's order, and after them once more those that were disturbed: what slows a machine down often
+    /// lasts for some rounds. Also those that could not be played, with the reason.
     fn rounds(
         &mut self,
         plan: &Plan,
@@ -358,18 +360,28 @@ impl<'a> Bench<'a> {
     ) -> Result<(Vec<RunRecord>, Vec<String>)> {
         self.repeats_left = plan.rounds.len().div_ceil(REPEATED_PART);
         let (mut records, mut missing) = (Vec::new(), Vec::new());
-        for (i, round) in plan.rounds.iter().enumerate() {
+        let mut ahead: VecDeque<_> = plan.rounds.iter().map(|round| (round, 0)).collect();
+        let mut played = 0;
+        while let Some((round, repeats)) = ahead.pop_front() {
             let Entry { scenario, policy, .. } = &plan.entries[round.entry];
             let Some(calibration) = &calibrations[*scenario as usize] else { continue };
             let run = self.run_of(*scenario, policy.clone(), round.cycle);
-            let title =
-                format!("{} of {}: {}, {}", i + 1, plan.rounds.len(), scenario_title(*scenario), policy.label());
+            let name = format!("{}, {}", scenario_title(*scenario), policy.label());
+            played += 1;
+            let title = format!("{played} of {}: {name}", played + ahead.len());
             progress.stage(&title, run.jobs as u64 * calibration.period.get() / 1_000_000);
-            match self.undisturbed(&run, calibration, progress) {
+            let outcome = self.play(&run, calibration, progress);
+            if let Some(reason) = disturbance(&outcome).filter(|_| repeats < REPEATS && self.repeats_left > 0) {
+                progress.note(&format!("to be played again after the others, {name}: {reason}"));
+                self.repeats_left -= 1;
+                ahead.push_back((round, repeats + 1));
+                continue;
+            }
+            match outcome {
                 Ok(record) => records.push(record),
                 Err(error) if error.is::<Interrupted>() => break,
                 Err(error) => {
-                    let reason = format!("{title}: {error:#}");
+                    let reason = format!("{name}: {error:#}");
                     progress.note(&format!("not played: {reason}"));
                     missing.push(reason);
                 }
@@ -382,12 +394,7 @@ impl<'a> Bench<'a> {
     fn undisturbed(&mut self, run: &Run, calibration: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
         for _ in 0..REPEATS {
             let played = self.play(run, calibration, progress);
-            let reason = match &played {
-                Ok(record) => record.around.disturbance(),
-                Err(error) if error.is::<Interrupted>() => None,
-                Err(error) => Some(format!("{error:#}")),
-            };
-            let Some(reason) = reason.filter(|_| self.repeats_left > 0) else { return played };
+            let Some(reason) = disturbance(&played).filter(|_| self.repeats_left > 0) else { return played };
             self.repeats_left -= 1;
             progress.note(&format!("played again, {}: {reason}", run.policy.label()));
         }
@@ -453,6 +460,15 @@ impl<'a> Bench<'a> {
             mean_share: calibration.demand / players as f64,
             contract: self.options.contract.clone(),
         }
+    }
+}
+
+/// Why a round says nothing: it was disturbed, or failed. None where it was interrupted.
+fn disturbance(played: &Result<RunRecord>) -> Option<String> {
+    match played {
+        Ok(record) => record.around.disturbance(),
+        Err(error) if error.is::<Interrupted>() => None,
+        Err(error) => Some(format!("{error:#}")),
     }
 }
 
