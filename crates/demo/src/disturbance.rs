@@ -64,6 +64,26 @@ impl Surroundings {
     }
 }
 
+/// So many rounds one after the other, all with dearer frames or all with cheaper ones, show another machine.
+const DRIFTING: i32 = 3;
+
+/// Notices that the machine has another speed than when the load was set.
+#[derive(Debug, Default)]
+pub struct Drift {
+    /// Rounds since the last that was as calibrated: above 0 with dearer frames, below 0 with cheaper ones.
+    row: i32,
+}
+
+impl Drift {
+    /// Takes the speed of the next round; true where it and the rounds just before it show another machine.
+    pub fn is_shown_by(&mut self, speed: Option<f64>) -> bool {
+        let drift = speed.map_or(0.0, |speed| speed - 1.0);
+        let direction = if drift.abs() > MOST_DRIFT { drift.signum() as i32 } else { 0 };
+        self.row = if direction * self.row > 0 { self.row + direction } else { direction };
+        self.row.abs() >= DRIFTING
+    }
+}
+
 /// The counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
@@ -182,6 +202,17 @@ mod tests {
         assert!(slow.disturbance().unwrap().contains("+20 %"));
         let booked = Surroundings { room: 1.5, room_needed: 1.79, ..Surroundings::default() };
         assert!(booked.disturbance().unwrap().contains("1.500"));
+    }
+
+    #[test]
+    fn three_rounds_off_in_one_direction_show_another_machine() {
+        let shown = |speeds: &[Option<f64>]| {
+            let mut drift = Drift::default();
+            speeds.iter().map(|&speed| drift.is_shown_by(speed)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&[Some(1.2), Some(1.3), Some(1.2), Some(1.0)]), [false, false, true, false]);
+        assert_eq!(shown(&[Some(0.8), Some(0.8), Some(1.2), Some(0.8), Some(0.8)]), [false; 5]);
+        assert_eq!(shown(&[Some(0.8), Some(1.1), Some(0.8), None, Some(0.7), Some(0.7)]), [false; 6]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::Options;
 use crate::calibrate::{self, Calibration};
 use crate::children::{self, Hogs, Interrupted, Stop};
 use crate::clips::{self, Clip};
-use crate::disturbance::Surroundings;
+use crate::disturbance::{Drift, Surroundings};
 use crate::grid::{self, Cell, Pattern};
 use crate::live::{Run, Stage};
 use crate::plan::{self, Entry, Plan, Scenario};
@@ -38,6 +38,8 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 const REPEATS: usize = 2;
 /// … and all rounds together at most this part of their number.
 const REPEATED_PART: usize = 3;
+/// The load is set at most so often: anew where the first third of the rounds shows another machine.
+const SETTINGS: usize = 2;
 /// In a cell of the grid, at most so many rounds are played again because the machine was faster or slower in them.
 const EVENINGS: usize = 4;
 
@@ -115,18 +117,26 @@ impl<'a> Bench<'a> {
     }
 
     fn all(&mut self, plan: &Plan, cache: &Path, progress: &mut dyn Progress) -> Result<Measured> {
-        let trials = self.fitting_trials(cache, progress)?;
-        let calibrations = Scenario::ALL.map(|scenario| {
-            let is_played = plan.entries.iter().any(|entry| entry.scenario == scenario);
-            is_played.then(|| self.calibration(scenario, &trials, progress)).transpose()
-        });
-        let [hogs, shift] = calibrations;
-        let calibrations = [hogs?, shift?];
-        let (records, missing) = self.rounds(plan, &calibrations, progress)?;
-        let machine = self.machine();
-        let loads = Scenario::ALL.into_iter().zip(calibrations).filter_map(|(s, c)| Some((s.name().to_owned(), c?)));
-        let clips = self.clips.iter().cloned().zip(trials).collect();
-        Ok(Measured { records, missing, machine, clips, loads: loads.collect() })
+        let mut settings_left = SETTINGS;
+        loop {
+            settings_left -= 1;
+            let trials = self.fitting_trials(cache, progress)?;
+            let calibrations = Scenario::ALL.map(|scenario| {
+                let is_played = plan.entries.iter().any(|entry| entry.scenario == scenario);
+                is_played.then(|| self.calibration(scenario, &trials, progress)).transpose()
+            });
+            let [hogs, shift] = calibrations;
+            let calibrations = [hogs?, shift?];
+            let Some((records, missing)) = self.rounds(plan, &calibrations, settings_left > 0, progress)? else {
+                progress.note("the machine has another speed than when the load was set: from the beginning");
+                continue;
+            };
+            let machine = self.machine();
+            let loads = Scenario::ALL.into_iter().zip(calibrations);
+            let loads = loads.filter_map(|(s, c)| Some((s.name().to_owned(), c?))).collect();
+            let clips = self.clips.iter().cloned().zip(trials).collect();
+            return Ok(Measured { records, missing, machine, clips, loads });
+        }
     }
 
     fn machine(&self) -> Machine {
@@ -351,17 +361,19 @@ impl<'a> Bench<'a> {
     }
 
     /// All rounds in the plan's order, and after them once more those that were disturbed: what slows a machine down often
-    /// lasts for some rounds. Also those that could not be played, with the reason.
+    /// lasts for some rounds. Also those that could not be played, with the reason. None where the load `may_be_set_anew`
+    /// and the first third of the rounds shows that it should.
     fn rounds(
         &mut self,
         plan: &Plan,
         calibrations: &[Option<Calibration>; 2],
+        may_be_set_anew: bool,
         progress: &mut dyn Progress,
-    ) -> Result<(Vec<RunRecord>, Vec<String>)> {
+    ) -> Result<Option<(Vec<RunRecord>, Vec<String>)>> {
         self.repeats_left = plan.rounds.len().div_ceil(REPEATED_PART);
         let (mut records, mut missing) = (Vec::new(), Vec::new());
         let mut ahead: VecDeque<_> = plan.rounds.iter().map(|round| (round, 0)).collect();
-        let mut played = 0;
+        let (mut drift, mut played) = (Drift::default(), 0);
         while let Some((round, repeats)) = ahead.pop_front() {
             let Entry { scenario, policy, .. } = &plan.entries[round.entry];
             let Some(calibration) = &calibrations[*scenario as usize] else { continue };
@@ -371,6 +383,10 @@ impl<'a> Bench<'a> {
             let title = format!("{played} of {}: {name}", played + ahead.len());
             progress.stage(&title, run.jobs as u64 * calibration.period.get() / 1_000_000);
             let outcome = self.play(&run, calibration, progress);
+            let drifts = outcome.as_ref().is_ok_and(|record| drift.is_shown_by(record.around.speed));
+            if drifts && may_be_set_anew && played <= plan.rounds.len() / 3 {
+                return Ok(None);
+            }
             if let Some(reason) = disturbance(&outcome).filter(|_| repeats < REPEATS && self.repeats_left > 0) {
                 progress.note(&format!("to be played again after the others, {name}: {reason}"));
                 self.repeats_left -= 1;
@@ -387,7 +403,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        Ok((records, missing))
+        Ok(Some((records, missing)))
     }
 
     /// Plays a round again while it is disturbed or fails, a bounded number of times.
