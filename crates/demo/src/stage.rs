@@ -1,6 +1,8 @@
 //! The whole demo: clips, calibration, every round, report.
 
-use std::collections::VecDeque;
+mod cells;
+mod rounds;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,22 +10,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use qfabric_daemon::{Config, Embedded};
 use qfabric_types::{Nanos, Share};
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
 
 use crate::Options;
 use crate::calibrate::{self, Calibration};
 use crate::children::{self, Hogs, Interrupted, Stop};
 use crate::clips::{self, Clip};
-use crate::disturbance::{Drift, Surroundings};
-use crate::grid::{self, Cell, Pattern};
+use crate::disturbance::Surroundings;
+use crate::grid;
 use crate::live::{Run, Stage};
-use crate::plan::{self, Entry, Plan, Scenario};
-use crate::policy::{self, Ground, Policy};
+use crate::plan;
+use crate::policy::Ground;
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::report::{Agenda, Machine, Measured, Report};
+use crate::report::{Agenda, Machine, Report};
 use crate::trial::{self, Trace};
 
 /// Hogs per CPU: with fewer than six, fair sharing still carries a light player.
@@ -34,19 +33,11 @@ const EARLY: f64 = 0.25;
 const MARGIN: Share = Share::from_ppm(10_000);
 /// How long a round waits for room that an earlier one still holds.
 const ROOM_PATIENCE: Duration = Duration::from_secs(3);
-/// A round that was disturbed or failed is played again at most this often …
+/// A round that was disturbed or failed is played again at most this often.
 const REPEATS: usize = 2;
-/// … and all rounds together at most this part of their number.
-const REPEATED_PART: usize = 3;
-/// The load is set at most so often: anew where the first third of the rounds shows another machine.
-const SETTINGS: usize = 2;
-/// In a cell of the grid, at most so many rounds are played again because the machine was faster or slower in them.
-const EVENINGS: usize = 4;
 
 /// Passes over each clip in a trial execution; the middle cost of each frame counts.
 const PASSES: usize = 3;
-/// Longer frame periods get a smaller clip.
-const LONGEST_PERIOD_NS: f64 = 100e6;
 
 /// Runs the demo. On Ctrl-C everything is put back and what was measured so far comes back as a report that
 /// is not complete.
@@ -116,145 +107,8 @@ impl<'a> Bench<'a> {
         Ok(Bench { options, player, clips, folder, hogs, room, cpus, repeats_left: 0 })
     }
 
-    fn all(&mut self, plan: &Plan, cache: &Path, progress: &mut dyn Progress) -> Result<Measured> {
-        let mut settings_left = SETTINGS;
-        loop {
-            settings_left -= 1;
-            let trials = self.fitting_trials(cache, progress)?;
-            let calibrations = Scenario::ALL.map(|scenario| {
-                let is_played = plan.entries.iter().any(|entry| entry.scenario == scenario);
-                is_played.then(|| self.calibration(scenario, &trials, progress)).transpose()
-            });
-            let [hogs, shift] = calibrations;
-            let calibrations = [hogs?, shift?];
-            let Some((records, missing)) = self.rounds(plan, &calibrations, settings_left > 0, progress)? else {
-                progress.note("the machine has another speed than when the load was set: from the beginning");
-                continue;
-            };
-            let machine = self.machine();
-            let loads = Scenario::ALL.into_iter().zip(calibrations);
-            let loads = loads.filter_map(|(s, c)| Some((s.name().to_owned(), c?))).collect();
-            let clips = self.clips.iter().cloned().zip(trials).collect();
-            return Ok(Measured { records, missing, machine, clips, loads });
-        }
-    }
-
     fn machine(&self) -> Machine {
         Machine { cpus: self.cpus, capacity: self.room, hogs: self.hogs.ids().len(), ..Machine::examine() }
-    }
-
-    /// Every cell with its policies, in random order.
-    fn grid(&mut self, cells: &[Cell], cache: &Path, progress: &mut dyn Progress) -> Result<Measured> {
-        let mut random = ChaCha8Rng::seed_from_u64(self.options.seed);
-        let mut measured = Measured {
-            records: Vec::new(),
-            missing: Vec::new(),
-            machine: self.machine(),
-            clips: Vec::new(),
-            loads: Vec::new(),
-        };
-        self.repeats_left = 2 * cells.len();
-        for (i, cell) in cells.iter().enumerate() {
-            let mut policies = grid::policies(self.options.all, i);
-            policies.shuffle(&mut random);
-            match self.cell(i, cell, &policies, cache, &mut measured, progress) {
-                Ok(()) => (),
-                Err(error) if error.is::<Interrupted>() => break,
-                Err(error) => {
-                    let reason = format!("{}: {error:#}", cell.name());
-                    progress.note(&format!("not played: {reason}"));
-                    measured.missing.extend(policies.iter().map(|_| reason.clone()));
-                }
-            }
-        }
-        Ok(measured)
-    }
-
-    /// Sets the load of a cell and plays its policies.
-    fn cell(
-        &mut self,
-        i: usize,
-        cell: &Cell,
-        policies: &[Policy],
-        cache: &Path,
-        measured: &mut Measured,
-        progress: &mut dyn Progress,
-    ) -> Result<()> {
-        let run = |policy| Run {
-            scenario: cell.name(),
-            policy,
-            jobs: cell.jobs(),
-            shifts: cell.shifts,
-            hogs: cell.hogs,
-            cycle: i,
-        };
-        progress.stage(&format!("cell {}: {}", i + 1, cell.name()), policies.len() as u64);
-        let clips = self.clips_of(cell, cache, progress)?;
-        let traces = self.trials_of(&clips, cell.hogs)?;
-        let trial = Calibration {
-            players: cell.players,
-            rho: Scenario::Shift.rho(),
-            clips,
-            period: Nanos::ZERO,
-            traces,
-            trace_files: Vec::new(),
-            demand: 0.0,
-            designed: cell.load * self.room_for(cell.players),
-        };
-        let calibration = self.calibrated(trial, &run(policy::equal_shares(true)), grid::PILOT_JOBS, progress)?;
-        measured.loads.push((cell.name(), calibration.clone()));
-        let mut rounds: Vec<(&Policy, RunRecord)> = Vec::new();
-        for policy in policies {
-            match self.undisturbed(&run(policy.clone()), &calibration, progress) {
-                Ok(record) => rounds.push((policy, record)),
-                Err(error) if error.is::<Interrupted>() => return Err(error),
-                Err(error) => measured.missing.push(format!("{}, {}: {error:#}", cell.name(), policy.label())),
-            }
-        }
-        let evened = self.even_out(&mut rounds, |policy| run(policy.clone()), &calibration, progress);
-        measured.records.extend(rounds.into_iter().map(|(_, record)| record));
-        evened
-    }
-
-    /// Plays again what met another machine than the rounds that it is compared with, a bounded number of times.
-    fn even_out(
-        &mut self,
-        rounds: &mut [(&Policy, RunRecord)],
-        run: impl Fn(&Policy) -> Run,
-        calibration: &Calibration,
-        progress: &mut dyn Progress,
-    ) -> Result<()> {
-        for _ in 0..EVENINGS {
-            let compared = rounds.iter().filter(|(policy, _)| grid::is_compared(policy)).map(|(_, record)| record);
-            let Some((odd, reason)) = grid::odd_one_out(compared).filter(|_| self.repeats_left > 0) else { break };
-            progress.note(&format!("played again, {odd}: {reason}"));
-            self.repeats_left -= 1;
-            let Some((policy, record)) = rounds.iter_mut().find(|(_, record)| record.policy == odd) else { break };
-            *record = self.undisturbed(&run(policy), calibration, progress)?;
-        }
-        Ok(())
-    }
-
-    /// What so many players can use: a thread runs on one CPU at a time.
-    fn room_for(&self, players: usize) -> f64 {
-        self.room.as_f64().min(0.95 * players as f64)
-    }
-
-    /// The clips of a cell: a quarter of the size where the frame period would be longer than 100 ms.
-    fn clips_of(&self, cell: &Cell, cache: &Path, progress: &mut dyn Progress) -> Result<Vec<Clip>> {
-        let stop = &self.options.stop;
-        let kinds = match (cell.shifts, cell.pattern) {
-            (true, _) => self.clips.clone(),
-            (false, Pattern::Closed) => vec![self.clips[0].clone()],
-            (false, Pattern::Mixed) => vec![self.clips[1].clone()],
-            (false, Pattern::None) => vec![clips::unpatterned(cache, &self.clips[1], stop, progress)?],
-        };
-        let share = cell.load * self.room_for(cell.players) / cell.players as f64;
-        let designed: f64 = kinds.iter().map(clips::designed_share).sum::<f64>() / kinds.len() as f64;
-        if designed / share * trial::PERIOD_NS <= LONGEST_PERIOD_NS {
-            return Ok(kinds);
-        }
-        kinds.iter().map(|clip| clips::resized(cache, clip, 0.25, stop, progress)).collect()
     }
 
     fn trials_of(&self, clips: &[Clip], hogs: bool) -> Result<Vec<Trace>> {
@@ -269,46 +123,6 @@ impl<'a> Bench<'a> {
         let passes = passes?;
         let of_clip = |i: usize| passes.iter().map(|pass| pass[i].clone()).collect::<Vec<_>>();
         Ok((0..clips.len()).map(|i| Trace::middle(&of_clip(i))).collect())
-    }
-
-    /// Decodes the clips beside the hogs; other sizes where they cost much more or less than they were made for.
-    fn fitting_trials(&mut self, cache: &Path, progress: &mut dyn Progress) -> Result<Vec<Trace>> {
-        let mut trials = self.trials(progress)?;
-        let misfits: Vec<Option<f64>> =
-            self.clips.iter().zip(&trials).map(|(clip, trial)| clips::misfit(clip, trial.mean_share())).collect();
-        if misfits.iter().any(Option::is_some) {
-            for (clip, factor) in self.clips.iter_mut().zip(misfits) {
-                let Some(factor) = factor else { continue };
-                *clip = clips::resized(cache, clip, factor, &self.options.stop, progress)?;
-                progress.note(&format!("{} is decoded in {}, which fits this machine now", clip.title, clip.size));
-            }
-            trials = self.trials(progress)?;
-        }
-        Ok(trials)
-    }
-
-    /// Decodes each clip once at full speed beside the hogs.
-    fn trials(&self, progress: &mut dyn Progress) -> Result<Vec<Trace>> {
-        progress.stage("trial execution", 1);
-        let traces = self.trials_of(&self.clips, true);
-        progress.advance(1);
-        traces
-    }
-
-    fn calibration(&self, scenario: Scenario, trials: &[Trace], progress: &mut dyn Progress) -> Result<Calibration> {
-        let trial = Calibration {
-            players: scenario.players(self.cpus),
-            rho: scenario.rho(),
-            clips: self.clips.clone(),
-            period: Nanos::ZERO,
-            traces: trials.to_vec(),
-            trace_files: Vec::new(),
-            demand: 0.0,
-            designed: scenario.designed_demand(self.room),
-        };
-        let run = self.run_of(scenario, policy::equal_shares(true), 0);
-        progress.stage(&format!("pilot round: {}", scenario_title(scenario)), 1);
-        self.calibrated(trial, &run, scenario.jobs() / 2, progress)
     }
 
     /// Sets the load of `run` from a pilot round of `jobs` jobs.
@@ -353,68 +167,6 @@ impl<'a> Bench<'a> {
             self.with_stage(&calibration, Path::new(""), |stage| calibrate::costs(stage, run, players));
         let period = calibrate::period(mean, dearest, players, designed, self.options.server_periods);
         Calibration { period, demand: players as f64 * mean / period.as_f64(), ..calibration }
-    }
-
-    fn run_of(&self, scenario: Scenario, policy: Policy, cycle: usize) -> Run {
-        let (shifts, jobs) = (scenario == Scenario::Shift, scenario.jobs());
-        Run { scenario: scenario.name().into(), policy, jobs, shifts, hogs: true, cycle }
-    }
-
-    /// All rounds in the plan's order, and after them once more those that were disturbed: what slows a machine down often
-    /// lasts for some rounds. Also those that could not be played, with the reason. None where the load `may_be_set_anew`
-    /// and the first third of the rounds shows that it should.
-    fn rounds(
-        &mut self,
-        plan: &Plan,
-        calibrations: &[Option<Calibration>; 2],
-        may_be_set_anew: bool,
-        progress: &mut dyn Progress,
-    ) -> Result<Option<(Vec<RunRecord>, Vec<String>)>> {
-        self.repeats_left = plan.rounds.len().div_ceil(REPEATED_PART);
-        let (mut records, mut missing) = (Vec::new(), Vec::new());
-        let mut ahead: VecDeque<_> = plan.rounds.iter().map(|round| (round, 0)).collect();
-        let (mut drift, mut played) = (Drift::default(), 0);
-        while let Some((round, repeats)) = ahead.pop_front() {
-            let Entry { scenario, policy, .. } = &plan.entries[round.entry];
-            let Some(calibration) = &calibrations[*scenario as usize] else { continue };
-            let run = self.run_of(*scenario, policy.clone(), round.cycle);
-            let name = format!("{}, {}", scenario_title(*scenario), policy.label());
-            played += 1;
-            let title = format!("{played} of {}: {name}", played + ahead.len());
-            progress.stage(&title, run.jobs as u64 * calibration.period.get() / 1_000_000);
-            let outcome = self.play(&run, calibration, progress);
-            let drifts = outcome.as_ref().is_ok_and(|record| drift.is_shown_by(record.around.speed));
-            if drifts && may_be_set_anew && played <= plan.rounds.len() / 3 {
-                return Ok(None);
-            }
-            if let Some(reason) = disturbance(&outcome).filter(|_| repeats < REPEATS && self.repeats_left > 0) {
-                progress.note(&format!("to be played again after the others, {name}: {reason}"));
-                self.repeats_left -= 1;
-                ahead.push_back((round, repeats + 1));
-                continue;
-            }
-            match outcome {
-                Ok(record) => records.push(record),
-                Err(error) if error.is::<Interrupted>() => break,
-                Err(error) => {
-                    let reason = format!("{name}: {error:#}");
-                    progress.note(&format!("not played: {reason}"));
-                    missing.push(reason);
-                }
-            }
-        }
-        Ok(Some((records, missing)))
-    }
-
-    /// Plays a round again while it is disturbed or fails, a bounded number of times.
-    fn undisturbed(&mut self, run: &Run, calibration: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
-        for _ in 0..REPEATS {
-            let played = self.play(run, calibration, progress);
-            let Some(reason) = disturbance(&played).filter(|_| self.repeats_left > 0) else { return played };
-            self.repeats_left -= 1;
-            progress.note(&format!("played again, {}: {reason}", run.policy.label()));
-        }
-        self.play(run, calibration, progress)
     }
 
     fn play(&self, run: &Run, calibration: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
@@ -485,13 +237,6 @@ fn disturbance(played: &Result<RunRecord>) -> Option<String> {
         Ok(record) => record.around.disturbance(),
         Err(error) if error.is::<Interrupted>() => None,
         Err(error) => Some(format!("{error:#}")),
-    }
-}
-
-fn scenario_title(scenario: Scenario) -> &'static str {
-    match scenario {
-        Scenario::Hogs => "one player",
-        Scenario::Shift => "near capacity",
     }
 }
 

@@ -1,0 +1,154 @@
+//! The grid, cell by cell.
+
+use std::path::Path;
+
+use anyhow::Result;
+use qfabric_types::Nanos;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use super::{Bench, REPEATS, disturbance};
+use crate::calibrate::Calibration;
+use crate::children::Interrupted;
+use crate::clips::{self, Clip};
+use crate::grid::{self, Cell, Pattern};
+use crate::live::Run;
+use crate::plan::Scenario;
+use crate::policy::{self, Policy};
+use crate::progress::Progress;
+use crate::record::RunRecord;
+use crate::report::Measured;
+use crate::trial;
+
+/// In a cell at most so many rounds are played again because the machine was faster or slower in them.
+const EVENINGS: usize = 4;
+/// Longer frame periods get a smaller clip.
+const LONGEST_PERIOD_NS: f64 = 100e6;
+
+impl Bench<'_> {
+    /// Every cell with its policies, in random order.
+    pub(super) fn grid(&mut self, cells: &[Cell], cache: &Path, progress: &mut dyn Progress) -> Result<Measured> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.options.seed);
+        let mut measured = Measured {
+            records: Vec::new(),
+            missing: Vec::new(),
+            machine: self.machine(),
+            clips: Vec::new(),
+            loads: Vec::new(),
+        };
+        self.repeats_left = 2 * cells.len();
+        for (i, cell) in cells.iter().enumerate() {
+            let mut policies = grid::policies(self.options.all, i);
+            policies.shuffle(&mut random);
+            match self.cell(i, cell, &policies, cache, &mut measured, progress) {
+                Ok(()) => (),
+                Err(error) if error.is::<Interrupted>() => break,
+                Err(error) => {
+                    let reason = format!("{}: {error:#}", cell.name());
+                    progress.note(&format!("not played: {reason}"));
+                    measured.missing.extend(policies.iter().map(|_| reason.clone()));
+                }
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Sets the load of a cell and plays its policies.
+    fn cell(
+        &mut self,
+        i: usize,
+        cell: &Cell,
+        policies: &[Policy],
+        cache: &Path,
+        measured: &mut Measured,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let run = |policy| Run {
+            scenario: cell.name(),
+            policy,
+            jobs: cell.jobs(),
+            shifts: cell.shifts,
+            hogs: cell.hogs,
+            cycle: i,
+        };
+        progress.stage(&format!("cell {}: {}", i + 1, cell.name()), policies.len() as u64);
+        let clips = self.clips_of(cell, cache, progress)?;
+        let traces = self.trials_of(&clips, cell.hogs)?;
+        let trial = Calibration {
+            players: cell.players,
+            rho: Scenario::Shift.rho(),
+            clips,
+            period: Nanos::ZERO,
+            traces,
+            trace_files: Vec::new(),
+            demand: 0.0,
+            designed: cell.load * self.room_for(cell.players),
+        };
+        let calibration = self.calibrated(trial, &run(policy::equal_shares(true)), grid::PILOT_JOBS, progress)?;
+        measured.loads.push((cell.name(), calibration.clone()));
+        let mut rounds: Vec<(&Policy, RunRecord)> = Vec::new();
+        for policy in policies {
+            match self.undisturbed(&run(policy.clone()), &calibration, progress) {
+                Ok(record) => rounds.push((policy, record)),
+                Err(error) if error.is::<Interrupted>() => return Err(error),
+                Err(error) => measured.missing.push(format!("{}, {}: {error:#}", cell.name(), policy.label())),
+            }
+        }
+        let evened = self.even_out(&mut rounds, |policy| run(policy.clone()), &calibration, progress);
+        measured.records.extend(rounds.into_iter().map(|(_, record)| record));
+        evened
+    }
+
+    /// Plays again what met another machine than the rounds that it is compared with, a bounded number of times.
+    fn even_out(
+        &mut self,
+        rounds: &mut [(&Policy, RunRecord)],
+        run: impl Fn(&Policy) -> Run,
+        calibration: &Calibration,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        for _ in 0..EVENINGS {
+            let compared = rounds.iter().filter(|(policy, _)| grid::is_compared(policy)).map(|(_, record)| record);
+            let Some((odd, reason)) = grid::odd_one_out(compared).filter(|_| self.repeats_left > 0) else { break };
+            progress.note(&format!("played again, {odd}: {reason}"));
+            self.repeats_left -= 1;
+            let Some((policy, record)) = rounds.iter_mut().find(|(_, record)| record.policy == odd) else { break };
+            *record = self.undisturbed(&run(policy), calibration, progress)?;
+        }
+        Ok(())
+    }
+
+    /// What so many players can use: a thread runs on one CPU at a time.
+    fn room_for(&self, players: usize) -> f64 {
+        self.room.as_f64().min(0.95 * players as f64)
+    }
+
+    /// The clips of a cell: a quarter of the size where the frame period would be longer than 100 ms.
+    fn clips_of(&self, cell: &Cell, cache: &Path, progress: &mut dyn Progress) -> Result<Vec<Clip>> {
+        let stop = &self.options.stop;
+        let kinds = match (cell.shifts, cell.pattern) {
+            (true, _) => self.clips.clone(),
+            (false, Pattern::Closed) => vec![self.clips[0].clone()],
+            (false, Pattern::Mixed) => vec![self.clips[1].clone()],
+            (false, Pattern::None) => vec![clips::unpatterned(cache, &self.clips[1], stop, progress)?],
+        };
+        let share = cell.load * self.room_for(cell.players) / cell.players as f64;
+        let designed: f64 = kinds.iter().map(clips::designed_share).sum::<f64>() / kinds.len() as f64;
+        if designed / share * trial::PERIOD_NS <= LONGEST_PERIOD_NS {
+            return Ok(kinds);
+        }
+        kinds.iter().map(|clip| clips::resized(cache, clip, 0.25, stop, progress)).collect()
+    }
+
+    /// Plays a round again while it is disturbed or fails, a bounded number of times.
+    fn undisturbed(&mut self, run: &Run, calibration: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
+        for _ in 0..REPEATS {
+            let played = self.play(run, calibration, progress);
+            let Some(reason) = disturbance(&played).filter(|_| self.repeats_left > 0) else { return played };
+            self.repeats_left -= 1;
+            progress.note(&format!("played again, {}: {reason}", run.policy.label()));
+        }
+        self.play(run, calibration, progress)
+    }
+}
