@@ -103,24 +103,39 @@ fn the_longest_frame_arrives_and_a_longer_one_is_counted(kind: EngineKind) {
     assert_eq!(two.engine.counters().received[Lane::Control as usize].load(Ordering::Relaxed), 1);
 }
 
-/// A node answers an appearance with all that it knows, out of the receive thread.
+/// A node answers another with all that it knows, out of the receive thread: five bursts one after the other. Before these
+/// a frame may be lost: where Zenoh's connection for control is made after the one for data, it drops what is still under way
+/// on the other (docs/design/0017-link.md), and the node's digests repair that.
 fn a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order(kind: EngineKind) {
     const BURST: u32 = 500;
     let site = Site::new(kind);
     let two = site.host(2, &[]);
     let burst = |engine: &dyn Engine, event: EngineEvent<'_>| {
-        if let EngineEvent::Appeared { host, .. } = event {
+        if let EngineEvent::Arrived { from, frame, .. } = event {
             for number in 0..BURST {
-                engine.send(Destination::Host(host), Lane::Control, &number.to_le_bytes());
+                engine.send(Destination::Host(from), Lane::Control, &[frame, &number.to_le_bytes()].concat());
             }
         }
     };
     let one = qfabric_link::open(&site.config(1, &[2]), Incarnation(1), Arc::new(burst), || {}).unwrap();
-    two.log.until("a whole burst", |seen| seen.len() as u32 > BURST);
-    let frames: Vec<Seen> = two.log.all().into_iter().filter(|seen| matches!(seen, Seen::Arrived { .. })).collect();
-    let sent: Vec<Seen> = (0..BURST).map(|number| arrived(1, Lane::Control, &number.to_le_bytes())).collect();
-    assert_eq!(frames, sent);
-    one.close();
+    two.log.until_seen(&Seen::Appeared(name(1), 1));
+    let mut in_a_row = 0;
+    for attempt in 0..100_u32 {
+        let begin = two.log.all().len();
+        two.engine.send(Destination::Host(&name(1).parse().unwrap()), Lane::Control, &attempt.to_le_bytes());
+        let frame = |number: u32| [attempt.to_le_bytes(), number.to_le_bytes()].concat();
+        let sent: Vec<Seen> = (0..BURST).map(|number| arrived(1, Lane::Control, &frame(number))).collect();
+        let whole = || two.log.all()[begin..] == sent[..];
+        let ended = (0..200).any(|_| {
+            thread::sleep(Duration::from_millis(5));
+            two.log.all().last() == sent.last()
+        });
+        in_a_row = if ended && whole() { in_a_row + 1 } else { 0 };
+        if in_a_row == 5 {
+            return one.close();
+        }
+    }
+    panic!("no five whole bursts in a row: {:?} seen, {:?} dropped", two.log.frames(), one.counters().dropped);
 }
 
 fn hosts_of_another_realm_are_not_seen(kind: EngineKind) {
