@@ -147,20 +147,10 @@ impl Worker {
 
     /// The share of one CPU it gets over the next `length`.
     pub fn share_over(&self, length: Duration) -> f64 {
-        let (start, used) = self.reading();
+        let (start, used) = at_one_moment(|| self.used());
         std::thread::sleep(length);
-        let (end, later) = self.reading();
+        let (end, later) = at_one_moment(|| self.used());
         (later - used).as_f64() / end.since(start).as_f64()
-    }
-
-    /// A moment and what was used by then: read again where a busy machine took the reader away in between.
-    fn reading(&self) -> (Instant, Nanos) {
-        loop {
-            let (before, used, after) = (clock::now(), self.used(), clock::now());
-            if after.since(before) < Nanos::from_millis(1) {
-                return (after, used);
-            }
-        }
     }
 }
 
@@ -169,6 +159,16 @@ impl Drop for Worker {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(join) = self.join.take() {
             let _ = join.join();
+        }
+    }
+}
+
+/// A moment and what was read then: read again where a busy machine took the reader away in between.
+pub fn at_one_moment<T>(read: impl Fn() -> T) -> (Instant, T) {
+    loop {
+        let (before, value, after) = (clock::now(), read(), clock::now());
+        if after.since(before) < Nanos::from_millis(1) {
+            return (after, value);
         }
     }
 }

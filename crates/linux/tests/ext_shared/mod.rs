@@ -6,10 +6,9 @@ pub mod loads;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use qfabric_linux::clock;
 use qfabric_linux::ext::{Ext, ExtConfig, ExtError, ServerId, ServerSpec, ServerStatistics};
 use qfabric_linux::testing::{self, Worker};
-use qfabric_types::{Instant, Nanos, Window};
+use qfabric_types::{Nanos, Window};
 
 /// The loaded scheduler; `None` where the kernel has none (in the test machine that is a failure).
 pub fn loaded() -> Option<MutexGuard<'static, Ext>> {
@@ -80,21 +79,11 @@ impl<'a> Servers<'a> {
 
     /// CPU time within and beyond the budget of a server over the next `length`, as shares.
     pub fn share_over(&self, id: ServerId, length: u64) -> (f64, f64) {
-        let (before, at) = self.reading(id);
+        let (at, before) = testing::at_one_moment(|| self.did(id));
         rest(length);
-        let (after, end) = self.reading(id);
+        let (end, after) = testing::at_one_moment(|| self.did(id));
         let took = end.since(at).as_f64();
         ((after.used - before.used).as_f64() / took, (after.extra - before.extra).as_f64() / took)
-    }
-
-    /// What a server did by a moment: read again where others got the CPU in between.
-    fn reading(&self, id: ServerId) -> (ServerStatistics, Instant) {
-        loop {
-            let (before, did, after) = (clock::now(), self.did(id), clock::now());
-            if after.since(before) < ms(1) {
-                return (did, after);
-            }
-        }
     }
 }
 
