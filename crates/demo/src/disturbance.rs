@@ -20,6 +20,8 @@ const MOST_STEAL: f64 = 0.02;
 const MOST_FOREIGN: f64 = 0.05;
 /// Costs this far from the calibration disturb.
 const MOST_DRIFT: f64 = 0.15;
+/// So many rounds one after the other, all with dearer frames or all with cheaper ones, show another machine.
+const DRIFTING: i32 = 3;
 
 /// What was read around one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,13 +61,15 @@ impl Surroundings {
         if self.room < self.room_needed {
             return Some(format!("{:.3} CPUs could be reserved, {:.3} are needed", self.room, self.room_needed));
         }
-        let drift = self.speed.map_or(0.0, |speed| speed - 1.0);
+        let drift = drift(self.speed);
         (drift.abs() > MOST_DRIFT).then(|| format!("frames cost {:+.0} % against the calibration", drift * 100.0))
     }
 }
 
-/// So many rounds one after the other, all with dearer frames or all with cheaper ones, show another machine.
-const DRIFTING: i32 = 3;
+/// By how much frames cost more or less than calibrated, as a fraction; nothing where that is not known.
+fn drift(speed: Option<f64>) -> f64 {
+    speed.map_or(0.0, |speed| speed - 1.0)
+}
 
 /// Notices that the machine has another speed than when the load was set.
 #[derive(Debug, Default)]
@@ -77,7 +81,7 @@ pub struct Drift {
 impl Drift {
     /// Takes the speed of the next round; true where it and the rounds just before it show another machine.
     pub fn is_shown_by(&mut self, speed: Option<f64>) -> bool {
-        let drift = speed.map_or(0.0, |speed| speed - 1.0);
+        let drift = drift(speed);
         let direction = if drift.abs() > MOST_DRIFT { drift.signum() as i32 } else { 0 };
         self.row = if direction * self.row > 0 { self.row + direction } else { direction };
         self.row.abs() >= DRIFTING
