@@ -75,6 +75,11 @@ impl Capacity {
         self.estimate
     }
 
+    /// Whether it is being tried whether there is more.
+    pub fn is_trying(&self) -> bool {
+        matches!(self.regime, Regime::Probing { .. })
+    }
+
     /// From when on reports speak of what is asked now.
     pub fn settled_at(&self) -> Instant {
         self.changed + self.terms.settle
@@ -114,7 +119,7 @@ impl Capacity {
     }
 
     fn whole(&mut self, step: Option<f64>, now: Instant) -> Option<f64> {
-        if matches!(self.regime, Regime::Probing { .. }) && self.estimate > self.failed {
+        if self.is_trying() && self.estimate > self.failed {
             (self.patience, self.failed) = (self.terms.patience, 0.0);
         }
         self.regime = Regime::Steady { shorts: 0 };

@@ -44,6 +44,14 @@ impl Want {
         Some(if room > 0.0 { ((amount - self.floor) / room).clamp(0.0, 1.0) } else { 1.0 })
     }
 
+    /// The same want where no more than `most` can be had; nothing, where that is of no use.
+    pub fn within(&self, most: f64) -> Want {
+        match self.quality(most) {
+            Some(_) => Want { floor: self.floor.min(most), ceiling: self.ceiling.min(most), ..*self },
+            None => self.at_most(None),
+        }
+    }
+
     /// The same want, not above that quality.
     pub fn at_most(&self, quality: Option<f64>) -> Want {
         match quality {

@@ -48,12 +48,12 @@ impl Roles {
         Some(if self.fades { Role { least: 0.5, ..role } } else { role })
     }
 
-    fn joined(&mut self, host: &Name, registration: &Registration) -> Vec<Rate> {
+    fn joined(&mut self, host: &Name, registration: &Registration, now: Instant) -> Vec<Rate> {
         let here = registration.group == self.channel.name || registration.parent.as_ref() == Some(&self.channel.name);
         let Some(role) = self.role(registration).filter(|_| here) else { return Vec::new() };
         let AppId(stream) = stream_of(host);
         self.sinks.insert(stream, host.clone());
-        self.policy.join(stream, role, self.bits)
+        self.policy.join(stream, role, self.bits, now)
     }
 
     fn left(&mut self, host: &Name) -> Vec<Rate> {
@@ -88,7 +88,7 @@ impl Controller for Roles {
                 let AppId(stream) = stream_of(&change.host);
                 self.policy.on_report(stream, reading.value as f64 / 1e3, view.now)
             }
-            What::Joined(registration) => self.joined(&change.host, registration),
+            What::Joined(registration) => self.joined(&change.host, registration, view.now),
             What::Left(_) | What::HostGone => self.left(&change.host),
             _ => Vec::new(),
         };
