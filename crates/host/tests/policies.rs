@@ -2,8 +2,8 @@
 
 use qfabric_channel::{QosRange, Registration};
 use qfabric_host::manager::policies::{
-    BEGUN, Balance, COPY, DROP, FORWARD, Link, MediaSync, MediaTerms, NEED, POSITION, REQUEST, SHOW, SKIP, SPEED,
-    SinkSync, Stream, SyncTerms, TreeShare, connection_of,
+    BEGUN, Balance, COPY, CapacityTerms, DROP, FORWARD, Link, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST,
+    Roles, SHOW, SKIP, SPEED, SinkSync, Stream, SyncTerms, TreeShare, connection_of, stream_of,
 };
 use qfabric_host::manager::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom};
 use qfabric_types::channel::{ChannelId, Name, Plane};
@@ -207,3 +207,48 @@ fn a_tree_without_a_broker_divides_what_it_was_said_to_have() {
     host.handle(Input::Left(name("wall"), wants("sound", 25, 50)));
     assert_eq!(rate(&host, "film"), Some(20_000));
 }
+
+fn viewer(application: &str, channel: &str, min: i64, max: i64) -> Registration {
+    Registration { application: name(application), ..wants(channel, min, max) }
+}
+
+#[test]
+fn a_stream_is_there_as_long_as_somebody_on_the_host_watches_it() {
+    let mut host = Host::with(Roles::new(&film(), 8e3, CapacityTerms::default(), Instant::ZERO));
+    let (wall, stream) = (name("wall"), stream_of(&name("wall")));
+    let rate = |per_second: i64| vec![told(stream, RATE, per_second * 1_000)];
+    host.handle(Input::Joined(wall.clone(), viewer("left", "film", 10, 15)));
+    assert_eq!(host.applied(), rate(15));
+    host.handle(Input::Joined(wall.clone(), viewer("right", "film", 20, 25)));
+    assert_eq!(host.applied(), rate(25), "enough for the more demanding one");
+    host.handle(Input::Left(wall.clone(), viewer("right", "news", 20, 25)));
+    assert!(host.applied().is_empty(), "another group is none of its business");
+    host.handle(Input::Left(wall.clone(), viewer("right", "film", 20, 25)));
+    assert_eq!(host.applied(), rate(15), "the other one goes on watching");
+    assert!(host.manager.next_wakeup().is_some());
+    host.handle(Input::Left(wall.clone(), viewer("left", "film", 10, 15)));
+    assert_eq!((host.applied(), host.manager.next_wakeup()), (vec![], None), "nobody watches");
+}
+
+#[test]
+fn two_viewers_of_one_name_are_two() {
+    let mut host = Host::with(Roles::new(&film(), 8e3, CapacityTerms::default(), Instant::ZERO));
+    (0..2).for_each(|_| host.handle(Input::Joined(name("wall"), wants("film", 10, 15))));
+    host.handle(Input::Left(name("wall"), wants("film", 10, 15)));
+    assert!(host.manager.next_wakeup().is_some(), "one is left");
+    host.handle(Input::Left(name("wall"), wants("film", 10, 15)));
+    assert_eq!(host.manager.next_wakeup(), None);
+}
+
+#[test]
+fn a_connection_of_a_tree_is_there_as_long_as_somebody_watches_it() {
+    let streams = vec![Stream { channel: film(), bits: 8e3, weight: 1.0 }];
+    let mut host = Host::with(TreeShare::new(HOST, AttributeId::of("net"), streams, Vec::new()).with_grant(1e6));
+    let connection = connection_of(&name("film"), &name("wall"));
+    host.handle(Input::Joined(name("wall"), viewer("left", "film", 10, 15)));
+    host.handle(Input::Joined(name("wall"), viewer("right", "film", 20, 25)));
+    assert_eq!(host.applied(), [told(connection, RATE, 15_000), told(connection, RATE, 25_000)]);
+    host.handle(Input::Left(name("wall"), viewer("right", "film", 20, 25)));
+    assert_eq!(host.applied(), [told(connection, RATE, 15_000)]);
+}
+

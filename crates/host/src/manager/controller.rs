@@ -143,6 +143,13 @@ pub enum Decision {
         /// How much.
         amount: i64,
     },
+    /// Nobody decides any more how much of a resource it gets: what keeps it at the last amount lets go.
+    Release {
+        /// Which.
+        application: AppId,
+        /// Of what.
+        attribute: AttributeId,
+    },
     /// Other hosts are asked for what cannot be had here.
     Ask(Ask),
 }

@@ -395,6 +395,8 @@ impl Manager {
             Decision::Tell { channel, to, event } => port.tell(&channel, &to, &event),
             Decision::Parameter { filter, parameter, value } => port.parameter(&filter, &parameter, value),
             Decision::Apply { application, attribute, amount } => port.apply(application, attribute, amount),
+            // A manager keeps nobody at an amount: who does has heard it from the policy.
+            Decision::Release { .. } => {}
             Decision::Ask(ask) => self.forward(ask, now, port),
         }
     }

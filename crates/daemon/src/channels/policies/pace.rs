@@ -76,7 +76,7 @@ impl PaceTable {
         }
     }
 
-    /// The host is gone.
+    /// The host is gone, or nobody decides about it any more.
     pub fn forget(&mut self, host: &Name) {
         self.0.retain(|pace| pace.host != *host);
     }

@@ -117,6 +117,8 @@ impl Supervised {
             if let Decision::Apply { application, attribute, amount } = decision {
                 let subject = hands.subject(application);
                 record.decided.insert((subject, attribute), (amount, view.now));
+            } else if let Decision::Release { application, attribute } = decision {
+                record.decided.remove(&(hands.subject(application), attribute));
             } else if let Decision::Tell { to, event, .. } = &decision
                 && event.kind == QualityKind::Level
             {
@@ -180,11 +182,15 @@ fn adjust(decision: &Decision, peer: Peer, mailbox: &Mailbox) -> bool {
 impl Streams {
     /// Whether it was about a stream of this channel; then it is done.
     fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
-        let Decision::Apply { application, attribute, amount } = decision else { return false };
+        let (application, attribute, amount) = match decision {
+            Decision::Apply { application, attribute, amount } => (application, attribute, Some(*amount)),
+            Decision::Release { application, attribute } => (application, attribute, None),
+            _ => return false,
+        };
         let Some(host) = self.hosts.get(application).filter(|_| *attribute == AttributeId::of(RATE)) else {
             return false;
         };
-        self.decide(host, *amount, now);
+        self.decide(host, amount, now);
         true
     }
 
@@ -192,14 +198,18 @@ impl Streams {
     fn begin(&mut self, host: &Name, now: Instant) {
         let Some(first) = self.first_milli else { return };
         if lock(&self.paces).hosts().all(|known| known != host) {
-            self.decide(host, first, now);
+            self.decide(host, Some(first), now);
         }
     }
 
-    fn decide(&self, host: &Name, amount: i64, now: Instant) {
-        lock(&self.paces).decide(host, amount, now);
+    /// None: events go to the host as they come.
+    fn decide(&self, host: &Name, amount: Option<i64>, now: Instant) {
+        match amount {
+            Some(amount) => lock(&self.paces).decide(host, amount, now),
+            None => lock(&self.paces).forget(host),
+        }
         let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
-        let (attribute, amount, audience) = (AttributeId::of(RATE), Some(amount), Audience::Sources);
+        let (attribute, audience) = (AttributeId::of(RATE), Audience::Sources);
         self.mailbox.tell(Told { channel, attribute, subject, amount, audience });
     }
 
@@ -210,10 +220,6 @@ impl Streams {
         match &change.what {
             What::HostGone => {
                 self.hosts.remove(&stream);
-                lock(&self.paces).forget(&change.host);
-                None
-            }
-            What::Left(left) if left.group == self.channel => {
                 lock(&self.paces).forget(&change.host);
                 None
             }

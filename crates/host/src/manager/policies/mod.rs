@@ -8,6 +8,7 @@ mod roles;
 mod spread;
 mod sync;
 mod tree;
+mod viewers;
 
 use qfabric_types::channel::Name;
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};

@@ -1,8 +1,8 @@
 //! At the source of a data channel: multipoint feedback for its sinks, in roles.
 //!
-//! Sinks are known by their applications' registrations in a group of the channel's name: the range of the metric
-//! `frame_rate` is the role, that of `importance` says who keeps its quality longest. Their monitors report [`RATE`] on
-//! the Q-channel; what changes is applied to the stream here and told to the sink.
+//! Sinks are known by their applications' registrations in a group of the channel's name, or in a part of it: the range
+//! of the metric `frame_rate` is the role, that of `importance` says who keeps its quality longest. Their monitors report
+//! [`RATE`] on the Q-channel; what changes is applied to the stream here and told to the sink.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,7 @@ use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{AppId, Instant};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::viewers::Viewers;
 use super::{RATE, stream_of, told};
 
 /// The controller.
@@ -24,6 +25,7 @@ pub struct Roles {
     bits: f64,
     fades: bool,
     policy: Multipoint,
+    viewers: Viewers<Name>,
     sinks: BTreeMap<u64, Name>,
 }
 
@@ -31,7 +33,7 @@ impl Roles {
     /// For the Q-channel of a data channel whose events have so many bits.
     pub fn new(channel: &ChannelId, bits: f64, terms: Terms, now: Instant) -> Self {
         let (channel, policy) = (channel.clone(), Multipoint::new(terms, now));
-        Roles { channel, bits, fades: false, policy, sinks: BTreeMap::new() }
+        Roles { channel, bits, fades: false, policy, viewers: Viewers::default(), sinks: BTreeMap::new() }
     }
 
     /// Streams fade below their minimum instead of stopping there.
@@ -40,24 +42,36 @@ impl Roles {
         self
     }
 
-    fn role(&self, registration: &Registration) -> Option<Role> {
-        let range = |name: &str| registration.qos.iter().find(|range| range.metric.as_str() == name);
-        let rate = range("frame_rate")?;
-        let importance = range("importance").map_or(0, |range| range.min.clamp(0, 1_000) as u32);
-        let role = Role::range(rate.min as f64, rate.max as f64, importance);
-        Some(if self.fades { Role { least: 0.5, ..role } } else { role })
+    fn joined(&mut self, host: &Name, viewer: &Registration, now: Instant) -> Vec<Rate> {
+        let is_here = viewer.group == self.channel.name || viewer.parent.as_ref() == Some(&self.channel.name);
+        if !is_here || !self.viewers.join(host.clone(), viewer) {
+            return Vec::new();
+        }
+        self.sinks.insert(stream_of(host).0, host.clone());
+        self.seat(host, now)
     }
 
-    fn joined(&mut self, host: &Name, registration: &Registration, now: Instant) -> Vec<Rate> {
-        let here = registration.group == self.channel.name || registration.parent.as_ref() == Some(&self.channel.name);
-        let Some(role) = self.role(registration).filter(|_| here) else { return Vec::new() };
-        let AppId(stream) = stream_of(host);
-        self.sinks.insert(stream, host.clone());
-        self.policy.join(stream, role, self.bits, now)
+    /// The stream of a host is what those who watch there want together.
+    fn seat(&mut self, host: &Name, now: Instant) -> Vec<Rate> {
+        let Some(role) = self.viewers.role(host) else { return Vec::new() };
+        let role = if self.fades { Role { least: 0.5, ..role } } else { role };
+        self.policy.join(stream_of(host).0, role, self.bits, now)
     }
 
-    fn left(&mut self, host: &Name) -> Vec<Rate> {
+    fn left(&mut self, host: &Name, viewer: &Registration, now: Instant, decisions: &mut Decisions) -> Vec<Rate> {
+        if !self.viewers.leave(host, viewer) {
+            return Vec::new();
+        }
+        if self.viewers.role(host).is_some() {
+            return self.seat(host, now);
+        }
+        decisions.push(Decision::Release { application: stream_of(host), attribute: AttributeId::of(RATE) });
+        self.gone(host)
+    }
+
+    fn gone(&mut self, host: &Name) -> Vec<Rate> {
         let AppId(stream) = stream_of(host);
+        self.viewers.retain(|of| of != host);
         if self.sinks.remove(&stream).is_none() { Vec::new() } else { self.policy.leave(stream) }
     }
 
@@ -88,8 +102,9 @@ impl Controller for Roles {
                 let AppId(stream) = stream_of(&change.host);
                 self.policy.on_report(stream, reading.value as f64 / 1e3, view.now)
             }
-            What::Joined(registration) => self.joined(&change.host, registration, view.now),
-            What::Left(_) | What::HostGone => self.left(&change.host),
+            What::Joined(viewer) => self.joined(&change.host, viewer, view.now),
+            What::Left(viewer) => self.left(&change.host, viewer, view.now, decisions),
+            What::HostGone => self.gone(&change.host),
             _ => Vec::new(),
         };
         self.decide(rates, view.now, decisions);

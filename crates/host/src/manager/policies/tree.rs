@@ -18,6 +18,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::viewers::Viewers;
 use super::{RATE, told};
 
 /// A stream of this host.
@@ -52,8 +53,8 @@ pub struct TreeShare {
     resource: AttributeId,
     streams: Vec<Stream>,
     links: Vec<Link>,
-    /// What connections want, by stream and host.
-    wants: BTreeMap<(usize, Name), Want>,
+    /// By stream and host.
+    viewers: Viewers<(usize, Name)>,
     tree: Tree,
     /// Which connection a leaf of the tree is.
     leaves: BTreeMap<NodeId, (usize, Name)>,
@@ -64,8 +65,8 @@ pub struct TreeShare {
 impl TreeShare {
     /// Divides what `application` is granted of a resource of this host.
     pub fn new(application: AppId, resource: AttributeId, streams: Vec<Stream>, links: Vec<Link>) -> Self {
-        let (wants, leaves, told) = Default::default();
-        TreeShare { application, resource, streams, links, wants, tree: Tree::default(), leaves, granted: 0.0, told }
+        let (viewers, leaves, told) = Default::default();
+        TreeShare { application, resource, streams, links, viewers, tree: Tree::default(), leaves, granted: 0.0, told }
     }
 
     /// There is so much, where no broker grants anything.
@@ -74,21 +75,33 @@ impl TreeShare {
         self
     }
 
-    fn joined(&mut self, host: &Name, registration: &Registration) {
-        let of = |stream: &Stream| stream.channel.name == registration.group;
-        let Some(at) = self.streams.iter().position(of) else { return };
-        let range = |name: &str| registration.qos.iter().find(|range| range.metric.as_str() == name);
-        let Some(rate) = range("frame_rate") else { return };
-        let importance = range("importance").map_or(0, |range| range.min.clamp(0, 1_000) as u32);
-        let bits = self.streams[at].bits;
-        let want = Want::range(rate.min.max(0) as f64 * bits, rate.max.max(0) as f64 * bits, importance);
-        self.wants.insert((at, host.clone()), want);
+    fn stream(&self, viewer: &Registration) -> Option<usize> {
+        self.streams.iter().position(|stream| stream.channel.name == viewer.group)
+    }
+
+    fn joined(&mut self, host: &Name, viewer: &Registration) {
+        let Some(at) = self.stream(viewer) else { return };
+        if self.viewers.join((at, host.clone()), viewer) {
+            self.grow();
+        }
+    }
+
+    fn left(&mut self, host: &Name, viewer: &Registration, decisions: &mut Decisions) {
+        let Some(connection) = self.stream(viewer).map(|at| (at, host.clone())) else { return };
+        if !self.viewers.leave(&connection, viewer) {
+            return;
+        }
+        if self.viewers.role(&connection).is_none() {
+            self.told.remove(&connection);
+            let application = connection_of(&viewer.group, host);
+            decisions.push(Decision::Release { application, attribute: AttributeId::of(RATE) });
+        }
         self.grow();
     }
 
-    fn left(&mut self, fits: impl Fn(usize, &Name) -> bool) {
-        self.wants.retain(|(at, host), _| !fits(*at, host));
-        self.told.retain(|(at, host), _| !fits(*at, host));
+    fn gone(&mut self, host: &Name) {
+        self.viewers.retain(|(_, of)| of != host);
+        self.told.retain(|(_, of), _| of != host);
         self.grow();
     }
 
@@ -99,8 +112,9 @@ impl TreeShare {
         for at in 0..self.streams.len() {
             let own = Want { weight: self.streams[at].weight, ..Want::NOTHING };
             let stream = self.node(Level::Stream, ROOT, own, &mut nodes);
-            let here: Vec<_> = self.wants.iter().filter(|((of, _), _)| *of == at).collect();
-            let connections: Vec<_> = here.into_iter().map(|((_, host), want)| (host.clone(), *want)).collect();
+            let here = self.viewers.roles().filter(|((of, _), _)| *of == at);
+            let bits = self.streams[at].bits;
+            let connections: Vec<_> = here.map(|((_, host), role)| (host.clone(), role.want(bits))).collect();
             let mut roles = BTreeMap::new();
             for (host, want) in connections {
                 let own = Want { importance: want.importance, ..Want::NOTHING };
@@ -179,12 +193,9 @@ impl Controller for TreeShare {
             {
                 self.granted = *amount as f64;
             }
-            What::Joined(registration) => self.joined(&change.host, registration),
-            What::Left(gone) => {
-                let at = self.streams.iter().position(|stream| stream.channel.name == gone.group);
-                self.left(|of, host| Some(of) == at && *host == change.host);
-            }
-            What::HostGone => self.left(|_, host| *host == change.host),
+            What::Joined(viewer) => self.joined(&change.host, viewer),
+            What::Left(viewer) => self.left(&change.host, viewer, decisions),
+            What::HostGone => self.gone(&change.host),
             _ => return,
         }
         self.decide(view, decisions);

@@ -1,0 +1,62 @@
+//! Who watches at a sink: applications that are registered in a group of the channel's name. A host has one stream of a
+//! channel, however many of its applications watch it: the stream is there as long as one of them is.
+
+use std::collections::BTreeMap;
+
+use qfabric_channel::Registration;
+use qfabric_control::adapt::multipoint::Role;
+
+/// Registrations by the sink that they make, each as often as it was made.
+#[derive(Debug)]
+pub(super) struct Viewers<K>(BTreeMap<K, Vec<Registration>>);
+
+impl<K> Default for Viewers<K> {
+    fn default() -> Self {
+        Viewers(BTreeMap::new())
+    }
+}
+
+impl<K: Ord> Viewers<K> {
+    /// An application watches. False: it says no role.
+    pub fn join(&mut self, sink: K, viewer: &Registration) -> bool {
+        let has_role = role_of(viewer).is_some();
+        if has_role {
+            self.0.entry(sink).or_default().push(viewer.clone());
+        }
+        has_role
+    }
+
+    /// An application watches no more. False: it was none of those who do.
+    pub fn leave(&mut self, sink: &K, viewer: &Registration) -> bool {
+        let Some(viewers) = self.0.get_mut(sink) else { return false };
+        let Some(at) = viewers.iter().position(|one| one == viewer) else { return false };
+        viewers.remove(at);
+        if viewers.is_empty() {
+            self.0.remove(sink);
+        }
+        true
+    }
+
+    /// Sinks for which `keep` does not hold are gone, with all who watched there.
+    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        self.0.retain(|sink, _| keep(sink));
+    }
+
+    /// What all who watch there want together; none: nobody does.
+    pub fn role(&self, sink: &K) -> Option<Role> {
+        self.0.get(sink)?.iter().filter_map(role_of).reduce(Role::with)
+    }
+
+    /// All sinks where somebody watches.
+    pub fn roles(&self) -> impl Iterator<Item = (&K, Role)> {
+        self.0.keys().filter_map(|sink| Some((sink, self.role(sink)?)))
+    }
+}
+
+/// The range of `frame_rate` is the role, that of `importance` says who keeps its quality longest.
+fn role_of(viewer: &Registration) -> Option<Role> {
+    let range = |name: &str| viewer.qos.iter().find(|range| range.metric.as_str() == name);
+    let rate = range("frame_rate")?;
+    let importance = range("importance").map_or(0, |range| range.min.clamp(0, 1_000) as u32);
+    Some(Role::range(rate.min.max(0) as f64, rate.max.max(0) as f64, importance))
+}
