@@ -58,7 +58,7 @@ pub const RECORD: u16 = 500;
 pub const PACES: u16 = 502;
 /// `daemon`: channels whose requests go to the least loaded.
 pub const LEAST: u16 = 503;
-/// `daemon`: channels whose arrivals are counted.
+/// `daemon`: what applications were handed, by channel.
 pub const REPORTS: u16 = 504;
 /// `daemon`: whose filters are.
 pub const OWNED: u16 = 505;
@@ -70,8 +70,6 @@ pub const WAITING: u16 = 507;
 pub const LOAN_WORDS: u16 = 508;
 /// `daemon`: the rates of one channel.
 pub const PACE_TABLE: u16 = 510;
-/// `daemon`: arrivals on one channel.
-pub const METER: u16 = 511;
 /// `link`: channels whose frames are wanted.
 pub const WANTED: u16 = 520;
 /// `link`: hosts that are connected, or are known to be there.

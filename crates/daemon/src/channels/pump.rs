@@ -6,6 +6,7 @@
 use std::io;
 
 use qfabric_channel::{Action, Event, Notice, SinkId, SourceId, Taken};
+use qfabric_linux::clock;
 use qfabric_shm::fds;
 use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
@@ -75,6 +76,7 @@ impl Fabric {
             credit.events -= 1;
             encode(sink, &event, &mut message);
             count(&self.totals.delivered);
+            self.reports.handed(&event, clock::now());
             self.send(lease, id, &message);
         }
     }

@@ -1,11 +1,11 @@
-//! Reports: at what rate events of a data channel arrive at this host's sinks, to the managers of those who feed it.
+//! Reports: at what rate events of a data channel get to this host's applications, to the managers of those who feed it.
 //!
-//! A built-in IN-filter counts what is left after all others. Nothing of it is an application's affair.
+//! An event counts when it is handed to the first application with a sink that takes it. What was dropped in a sink's
+//! queue, was late, or waits there for a reader that does not read, was not achieved.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use qfabric_channel::{Candidates, Choose, Direction, Event, RegistrationId, Spot};
+use qfabric_channel::{Event, RegistrationId, SourceId};
 use qfabric_host::manager::policies::RATE;
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
@@ -19,28 +19,78 @@ use super::policies::{RateMeter, number_of};
 use super::registry::Registry;
 use super::{Fabric, count, lock};
 
-/// Filters are called in the order of their names.
-const SPOT: &str = "zz.meter";
-
 /// A request for a delay puts a report off by at most so many periods.
 const MOST_PERIODS: u64 = 2;
 
-/// The data channels whose arrivals are counted.
+/// Events of one source by which the first can be told from those that further sinks of the host get.
+const TOLD_APART: u64 = 64;
+
+/// The data channels on which this host's applications have sinks.
 #[derive(Default)]
 pub(super) struct Reports(Lock<BTreeMap<Name, Reported>, { rank::REPORTS }>);
 
-/// Counts on one channel: shared by its filter and the reports.
-type Meter = Arc<Lock<RateMeter, { rank::METER }>>;
-
 struct Reported {
-    meter: Meter,
+    meter: RateMeter,
+    /// By the source's host: no memory is taken for an event of a known one.
+    handed: BTreeMap<Name, BTreeMap<SourceId, Handed>>,
     due: Instant,
+}
+
+/// Which events of a source were handed to an application: the last one, and those up to [`TOLD_APART`] before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Handed {
+    /// Whether there were any since the last report: a source that is quiet for longer is forgotten.
+    is_fresh: bool,
+    last: u64,
+    /// Bit `n` is for the event `n` before the last one.
+    before: u64,
+}
+
+impl Handed {
+    /// Whether it is the first time for this event; of those long ago it is taken to be.
+    fn is_first(&mut self, number: u64) -> bool {
+        self.is_fresh = true;
+        if number > self.last {
+            let ahead = number - self.last;
+            self.before = if ahead < TOLD_APART { self.before << ahead | 1 } else { 1 };
+            self.last = number;
+            return true;
+        }
+        let bit = if self.last - number < TOLD_APART { 1 << (self.last - number) } else { 0 };
+        let is_first = self.before & bit == 0;
+        self.before |= bit;
+        is_first
+    }
+}
+
+impl Reported {
+    fn forget_quiet(&mut self) {
+        self.handed.retain(|_, sources| {
+            sources.retain(|_, handed| std::mem::take(&mut handed.is_fresh));
+            !sources.is_empty()
+        });
+    }
 }
 
 impl Reports {
     /// When the next one is due.
     pub fn next(&self) -> Option<Instant> {
         lock(&self.0).values().map(|reported| reported.due).min()
+    }
+
+    /// An event was handed to an application of this host.
+    pub fn handed(&self, event: &Event<'_>, now: Instant) {
+        let mut all = lock(&self.0);
+        let Some(reported) = all.get_mut(&event.channel.name).filter(|_| event.channel.plane == Plane::Data) else {
+            return;
+        };
+        let sources = match reported.handed.get_mut(event.host) {
+            Some(known) => known,
+            None => reported.handed.entry(event.host.clone()).or_default(),
+        };
+        if sources.entry(event.source).or_default().is_first(event.number) {
+            reported.meter.hit(now);
+        }
     }
 
     /// Puts a channel's next report off.
@@ -56,46 +106,38 @@ impl Reports {
     }
 
     /// What was counted where it is due.
-    fn take(&self, now: Instant, period: Nanos) -> Vec<(Name, i64, Nanos)> {
+    pub fn take(&self, now: Instant, period: Nanos) -> Vec<(Name, i64, Nanos)> {
         let mut all = lock(&self.0);
         let due = all.iter_mut().filter(|(_, reported)| reported.due <= now);
         let taken = due.map(|(channel, reported)| {
-            let (rate_milli, over) = lock(&reported.meter).report(now);
+            let (rate_milli, over) = reported.meter.report(now);
+            reported.forget_quiet();
             // A thread that was late does not report twice at once.
             reported.due = (reported.due + period).max(now + Nanos::new(period.get() / 2));
             (channel.clone(), rate_milli, over)
         });
         taken.collect()
     }
+
+    fn begin(&self, channel: &Name, now: Instant, period: Nanos) {
+        let begun = || Reported { meter: RateMeter::new(now), handed: BTreeMap::new(), due: now + period };
+        lock(&self.0).entry(channel.clone()).or_insert_with(begun);
+    }
 }
 
 impl Fabric {
-    /// This host has a sink on the channel: from now on its arrivals are counted.
-    pub(super) fn count_arrivals(&self, channel: &ChannelId) {
+    /// This host has a sink on the channel: from now on it is counted what applications are handed.
+    pub(super) fn count_handed(&self, channel: &ChannelId) {
         let period = self.config.report;
-        if period == Nanos::ZERO || channel.plane != Plane::Data {
-            return;
-        }
-        let mut all = lock(&self.reports.0);
-        if all.contains_key(&channel.name) {
-            return;
-        }
-        let now = clock::now();
-        let meter = Meter::new(RateMeter::new(now).into());
-        let spot = Spot { channel: channel.clone(), direction: Direction::In, name: SPOT.parse().expect("is a name") };
-        all.insert(channel.name.clone(), Reported { meter: meter.clone(), due: now + period });
-        drop(all);
-        // Closed meanwhile, or full of filters: then there is nothing to report.
-        if self.network.look(|node| node.install_own(spot, None, &[], filter(meter))).is_err() {
-            self.reports.forget(&channel.name);
+        if period != Nanos::ZERO && channel.plane == Plane::Data {
+            self.reports.begin(&channel.name, clock::now(), period);
         }
     }
 
     /// Sends what is due.
-    pub(super) fn report_arrivals(&self, now: Instant) {
+    pub(super) fn report_handed(&self, now: Instant) {
         for (channel, value, over) in self.reports.take(now, self.config.report) {
-            let data = ChannelId::data(channel.clone());
-            if !self.network.look(|node| has_sinks(node, &data)) {
+            if !self.has_reader(&ChannelId::data(channel.clone())) {
                 continue;
             }
             let reading = Reading {
@@ -109,6 +151,12 @@ impl Fabric {
             };
             self.network.report(&reading, RATE, &ChannelId { plane: Plane::Quality, name: channel });
         }
+    }
+
+    /// Whether an application has a sink on the channel: the node's own, of bindings, are handed nothing.
+    fn has_reader(&self, channel: &ChannelId) -> bool {
+        let registry = self.registry();
+        self.network.look(|node| registry.sinks.keys().any(|sink| node.channel_of_sink(*sink) == Some(channel)))
     }
 }
 
@@ -152,20 +200,6 @@ fn is_applications(attribute: &str) -> bool {
     is_name && attribute.starts_with("app.") && attribute != RATE
 }
 
-fn has_sinks(node: &qfabric_channel::Node, channel: &ChannelId) -> bool {
-    let own = node.directory().host(node.host()).and_then(|record| record.channels.get(channel));
-    own.is_some_and(|held| !held.sinks.is_empty())
-}
-
-/// Counts events that some sink gets.
-fn filter(meter: Meter) -> Choose {
-    Box::new(move |_: &Event<'_>, _: Candidates<'_>, chosen: &mut [bool]| {
-        if chosen.contains(&true) {
-            lock(&meter).hit(clock::now());
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,9 +222,7 @@ mod tests {
     #[test]
     fn reports_come_in_their_period_and_a_request_puts_one_off() {
         let (reports, video) = (Reports::default(), "video".parse().unwrap());
-        let meter = Meter::new(RateMeter::new(ms(0)).into());
-        lock(&reports.0).insert(video, Reported { meter, due: ms(500) });
-        let video = "video".parse().unwrap();
+        reports.begin(&video, ms(0), PERIOD);
         assert!(reports.take(ms(499), PERIOD).is_empty());
         assert_eq!(reports.take(ms(500), PERIOD), [("video".parse().unwrap(), 0, PERIOD)]);
         reports.delay(&video, Nanos::from_millis(130), PERIOD);
@@ -199,5 +231,13 @@ mod tests {
         assert_eq!(reports.next(), Some(ms(2_130)), "nobody is silenced by a request");
         assert_eq!(reports.take(ms(9_000), PERIOD).len(), 1, "a late thread reports once");
         assert_eq!(reports.next(), Some(ms(9_250)));
+    }
+
+    #[test]
+    fn an_event_that_several_sinks_get_counts_once() {
+        let mut handed = Handed::default();
+        let mut first = |numbers: &[u64]| numbers.iter().filter(|number| handed.is_first(**number)).count();
+        assert_eq!([first(&[1, 2, 4]), first(&[1, 2, 4]), first(&[3, 3])], [3, 0, 1], "in whatever order");
+        assert_eq!([first(&[200, 199, 199, 200]), first(&[4])], [2, 1], "long ago");
     }
 }

@@ -81,7 +81,7 @@ impl Turning {
             for event in &happened {
                 self.hear(event.data.u64(), event.flags);
             }
-            self.fabric.report_arrivals(clock::now());
+            self.fabric.report_handed(clock::now());
         }
     }
 

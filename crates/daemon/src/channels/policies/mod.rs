@@ -276,7 +276,7 @@ impl Fabric {
                 self.install_least(&channel.name);
             }
             Notice::Closed(channel) if channel.plane == Plane::Data => self.reports.forget(&channel.name),
-            Notice::SinkJoined(channel, member, _) if member.host == self.host => self.count_arrivals(channel),
+            Notice::SinkJoined(channel, member, _) if member.host == self.host => self.count_handed(channel),
             _ => {}
         }
     }
