@@ -3,11 +3,11 @@
 use qfabric_channel::{QosRange, Registration};
 use qfabric_host::manager::policies::{
     BEGUN, Balance, COPY, CapacityTerms, DROP, FORWARD, Link, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST,
-    Roles, SHOW, SKIP, SPEED, SinkSync, Stream, SyncTerms, TreeShare, connection_of, stream_of,
+    Roles, SHOW, SKIP, SPEED, SinkSync, Spread, SpreadRule, Stream, SyncTerms, TreeShare, connection_of, stream_of,
 };
 use qfabric_host::manager::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom};
 use qfabric_types::channel::{ChannelId, Name, Plane};
-use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, Reading, Unit};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
@@ -252,3 +252,18 @@ fn a_connection_of_a_tree_is_there_as_long_as_somebody_watches_it() {
     assert_eq!(host.applied(), [told(connection, RATE, 15_000)]);
 }
 
+#[test]
+fn who_is_asked_to_report_later_is_told_which_report() {
+    let mut host = Host::with(Spread::new(&film(), "cpu.run_queue", MS(1_000), SpreadRule::Placed, 1, Instant::ZERO));
+    for _ in 0..5 {
+        (0..50).for_each(|client| host.hears(&format!("client{client}"), "cpu.run_queue", 1));
+        host.now = host.now + MS(1_000);
+    }
+    let asked = &host.done.told;
+    assert!(!asked.is_empty(), "all report at once");
+    let names_it = |event: &QualityEvent| {
+        (event.kind, event.subject.as_str(), event.attribute)
+            == (QualityKind::Delay, "cpu.run_queue", AttributeId::of("cpu.run_queue"))
+    };
+    assert!(asked.iter().all(|(_, event)| names_it(event)), "{asked:?}");
+}

@@ -68,6 +68,8 @@ pub const OFFERS: u16 = 506;
 pub const WAITING: u16 = 507;
 /// `daemon`: what the control thread says of loans.
 pub const LOAN_WORDS: u16 = 508;
+/// `daemon`: readings that are to be told later.
+pub const DELAYS: u16 = 509;
 /// `daemon`: the rates of one channel.
 pub const PACE_TABLE: u16 = 510;
 /// `link`: channels whose frames are wanted.

@@ -51,6 +51,16 @@ pub(super) struct Adjusted {
     pub amount: i64,
 }
 
+/// A report of this host that is to be sent so much later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Delayed {
+    /// The data channel of the host that asks.
+    pub channel: ChannelId,
+    pub attribute: AttributeId,
+    pub name: String,
+    pub by: Nanos,
+}
+
 /// What a manager wants of the broker, or has heard of other hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lent {
@@ -79,8 +89,8 @@ pub(super) struct Noted {
     pub told: VecDeque<Told>,
     /// What they decided about CPU time.
     pub adjusted: Vec<Adjusted>,
-    /// Reports that are to be sent so much later, by their channel.
-    pub delayed: Vec<(Name, Nanos)>,
+    /// Reports that are to be sent later.
+    pub delayed: Vec<Delayed>,
     /// What hosts lend to each other, in order.
     pub lent: VecDeque<Lent>,
     /// Notices that there was no room for.
@@ -174,9 +184,9 @@ impl Mailbox {
         });
     }
 
-    pub fn delay(&self, channel: Name, by: Nanos) {
+    pub fn delay(&self, delayed: Delayed) {
         self.note(|noted| match noted.delayed.len() < NOTICES {
-            true => noted.delayed.push((channel, by)),
+            true => noted.delayed.push(delayed),
             false => noted.dropped += 1,
         });
     }

@@ -12,7 +12,7 @@ use qfabric_linux::monitor::Meters;
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
-use qfabric_types::monitor::{Attribute, HOST, Reading, Unit};
+use qfabric_types::monitor::{Attribute, AttributeId, HOST, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::{Fabric, lock, problems};
@@ -22,11 +22,16 @@ use crate::ending::Ending;
 const RESCAN: Nanos = Nanos::from_millis(2_000);
 /// The period of a watch for which none was said.
 const PERIOD: Nanos = Nanos::from_millis(1_000);
+/// Delays that wait for the thread; more are forgotten: they are wishes.
+const MOST_DELAYS: usize = 256;
 
 /// Everything that is monitored.
 pub(super) struct Monitors {
     watching: Lock<Watching, { rank::MONITORS }>,
     changed: Condvar,
+    /// Readings that are to be told later, until the thread looks: who asks for that carries events, and must not wait
+    /// for it.
+    delays: Lock<Vec<(AttributeId, Nanos)>, { rank::DELAYS }>,
 }
 
 struct Watching {
@@ -76,7 +81,15 @@ impl Monitors {
             rescan_at: Instant::ZERO,
             stopping: false,
         };
-        Monitors { watching: watching.into(), changed: Condvar::new() }
+        Monitors { watching: watching.into(), changed: Condvar::new(), delays: Lock::default() }
+    }
+
+    /// The next reading of an attribute of this host is to be told so much later.
+    pub fn delay(&self, attribute: AttributeId, by: Nanos) {
+        let mut delays = lock(&self.delays);
+        if delays.len() < MOST_DELAYS {
+            delays.push((attribute, by));
+        }
     }
 
     /// What is watched, what could be, and what cannot.
@@ -185,6 +198,10 @@ impl Fabric {
         loop {
             let mut watching = lock(&self.monitors.watching);
             let now = clock::now();
+            let delays = std::mem::take(&mut *lock(&self.monitors.delays));
+            for (attribute, by) in delays {
+                watching.monitor.delay(attribute, by, now);
+            }
             let due = watching.monitor.next_wakeup();
             if watching.stopping {
                 return;

@@ -45,9 +45,7 @@ impl Fabric {
         for Adjusted { peer, application, attribute, amount } in noted.adjusted.drain(..) {
             self.adjust(peer, Managed::Application(application), attribute, amount);
         }
-        for (channel, by) in noted.delayed.drain(..) {
-            self.reports.delay(&channel, by, self.config.report);
-        }
+        noted.delayed.drain(..).for_each(|delayed| self.delay_report(&mut registry, delayed));
         noted.notices.drain(..).for_each(|notice| self.heed(&mut registry, notice));
         drop(registry);
         noted.lent.drain(..).for_each(|lent| self.lend(lent));

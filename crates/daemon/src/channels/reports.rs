@@ -6,15 +6,16 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{Event, RegistrationId, SourceId};
-use qfabric_host::manager::policies::RATE;
+use qfabric_host::manager::policies::{DELAY, RATE};
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::channel_wire::Report;
-use qfabric_types::monitor::{AttributeId, Cause, HOST, MAX_NAME, Reading, Unit};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, MAX_NAME, Metric, Reading, Unit};
 use qfabric_types::{Instant, Nanos};
 
+use super::mailbox::{Audience, Delayed, Told};
 use super::policies::{RateMeter, number_of};
 use super::registry::Registry;
 use super::{Fabric, count, lock};
@@ -94,7 +95,7 @@ impl Reports {
     }
 
     /// Puts a channel's next report off.
-    pub fn delay(&self, channel: &Name, by: Nanos, period: Nanos) {
+    fn delay(&self, channel: &Name, by: Nanos, period: Nanos) {
         if let Some(reported) = lock(&self.0).get_mut(channel) {
             reported.due = reported.due + by.min(period.saturating_mul(MOST_PERIODS));
         }
@@ -157,6 +158,20 @@ impl Fabric {
     fn has_reader(&self, channel: &ChannelId) -> bool {
         let registry = self.registry();
         self.network.look(|node| registry.sinks.keys().any(|sink| node.channel_of_sink(*sink) == Some(channel)))
+    }
+
+    /// Another host wants a report of this one later: of the service, of an application, or of the monitor.
+    pub(super) fn delay_report(&self, registry: &mut Registry, delayed: Delayed) {
+        let Delayed { channel, attribute, name, by } = delayed;
+        if attribute == AttributeId::of(RATE) {
+            return self.reports.delay(&channel.name, by, self.config.report);
+        }
+        if !is_applications(&name) || Metric::find(&name).is_some() {
+            return self.monitors.delay(attribute, by);
+        }
+        let (attribute, amount) = (AttributeId::of(DELAY), Some(by.get().cast_signed()));
+        let told = Told { channel, attribute, subject: name, amount, audience: Audience::Sinks };
+        self.tell_decided(registry, &told);
     }
 }
 

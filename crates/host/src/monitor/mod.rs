@@ -6,9 +6,9 @@
 //!                                        └──> watchers: each its own period, threshold, summary ──tell──> Reading
 //! ```
 //! A *look* reads an attribute once for all who watch it; it is due when the first of them wants it, so the shortest
-//! period wins. All moments are whole multiples of their period on the common clock: they never drift, and looks of
-//! equal periods fall together, so that readers open one file once for all attributes in it. A late poll skips what it
-//! missed and counts it. Readers give levels and totals, never differences, so that no watcher takes away from another
+//! period wins. All moments are whole multiples of their period on the common clock, unless a watch was delayed: they
+//! never drift, and looks of equal periods fall together, so that readers open one file once for all attributes in it. A
+//! late poll skips what it missed and counts it. Readers give levels and totals, never differences, so that no watcher takes away from another
 //! what happened since its last look.
 //!
 //! Source: Q-Fabric §2.2. Departure: thresholds hold for passive monitors too; they are judged at every look, whoever
@@ -43,6 +43,8 @@ pub const MAX_PERIOD: Nanos = Nanos::from_millis(3_600_000);
 pub const MAX_PROBES: usize = 4_096;
 /// Most attributes one application may watch.
 pub const MAX_WATCHES: usize = 256;
+/// A delay puts a reading off by at most so many periods: nobody is silenced by it.
+pub const MOST_DELAY: u64 = 2;
 /// Most attributes plugged in.
 pub const MAX_PLUGS: usize = 256;
 
@@ -118,6 +120,15 @@ impl Monitor {
         self.watcher(application, attribute)?.set_period(period, now);
         self.schedule();
         Ok(())
+    }
+
+    /// Whoever watches the attribute is told next so much later, but within [`MOST_DELAY`] periods from now; then one
+    /// period after the other.
+    pub fn delay(&mut self, attribute: AttributeId, by: Nanos, now: Instant) {
+        for probe in self.probes.iter_mut().filter(|probe| probe.attribute.id() == attribute) {
+            probe.watchers.iter_mut().for_each(|watcher| watcher.delay(by, now));
+        }
+        self.schedule();
     }
 
     /// Lets `pace` choose the period after every reading; none: it stays as it is.

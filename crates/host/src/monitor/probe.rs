@@ -16,7 +16,7 @@ use qfabric_types::{AppId, Instant, Nanos};
 use super::base::{Base, Steps};
 use super::pace::Pace;
 use super::words::{Counters, Summary, Watch, Watched};
-use super::{MAX_PERIOD, MIN_PERIOD, Plug, next_multiple};
+use super::{MAX_PERIOD, MIN_PERIOD, MOST_DELAY, Plug, next_multiple};
 
 pub(super) struct Probe {
     pub attribute: Attribute,
@@ -207,6 +207,11 @@ impl Watcher {
         self.check_due = self.next_check(now);
     }
 
+    pub fn delay(&mut self, by: Nanos, now: Instant) {
+        let latest = now + self.watch.period.saturating_mul(MOST_DELAY);
+        self.due = (self.due + by).min(latest).max(self.due);
+    }
+
     /// Who has no threshold has nothing to check.
     fn next_check(&self, now: Instant) -> Instant {
         let check = self.watch.check.filter(|_| self.watch.threshold.is_some());
@@ -242,8 +247,9 @@ impl Watcher {
 
     fn is_due(&mut self, raw: Option<i64>, mut teller: Teller) {
         let now = teller.now;
-        teller.counters.skipped += now.since(self.due).get() / self.watch.period.get();
-        self.due = next_multiple(now, self.watch.period);
+        let skipped = now.since(self.due).get() / self.watch.period.get();
+        teller.counters.skipped += skipped;
+        self.due = self.due + self.watch.period.saturating_mul(skipped + 1);
         let Some(raw) = raw else { return };
         let told = self.summary(teller.attribute.shape, raw, now);
         self.since = Some(Base { raw, at: now });

@@ -321,3 +321,14 @@ fn an_application_watches_a_bounded_number_of_attributes() {
     monitor.watch(A, "x.0", Watch::every(ms(20)), &mut made, at(0)).unwrap();
     monitor.watch(B, &last, Watch::every(ms(10)), &mut made, at(0)).unwrap();
 }
+
+#[test]
+fn a_delayed_reading_comes_later_and_so_do_those_after_it() {
+    let (mut monitor, mut made) = watching(100);
+    monitor.delay(QUEUE, ms(30), at(0));
+    monitor.delay(BYTES, ms(30), at(0));
+    let told: Vec<_> = run(&mut monitor, &mut made, at(350)).iter().map(|reading| reading.at).collect();
+    assert_eq!(told, [at(130), at(230), at(330)]);
+    (0..10).for_each(|_| monitor.delay(QUEUE, ms(1_000), at(350)));
+    assert_eq!(monitor.next_wakeup(), Some(at(550)), "nobody is silenced by a delay");
+}

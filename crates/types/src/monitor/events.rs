@@ -111,7 +111,7 @@ pub enum QualityKind {
     Rate = 2,
     /// Work at the level `value`.
     Level = 3,
-    /// Wait `value` ns before the next event.
+    /// The next report of the attribute, which `subject` names, is to be sent `value` ns later.
     Delay = 4,
     /// The stream stops.
     Stop = 5,
@@ -202,6 +202,12 @@ impl QualityText {
     /// As text.
     pub fn as_str(&self) -> &str {
         text(&self.bytes)
+    }
+}
+
+impl std::fmt::Display for QualityText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -1,15 +1,14 @@
 //! What controllers of other hosts tell this one's: the rate of a stream is passed on to the applications with a sink
-//! of it, a delay postpones the next report.
+//! of it, a delay postpones the next report of the attribute that it names.
 
 use std::sync::Arc;
 
-use qfabric_host::manager::policies::DELAY;
 use qfabric_host::manager::{Change, Controller, Decisions, Interest, Topic, View, What};
 use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Plane};
-use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
+use qfabric_types::monitor::{QualityEvent, QualityKind};
 
-use super::super::mailbox::{Audience, Mailbox, Told};
+use super::super::mailbox::{Audience, Delayed, Mailbox, Told};
 
 /// A controller that every host has: it decides nothing.
 pub(in crate::channels) struct Ear(pub Arc<Mailbox>);
@@ -27,9 +26,12 @@ impl Controller for Ear {
         let (What::Control(event), Some(channel)) = (&change.what, &change.channel) else { return };
         let data = ChannelId { plane: Plane::Data, name: channel.name.clone() };
         match event {
-            QualityEvent { kind: QualityKind::Delay, attribute, value, .. } if *attribute == AttributeId::of(DELAY) => {
-                self.0.delay(channel.name.clone(), Nanos::new((*value).max(0).unsigned_abs()));
-            }
+            QualityEvent { kind: QualityKind::Delay, attribute, value, subject, .. } => self.0.delay(Delayed {
+                channel: data,
+                attribute: *attribute,
+                name: subject.to_string(),
+                by: Nanos::new((*value).max(0).unsigned_abs()),
+            }),
             QualityEvent { kind: QualityKind::Rate | QualityKind::Level, attribute, value, .. } => self.0.tell(Told {
                 channel: data,
                 attribute: *attribute,

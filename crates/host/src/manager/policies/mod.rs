@@ -32,7 +32,7 @@ pub use tree::{Link, Stream, TreeShare, connection_of};
 /// Events that arrive, or are to be sent, in thousandths per second: the attribute's name.
 pub const RATE: &str = "app.rate_milli";
 
-/// How much later the next report is to be sent, in ns.
+/// How much later the next report is to be sent, in ns: what an application is told that reports by itself.
 pub const DELAY: &str = "app.report_delay";
 
 /// A stream by the host of its sink: the same number at both ends, without anybody handing out numbers.
@@ -40,8 +40,8 @@ pub fn stream_of(host: &Name) -> AppId {
     AppId(AttributeId::of(host.as_str()).0.into())
 }
 
-/// A control event about one attribute.
-fn told(controller: &str, kind: QualityKind, attribute: &str, value: i64, now: Instant) -> QualityEvent {
+/// A control event about one attribute, which it names.
+pub fn told(controller: &str, kind: QualityKind, attribute: &str, value: i64, now: Instant) -> QualityEvent {
     QualityEvent {
         controller: AttributeId::of(controller),
         kind,
@@ -51,6 +51,6 @@ fn told(controller: &str, kind: QualityKind, attribute: &str, value: i64, now: I
         at: now,
         application: HOST,
         attribute: AttributeId::of(attribute),
-        subject: QualityText::NONE,
+        subject: QualityText::new(attribute),
     }
 }

@@ -1,9 +1,10 @@
 //! At a sink: what its source's controllers tell it becomes what its application, or its monitor, does.
 
 use qfabric_types::channel::ChannelId;
-use qfabric_types::monitor::QualityKind;
+use qfabric_types::monitor::{AttributeId, QualityKind};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What};
+use super::DELAY;
 
 /// The controller: control events of some kinds are applied to the application that they name.
 #[derive(Debug)]
@@ -31,7 +32,10 @@ impl Controller for Relay {
     fn changed(&mut self, change: &Change, _view: &View<'_>, decisions: &mut Decisions) {
         let What::Control(event) = &change.what else { return };
         if self.kinds.contains(&event.kind) {
-            let (application, attribute, amount) = (event.application, event.attribute, event.value);
+            let (application, amount) = (event.application, event.value);
+            // Of a delay the attribute says which report is late; what is applied is the delay.
+            let is_delay = event.kind == QualityKind::Delay;
+            let attribute = if is_delay { AttributeId::of(DELAY) } else { event.attribute };
             decisions.push(Decision::Apply { application, attribute, amount });
         }
     }

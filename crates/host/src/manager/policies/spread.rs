@@ -8,13 +8,14 @@ use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
-use super::{DELAY, stream_of, told};
+use super::{stream_of, told};
 
 /// The controller.
 #[derive(Debug)]
 pub struct Spread {
     channel: ChannelId,
-    attribute: AttributeId,
+    /// The name of the attribute whose reports are spread.
+    attribute: String,
     policy: Implosion,
     senders: BTreeMap<u64, Name>,
 }
@@ -23,7 +24,7 @@ impl Spread {
     /// For reports of an attribute on a Q-channel, one per `period` from each sender, in slots of a tenth of it.
     pub fn new(channel: &ChannelId, attribute: &str, period: Nanos, rule: Rule, seed: u64, now: Instant) -> Self {
         let policy = Implosion::new(rule, period, 10, seed, now);
-        Spread { channel: channel.clone(), attribute: AttributeId::of(attribute), policy, senders: BTreeMap::new() }
+        Spread { channel: channel.clone(), attribute: attribute.to_owned(), policy, senders: BTreeMap::new() }
     }
 }
 
@@ -33,7 +34,8 @@ impl Controller for Spread {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        vec![Interest::on(&self.channel, Topic::Reading(self.attribute)), Interest::anywhere(Topic::Members)]
+        let reports = Interest::on(&self.channel, Topic::Reading(AttributeId::of(&self.attribute)));
+        vec![reports, Interest::anywhere(Topic::Members)]
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
@@ -43,7 +45,8 @@ impl Controller for Spread {
                 self.senders.entry(sender).or_insert_with(|| change.host.clone());
                 for request in self.policy.on_report(sender, view.now) {
                     let Some(host) = self.senders.get(&request.sink) else { continue };
-                    let event = told("spread", QualityKind::Delay, DELAY, request.delay.get() as i64, view.now);
+                    let delay = request.delay.get() as i64;
+                    let event = told("spread", QualityKind::Delay, &self.attribute, delay, view.now);
                     decisions.push(Decision::Tell {
                         channel: self.channel.clone(),
                         to: Whom::Host(host.clone()),
