@@ -148,8 +148,8 @@ struct GroupArgs {
 /// Runs a text in E-code for what is said on the channel's Q-channel: ten lines make a policy.
 ///
 /// The text names what it wants to know in `struct input` (value, attribute, application, host, here, over_ns, cause,
-/// is_control, kind, other, request) and what it decides in `struct output` (rate_milli, level, delay_ns, cpu_most,
-/// cpu_weight, and parameters of the filter).
+/// is_control, kind, other, request, silent_ns) and what it decides in `struct output` (rate_milli, level, delay_ns,
+/// cpu_most, cpu_weight, and parameters of the filter).
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric policy start code --channel video --attribute cpu.run_queue \
            --filter out/pick --file calm.ec")]
@@ -166,6 +166,9 @@ struct CodeArgs {
     /// The filter of the channel on this host whose parameters it decides: out/NAME or in/NAME
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
+    /// It is called, too, for a host that says nothing for so long, and again each TIME until it speaks (silent_ns)
+    #[arg(long, value_name = "TIME")]
+    silence: Option<Nanos>,
     #[command(flatten)]
     common: Common,
 }
@@ -257,9 +260,10 @@ impl GroupArgs {
 
 impl CodeArgs {
     fn asked(self) -> Result<(Asked, Policy), Failure> {
-        let CodeArgs { file, attributes, control, filter, common: Common { channel, name, asked } } = self;
-        let code = Source::read(&file)?.text;
-        Ok((asked, Policy::Code(CodePolicy { name, channel, code, file: None, attributes, control, filter })))
+        let CodeArgs { file, attributes, control, filter, silence: silence_ns, common } = self;
+        let (Common { channel, name, asked }, code) = (common, Source::read(&file)?.text);
+        let policy = CodePolicy { name, channel, code, file: None, attributes, control, filter, silence_ns };
+        Ok((asked, Policy::Code(policy)))
     }
 }
 

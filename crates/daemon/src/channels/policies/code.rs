@@ -1,17 +1,17 @@
-//! A policy in E-code: called for what is said on a Q-channel, it answers with numbers, and their names say what they
-//! decide.
+//! A policy in E-code: called for what is said on a Q-channel, and for hosts that fall silent, it answers with numbers,
+//! and their names say what they decide.
 
 use std::collections::BTreeMap;
 
 use qfabric_ecode::{Engine, Environment, Limits, World, compile};
-use qfabric_host::manager::policies::{DELAY, RATE, stream_of};
+use qfabric_host::manager::policies::{RATE, stream_of, told};
 use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
-use qfabric_types::AppId;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::CodePolicy;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
-use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText, constants};
+use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, Reading, constants};
+use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{lock, node};
 use super::cpu::{CPU_MOST, CPU_WEIGHT};
@@ -22,13 +22,45 @@ use super::supervised::Shared;
 const MOST_TEXT: usize = 64 * 1024;
 /// Hosts and applications of which the last decision is remembered, so that it is not told again.
 const MOST_REMEMBERED: usize = 4_096;
+/// Times after which a host can be meant to be silent.
+const SILENCES: std::ops::RangeInclusive<Nanos> = Nanos::from_millis(10)..=Nanos::from_millis(3_600_000);
 
-/// What a text can know of an event.
-const WORDS: [&str; 11] =
-    ["value", "attribute", "application", "host", "here", "over_ns", "cause", "is_control", "kind", "other", "request"];
+/// What a text can know of an event, or of a silence.
+const WORDS: [&str; 12] = [
+    "value",
+    "attribute",
+    "application",
+    "host",
+    "here",
+    "over_ns",
+    "cause",
+    "is_control",
+    "kind",
+    "other",
+    "request",
+    "silent_ns",
+];
+
+/// A number for each of [`WORDS`].
+type Words = [i64; WORDS.len()];
 
 /// What a text can decide, beside parameters of its filter.
 const ACTS: [&str; 5] = ["rate_milli", "level", "delay_ns", "cpu_most", "cpu_weight"];
+
+/// Whom a call is about: what is decided is told to this host, about this application and this attribute's reports.
+struct Subject<'a> {
+    host: &'a Name,
+    /// One of this host's; none: of another one, or none.
+    application: Option<AppId>,
+    attribute: AttributeId,
+}
+
+/// When a host spoke last, and when its silence is worth a call.
+struct Heard {
+    host: Name,
+    at: Instant,
+    due: Instant,
+}
 
 /// A number in a structure.
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +80,24 @@ pub(super) struct Code {
     decides: Vec<(String, At)>,
     input: Vec<u8>,
     last: BTreeMap<(AppId, usize), i64>,
+    /// Names of the attributes whose reports it is called for.
+    attributes: Vec<String>,
+    /// It is called for hosts that are silent for so long.
+    silence: Option<Nanos>,
+    /// Hosts that spoke, by their numbers, where silence is of interest.
+    heard: BTreeMap<AppId, Heard>,
     record: Shared,
 }
 
 impl Code {
     /// Compiles a text, or says what is wrong with it.
     pub fn new(policy: &CodePolicy, record: Shared) -> Result<Code, Problem> {
-        let CodePolicy { channel, code, attributes, control, filter, .. } = policy;
+        let CodePolicy { channel, code, attributes, control, filter, silence_ns, .. } = policy;
         if code.len() > MOST_TEXT {
             return Err(refused::out_of_range("the text's length", code.len(), "at most 65536 bytes"));
+        }
+        if let Some(silence) = silence_ns.filter(|silence| !SILENCES.contains(silence)) {
+            return Err(refused::out_of_range("silence_ns", silence, "10 ms to 1 h"));
         }
         if !code.contains("struct output") {
             return Err(refused::code("the text declares no `struct output`, so it decides nothing".to_owned()));
@@ -73,12 +114,36 @@ impl Code {
         let limits = Limits { emissions: 0, ..Limits::default() };
         let engine = (node::engines())(&program, limits).map_err(refused::code)?;
         let channel = ChannelId { plane: Plane::Quality, name: channel.clone() };
-        let interests = interests(&channel, attributes, *control);
-        let (input, last) = (vec![0; program.input.size as usize], BTreeMap::new());
-        Ok(Code { channel, interests, filter, engine, words, decides, input, last, record })
+        let attributes = if attributes.is_empty() { vec![RATE.to_owned()] } else { attributes.clone() };
+        let interests = interests(&channel, &attributes, *control);
+        let input = vec![0; program.input.size as usize];
+        let (last, heard, silence) = (BTreeMap::new(), BTreeMap::new(), *silence_ns);
+        let code = Code {
+            channel,
+            interests,
+            filter,
+            engine,
+            words,
+            decides,
+            input,
+            last,
+            attributes,
+            silence,
+            heard,
+            record,
+        };
+        Ok(code)
     }
 
-    fn call(&mut self, words: [i64; WORDS.len()], view: &View<'_>) -> bool {
+    /// The host has spoken.
+    fn hear(&mut self, host: &Name, now: Instant) {
+        let Some(silence) = self.silence else { return };
+        if self.heard.len() < MOST_REMEMBERED || self.heard.contains_key(&stream_of(host)) {
+            self.heard.insert(stream_of(host), Heard { host: host.clone(), at: now, due: now + silence });
+        }
+    }
+
+    fn call(&mut self, words: Words, view: &View<'_>) -> bool {
         for (word, at) in &self.words {
             let bytes = at.ty.bytes() as usize;
             self.input[at.offset..][..bytes].copy_from_slice(&words[*word].to_le_bytes()[..bytes]);
@@ -96,39 +161,45 @@ impl Code {
     }
 
     /// Pushes what differs from what was decided before for the same host or application.
-    fn decide(&mut self, host: &Name, about: AppId, view: &View<'_>, decisions: &mut Decisions) {
+    fn decide(&mut self, about: &Subject<'_>, view: &View<'_>, decisions: &mut Decisions) {
         for (number, (name, at)) in self.decides.iter().enumerate() {
             let value = read(self.engine.output(), *at);
-            let subject = if name.starts_with("cpu_") { about } else { stream_of(host) };
+            let subject = if name.starts_with("cpu_") { about.application } else { Some(stream_of(about.host)) };
+            let Some(subject) = subject else { continue };
             if self.last.len() >= MOST_REMEMBERED {
                 self.last.clear();
             }
             if self.last.insert((subject, number), value) != Some(value) {
-                decisions.extend(self.decision(name, value, subject, host, view));
+                decisions.extend(self.decision(name, value, subject, about, view));
             }
         }
     }
 
-    fn decision(&self, name: &str, value: i64, subject: AppId, host: &Name, view: &View<'_>) -> Option<Decision> {
+    fn decision(
+        &self,
+        name: &str,
+        value: i64,
+        subject: AppId,
+        about: &Subject<'_>,
+        view: &View<'_>,
+    ) -> Option<Decision> {
         let apply = |attribute: &str| {
             let (application, attribute) = (subject, AttributeId::of(attribute));
             Some(Decision::Apply { application, attribute, amount: value })
         };
         let tell = |kind, attribute: &str| {
-            let (controller, attribute) = (AttributeId::of("code"), AttributeId::of(attribute));
-            let (at, application, subject) = (view.now, HOST, QualityText::NONE);
-            let event =
-                QualityEvent { controller, kind, value, other: 0, request: 0, at, application, attribute, subject };
-            Some(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(host.clone()), event })
+            let event = told("code", kind, attribute, value, view.now);
+            Some(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(about.host.clone()), event })
         };
         match name {
             "rate_milli" => apply(RATE),
-            // The amount belongs to an application that there is.
-            "cpu_most" => apply(CPU_MOST).filter(|_| subject != HOST),
-            "cpu_weight" => apply(CPU_WEIGHT).filter(|_| subject != HOST),
+            "cpu_most" => apply(CPU_MOST),
+            "cpu_weight" => apply(CPU_WEIGHT),
             "level" => tell(QualityKind::Level, "app.level"),
-            "delay_ns" if value > 0 => tell(QualityKind::Delay, DELAY),
-            "delay_ns" => None,
+            "delay_ns" => {
+                let reported = self.attributes.iter().find(|name| AttributeId::of(name) == about.attribute);
+                reported.filter(|_| value > 0).and_then(|reported| tell(QualityKind::Delay, reported))
+            }
             parameter => {
                 let filter = self.filter.clone()?;
                 Some(Decision::Parameter { filter, parameter: parameter.to_owned(), value })
@@ -148,36 +219,58 @@ impl Controller for Code {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let stream = stream_of(&change.host);
-        let here = i64::from(change.host == *view.host);
-        let number = |id: u64| id.cast_signed();
-        let (about, words) = match &change.what {
+        let is_here = change.host == *view.host;
+        let (host, here, number) = (stream.0.cast_signed(), i64::from(is_here), u64::cast_signed);
+        let (application, attribute, words) = match &change.what {
             What::Reading(reading) => {
-                let (attribute, application) = (reading.attribute.0.into(), number(reading.application.0));
-                let (over, cause) = (number(reading.over.get()), reading.cause as i64);
-                let words = [reading.value, attribute, application, number(stream.0), here, over, cause, 0, 0, 0, 0];
-                (reading.application, words)
+                let Reading { value, attribute, application, over, cause, .. } = reading;
+                let (id, of, over, cause) = (attribute.0.into(), application.0, over.get(), *cause as i64);
+                // Other hosts number their applications by themselves.
+                let own = Some(*application).filter(|_| is_here);
+                (own, *attribute, [*value, id, number(of), host, here, number(over), cause, 0, 0, 0, 0, 0])
             }
             What::Control(event) => {
-                let (attribute, application) = (event.attribute.0.into(), number(event.application.0));
-                let (kind, request) = (event.kind as i64, number(event.request));
-                let host = number(stream.0);
-                (
-                    event.application,
-                    [event.value, attribute, application, host, here, 0, 0, 1, kind, event.other, request],
-                )
+                let QualityEvent { value, attribute, application, kind, other, request, .. } = *event;
+                let (id, of, kind) = (attribute.0.into(), application.0, kind as i64);
+                // It concerns one of the receiver's, whoever says it.
+                let words = [value, id, number(of), host, here, 0, 0, 1, kind, other, number(request), 0];
+                (Some(application), attribute, words)
             }
-            What::HostGone => return self.last.retain(|(subject, _), _| *subject != stream),
+            What::HostGone => {
+                self.heard.remove(&stream);
+                return self.last.retain(|(subject, _), _| *subject != stream);
+            }
             _ => return,
         };
+        self.hear(&change.host, view.now);
         if self.call(words, view) {
-            self.decide(&change.host, about, view, decisions);
+            let application = application.filter(|application| *application != HOST);
+            self.decide(&Subject { host: &change.host, application, attribute }, view, decisions);
         }
+    }
+
+    fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        let Some(silence) = self.silence else { return };
+        let due = self.heard.iter().filter(|(_, heard)| heard.due <= view.now);
+        let due: Vec<AppId> = due.map(|(stream, _)| *stream).collect();
+        for stream in due {
+            let Some(heard) = self.heard.get_mut(&stream) else { continue };
+            heard.due = view.now + silence;
+            let (host, silent) = (heard.host.clone(), view.now.since(heard.at).get().cast_signed());
+            let here = i64::from(host == *view.host);
+            if self.call([0, 0, 0, stream.0.cast_signed(), here, 0, 0, 0, 0, 0, 0, silent], view) {
+                let about = Subject { host: &host, application: None, attribute: AttributeId(0) };
+                self.decide(&about, view, decisions);
+            }
+        }
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.heard.values().map(|heard| heard.due).min()
     }
 }
 
 fn interests(channel: &ChannelId, attributes: &[String], control: bool) -> Vec<Interest> {
-    let default = [RATE.to_owned()];
-    let attributes = if attributes.is_empty() { &default[..] } else { attributes };
     let readings = attributes.iter().map(|name| Topic::Reading(AttributeId::of(name)));
     let topics = readings.chain(control.then_some(Topic::Control));
     let gone = Interest::anywhere(Topic::Members);
@@ -245,8 +338,9 @@ pub(super) fn spot(channel: &Name, text: &str) -> Result<qfabric_channel::Spot, 
 mod tests {
     use super::*;
     use qfabric_host::manager::{Input, Manager, ManagerPort, Outcome};
-    use qfabric_types::monitor::{Cause, Reading, Unit};
-    use qfabric_types::{Instant, Nanos};
+    use qfabric_types::monitor::{Cause, Unit};
+
+    const SILENCE: Nanos = Nanos::from_millis(1_000);
 
     const CALM: &str = "
         struct input { long value, host; };
@@ -266,6 +360,7 @@ mod tests {
             attributes: vec!["cpu.run_queue".to_owned()],
             control: false,
             filter: Some("out/pick".to_owned()),
+            silence_ns: Some(SILENCE),
         }
     }
 
@@ -274,13 +369,15 @@ mod tests {
 
     impl ManagerPort for Port {
         fn tell(&mut self, _: &ChannelId, _: &Whom, event: &QualityEvent) {
-            self.0.push(format!("tell {:?} {}", event.kind, event.value));
+            let of = if event.kind == QualityKind::Delay { format!(" of {}", event.subject) } else { String::new() };
+            self.0.push(format!("tell {:?} {}{of}", event.kind, event.value));
         }
         fn parameter(&mut self, filter: &qfabric_host::manager::Filter, parameter: &str, value: i64) {
             self.0.push(format!("{} {parameter} = {value}", filter.name));
         }
-        fn apply(&mut self, _: AppId, _: AttributeId, amount: i64) {
-            self.0.push(format!("apply {amount}"));
+        fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64) {
+            let of = if attribute == AttributeId::of(CPU_MOST) { format!(" to {application}") } else { String::new() };
+            self.0.push(format!("apply {amount}{of}"));
         }
         fn answered(&mut self, _: u64, _: &Outcome) {}
         fn distance(&self, _: &Name) -> Option<Nanos> {
@@ -293,16 +390,71 @@ mod tests {
         Reading { attribute, application: HOST, value, at, over, cause: Cause::Poll, unit: Unit::Count }
     }
 
-    fn run(code: &str, values: &[i64]) -> (Vec<String>, Shared) {
-        let (record, mut port) = (Shared::default(), Port::default());
-        let mut manager = Manager::new("a".parse().unwrap());
-        manager.add(Box::new(Code::new(&policy(code), record.clone()).unwrap()));
-        for value in values {
-            let channel = "quality:video".parse().unwrap();
-            let input = Input::Reading(Some(channel), "b".parse().unwrap(), queue(*value));
-            manager.handle(input, Instant::ZERO, &mut port);
+    /// The host `a` with a policy.
+    struct Host {
+        manager: Manager,
+        port: Port,
+        record: Shared,
+    }
+
+    impl Host {
+        fn with(code: &str) -> Host {
+            let (mut manager, record) = (Manager::new("a".parse().unwrap()), Shared::default());
+            manager.add(Box::new(Code::new(&policy(code), record.clone()).unwrap()));
+            Host { manager, port: Port::default(), record }
         }
-        (port.0, record)
+
+        fn hears(&mut self, host: &str, reading: Reading) {
+            let channel = "quality:video".parse().unwrap();
+            let input = Input::Reading(Some(channel), host.parse().unwrap(), reading);
+            self.manager.handle(input, reading.at, &mut self.port);
+        }
+
+        /// What was decided while time passed.
+        fn until(&mut self, end: Nanos) -> Vec<String> {
+            let end = Instant::ZERO + end;
+            while let Some(due) = self.manager.next_wakeup().filter(|due| *due <= end) {
+                self.manager.handle(Input::Wake, due, &mut self.port);
+            }
+            std::mem::take(&mut self.port.0)
+        }
+    }
+
+    fn run(code: &str, values: &[i64]) -> (Vec<String>, Shared) {
+        let mut host = Host::with(code);
+        values.iter().for_each(|value| host.hears("b", queue(*value)));
+        (host.port.0, host.record)
+    }
+
+    #[test]
+    fn cpu_time_is_decided_for_applications_of_this_host_only() {
+        let mut host = Host::with("struct output { long cpu_most; }; output.cpu_most = input.value; return 1;");
+        let used = |value| Reading { application: AppId(7), ..queue(value) };
+        host.hears("b", used(100_000));
+        assert!(host.port.0.is_empty(), "7 is another application there: {:?}", host.port.0);
+        host.hears("a", used(100_000));
+        assert_eq!(host.port.0, [format!("apply 100000 to {}", AppId(7))]);
+    }
+
+    #[test]
+    fn a_host_that_falls_silent_is_an_event_and_again_until_it_speaks() {
+        let text = "struct output { long level; }; output.level = input.silent_ns / 1000000; return 1;";
+        let mut host = Host::with(text);
+        host.hears("b", queue(1));
+        assert_eq!(host.until(Nanos::from_millis(999)), ["tell Level 0"]);
+        assert_eq!(host.until(Nanos::from_millis(2_500)), ["tell Level 1000", "tell Level 2000"]);
+        let again = Reading { at: Instant::ZERO + Nanos::from_millis(2_500), ..queue(1) };
+        host.hears("b", again);
+        assert_eq!(host.until(Nanos::from_millis(3_499)), ["tell Level 0"]);
+        host.manager.handle(Input::HostGone("b".parse().unwrap()), again.at, &mut host.port);
+        assert_eq!((host.until(Nanos::from_millis(9_000)).len(), host.manager.next_wakeup()), (0, None));
+    }
+
+    #[test]
+    fn a_delay_is_of_the_reports_that_it_was_decided_for() {
+        let mut host = Host::with("struct output { long delay_ns; }; output.delay_ns = 5; return 1;");
+        host.hears("b", queue(1));
+        assert_eq!(host.port.0, ["tell Delay 5 of cpu.run_queue"]);
     }
 
     #[test]

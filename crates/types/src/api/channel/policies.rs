@@ -130,12 +130,13 @@ fn role() -> u8 {
     2
 }
 
-/// E-code that is called for readings and control events of a channel's Q-channel.
+/// E-code that is called for readings and control events of a channel's Q-channel, and for hosts that fall silent.
 ///
 /// Of `struct input` it names what it wants: `value`, `attribute`, `application`, `host` (a number), `here`, `over_ns`,
-/// `cause`, and of control events `is_control`, `kind`, `other`, `request`; all of them `long`. Of `struct output` it
-/// names what it decides: `rate_milli` (events to that host), `level` and `delay_ns` (told to that host), `cpu_most` and
-/// `cpu_weight` (of the application that the event is about), and parameters of the filter. Verdict 0: nothing.
+/// `cause`, of control events `is_control`, `kind`, `other`, `request`, and of silence `silent_ns`; all of them `long`. Of
+/// `struct output` it names what it decides: `rate_milli` (events to that host), `level` and `delay_ns` (told to that
+/// host), `cpu_most` and `cpu_weight` (of the application of this host that the event is about), and parameters of the
+/// filter. Verdict 0: nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -160,6 +161,9 @@ pub struct CodePolicy {
     /// The filter of the data channel on this host whose parameters it decides, such as `out/pick`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// It is called, too, for a host that has spoken and then says nothing for so long, and again after each such time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_ns: Option<Nanos>,
 }
 
 impl Policy {
@@ -268,9 +272,10 @@ impl fmt::Display for Policy {
             Policy::Group(GroupPolicy { attribute, parent: Some(parent), .. }) => {
                 write!(f, "{attribute}, as group {parent} grants")
             }
-            Policy::Code(CodePolicy { code, filter, .. }) => {
+            Policy::Code(CodePolicy { code, filter, silence_ns, .. }) => {
                 write!(f, "{} lines of E-code", code.trim().lines().count())?;
-                filter.as_ref().map_or(Ok(()), |filter| write!(f, " for filter {filter}"))
+                filter.as_ref().map_or(Ok(()), |filter| write!(f, " for filter {filter}"))?;
+                silence_ns.map_or(Ok(()), |silence| write!(f, ", after {silence} of silence, too"))
             }
             Policy::Sync(SyncPolicy { margin_ns, bound_ns, .. }) => {
                 write!(f, "shown together, {margin_ns} after the latest could, at most {bound_ns} late")
