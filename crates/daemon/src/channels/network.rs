@@ -72,7 +72,7 @@ impl Network {
         self.with(|node, _, _| look(node))
     }
 
-    /// A reading of this host's monitor, for its own controllers and for all Q-channels that are open here.
+    /// A reading of this host's monitor, for its own controllers and for those of all Q-channels that are open here.
     pub fn reading(&self, reading: &Reading, name: &str) {
         self.inside(|managed, now, port| {
             let Managed { member, mailbox } = managed;
@@ -99,7 +99,10 @@ impl Network {
     /// Removes it.
     pub fn remove_policy(&self, number: u64) {
         // Dropped outside of the node's lock.
-        drop(self.inside(|managed, _, _| managed.member.remove(number)));
+        drop(self.inside(|managed, now, port| {
+            let Managed { member, mailbox } = managed;
+            member.remove(number, now, &mut Hands { port, mailbox })
+        }));
     }
 
     /// Calls the manager.

@@ -2,7 +2,7 @@
 
 mod brokered;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use qfabric_channel::Registration;
 use qfabric_types::channel::{ChannelId, Name};
@@ -12,7 +12,8 @@ use qfabric_types::{AppId, Instant, Nanos};
 use super::requests::{Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
-    Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, View, What, Whom, Wish,
+    Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, Topic, View, What, Whom,
+    Wish,
 };
 
 /// Readings that are remembered: of 200 hosts 80 each. One more is passed on to controllers and counted, not kept.
@@ -147,6 +148,16 @@ impl Manager {
             !interested.is_empty()
         });
         self.controllers.remove(&number)
+    }
+
+    /// The attributes of which some policy wants to hear readings that come on the channel.
+    pub fn wanted(&self, channel: &ChannelId) -> BTreeSet<AttributeId> {
+        let heard = self.interests.keys().filter(|interest| interest.channel.as_ref().is_none_or(|of| of == channel));
+        let attribute = |interest: &Interest| match interest.topic {
+            Topic::Reading(attribute) => Some(attribute),
+            _ => None,
+        };
+        heard.filter_map(attribute).collect()
     }
 
     /// There is so much of a resource on this host.

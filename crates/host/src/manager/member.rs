@@ -4,17 +4,17 @@
 //! A data channel that an application opens brings its Q-channel with it; the member sees that it was opened, joins it
 //! with a source and a sink, and leaves with it. The application knows nothing of either.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use qfabric_channel::{
-    Config, Delivery, Destination, Event, EventType, Lane, Node, Notice, Port, SinkId, SinkSpec, SourceId, SourceSpec,
-    Spec, Submission, Target,
+    Config, Delivery, Destination, Event, EventType, Key, Lane, Node, Notice, Port, SinkId, SinkSpec, SourceId,
+    SourceSpec, Spec, Submission, Target,
 };
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, QualityEvent, Reading, ReadingEvent, quality_format, reading_format};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom};
+use super::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom, asked};
 
 /// Number of the type `reading` on quality channels.
 const READING: u16 = 0;
@@ -55,6 +55,8 @@ struct Outlet {
     sink: SinkId,
     /// Hosts with sources on the data channel, and how many each has.
     feeds: BTreeMap<Name, u32>,
+    /// What the sink says that its manager wants to hear.
+    asks: BTreeSet<Key>,
 }
 
 /// What the node said that the manager has to hear.
@@ -119,8 +121,25 @@ impl Member {
         act: impl FnOnce(&mut Manager, &mut dyn ManagerPort) -> R,
     ) -> R {
         let result = self.managing(now, port, act);
+        self.say_what_is_wanted(now, port);
         self.listen(now, port);
         result
+    }
+
+    /// There may be other policies than before.
+    fn say_what_is_wanted(&mut self, now: Instant, port: &mut dyn MemberPort) {
+        let mut changes = Vec::new();
+        for (channel, outlet) in &mut self.outlets {
+            let asks = asked::said(&self.manager.wanted(channel));
+            let before = std::mem::replace(&mut outlet.asks, asks);
+            let changed = before.symmetric_difference(&outlet.asks);
+            changes.extend(changed.map(|key| (outlet.sink, key.clone(), outlet.asks.contains(key).then_some(1))));
+        }
+        let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
+        for (sink, key, value) in changes {
+            // A sink that was ended by the access list meanwhile needs no attribute.
+            let _ = self.node.set_sink_attribute(sink, key, value, now, &mut tee);
+        }
     }
 
     /// Adds a policy, and tells it who is in which group already; its number.
@@ -137,12 +156,12 @@ impl Member {
     }
 
     /// Removes a policy.
-    pub fn remove(&mut self, number: u64) -> Option<Box<dyn Controller>> {
-        self.manager.remove(number)
+    pub fn remove(&mut self, number: u64, now: Instant, port: &mut dyn MemberPort) -> Option<Box<dyn Controller>> {
+        self.manager(now, port, |manager, _| manager.remove(number))
     }
 
     /// A reading of this host's monitor: for this host's controllers, and for those on a channel (none: on all that are
-    /// open here).
+    /// open here) that want it.
     pub fn reading(
         &mut self,
         (reading, name): (&Reading, &str),
@@ -222,7 +241,9 @@ impl Member {
 
     fn join(&mut self, channel: ChannelId, now: Instant, port: &mut dyn MemberPort) {
         let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
-        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        let asks = asked::said(&self.manager.wanted(&channel));
+        let attributes = asks.iter().map(|key| (key.clone(), 1)).collect();
+        let sink = SinkSpec { delivery: Delivery::Call, attributes, ..SinkSpec::default() };
         let source = self.node.source_subscribe(&channel, SourceSpec::default(), now, &mut tee);
         let sink = self.node.sink_subscribe(&channel, sink, now, &mut tee);
         let (Ok(source), Ok(sink)) = (source, sink) else {
@@ -230,13 +251,15 @@ impl Member {
             self.unsent += 1;
             return;
         };
+        // A channel that was closed meanwhile carries nothing that could be left out.
+        let _ = self.node.install_own(asked::spot(&channel), None, &["reading".to_owned()], asked::filter());
         let data = ChannelId { plane: Plane::Data, name: channel.name.clone() };
         let holders = self.node.directory().holders(&data);
         let feeds: BTreeMap<Name, u32> = holders
             .map(|(host, held)| (host.clone(), held.sources.len() as u32))
             .filter(|(_, sources)| *sources > 0)
             .collect();
-        self.outlets.insert(channel, Outlet { source, sink, feeds });
+        self.outlets.insert(channel, Outlet { source, sink, feeds, asks });
     }
 
     /// Reports go to who feeds the data channel; and the manager's sink says whether that is this host, for filters.

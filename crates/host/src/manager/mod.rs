@@ -9,6 +9,7 @@
 //! `qfabric_channel::Node`; the daemon and the simulator run the same one. Source: thesis §2.2, §4.3, Figures 7, 28.
 #![doc = "Nothing here reads a clock, does I/O or knows how many hosts there are."]
 
+mod asked;
 mod controller;
 mod core;
 mod groups;

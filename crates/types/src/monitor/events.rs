@@ -75,6 +75,11 @@ impl ReadingEvent {
         bytes
     }
 
+    /// The attribute of the reading of these bytes.
+    pub fn attribute_of(bytes: &[u8]) -> Option<AttributeId> {
+        (bytes.len() >= Self::SIZE).then(|| AttributeId(word(bytes, 0)))
+    }
+
     /// The reading of these bytes; more of them belong to a newer version and are left alone.
     pub fn decode(bytes: &[u8]) -> Result<ReadingEvent, BadEvent> {
         let bad = |what: String| BadEvent { event: "reading", what };

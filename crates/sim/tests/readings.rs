@@ -1,0 +1,128 @@
+//! Readings go to the hosts whose controllers asked for them, and to no other.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use qfabric_channel::{Delivery, EventType, SinkSpec, Spec};
+use qfabric_host::manager::{Change, Controller, Decisions, Interest, Topic, View, What, Whom};
+use qfabric_sim::fabric::{App, Arrived, Fabric, Here, HostId, Settings};
+use qfabric_types::channel::{ChannelId, Plane};
+use qfabric_types::format::{Field, Format, Kind, Scalar};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, Reading, Unit};
+use qfabric_types::{Instant, Nanos};
+
+const QUEUE: &str = "cpu.run_queue";
+
+/// Counts events at the application's own sinks.
+#[derive(Default)]
+struct Counts(Rc<RefCell<u32>>);
+
+impl App for Counts {
+    fn event(&mut self, _: &Arrived, _: &mut Here<'_>) {
+        *self.0.borrow_mut() += 1;
+    }
+}
+
+/// Wants readings, and counts them.
+struct Wants(Arc<AtomicU32>);
+
+impl Controller for Wants {
+    fn name(&self) -> &str {
+        "wants"
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        vec![Interest::on(&quality(), Topic::Reading(AttributeId::of(QUEUE)))]
+    }
+
+    fn changed(&mut self, change: &Change, _: &View<'_>, _: &mut Decisions) {
+        self.0.fetch_add(u32::from(matches!(change.what, What::Reading(_))), Ordering::Relaxed);
+    }
+}
+
+fn quality() -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: "film".parse().unwrap() }
+}
+
+fn spec() -> Spec {
+    let number = Field { name: "number".into(), offset: 0, kind: Kind::Scalar(Scalar::U64), dims: Vec::new() };
+    let format = Format { name: "frame".into(), size: 8, align: 8, fields: vec![number] };
+    Spec { types: vec![EventType { format }], ..Spec::default() }
+}
+
+/// Hosts that share a channel.
+struct Hosts {
+    fabric: Fabric,
+    now: Instant,
+}
+
+impl Hosts {
+    fn new(apps: Vec<Counts>) -> Hosts {
+        let mut fabric = Fabric::new(Settings::default());
+        for (number, app) in apps.into_iter().enumerate() {
+            fabric.add(&format!("h{number}"), Box::new(app));
+        }
+        let mut hosts = Hosts { fabric, now: Instant::ZERO };
+        hosts.pass();
+        let film = ChannelId::data("film".parse().unwrap());
+        hosts.fabric.on(0, |here| here.with(|node, now, port| node.create(&film, spec(), now, port))).unwrap();
+        hosts.pass();
+        for host in 1..hosts.fabric.len() {
+            hosts.fabric.on(host, |here| here.with(|node, now, port| node.open(&film, now, port))).unwrap();
+        }
+        hosts.pass();
+        hosts
+    }
+
+    fn pass(&mut self) {
+        self.now = self.now + Nanos::from_millis(3_000);
+        self.fabric.run_until(self.now);
+    }
+
+    /// The first host's monitor tells something; it arrives where it is to.
+    fn reads(&mut self) {
+        self.fabric.on(0, |here| {
+            let (attribute, over, at) = (AttributeId::of(QUEUE), Nanos::ZERO, here.now);
+            let (cause, unit) = (Cause::Poll, Unit::Count);
+            let reading = Reading { attribute, application: HOST, value: 5, at, over, cause, unit };
+            here.report(&reading, QUEUE, None, &Whom::All);
+        });
+        self.pass();
+    }
+
+    /// What managers heard.
+    fn inputs(&self, host: HostId) -> u64 {
+        self.fabric.member_of(host).managed().counts().inputs
+    }
+}
+
+#[test]
+fn a_reading_goes_where_a_controller_wants_it_and_nowhere_else() {
+    let mut hosts = Hosts::new((0..3).map(|_| Counts::default()).collect());
+    let heard = Arc::new(AtomicU32::new(0));
+    let wants = Wants(heard.clone());
+    let number = hosts.fabric.on(1, |here| here.manager(|manager, _, _| manager.add(Box::new(wants))));
+    hosts.pass();
+    let before = hosts.inputs(2);
+    hosts.reads();
+    assert_eq!((heard.load(Ordering::Relaxed), hosts.inputs(2) - before), (1, 0));
+    hosts.fabric.on(1, |here| here.manager(|manager, _, _| drop(manager.remove(number))));
+    hosts.pass();
+    let before = hosts.inputs(1);
+    hosts.reads();
+    assert_eq!(hosts.inputs(1) - before, 0, "nobody wants it any more");
+}
+
+#[test]
+fn an_application_that_listens_on_a_q_channel_gets_all_readings() {
+    let seen = Rc::new(RefCell::new(0));
+    let mut hosts = Hosts::new(vec![Counts::default(), Counts(seen.clone())]);
+    let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+    let quality = quality();
+    hosts.fabric.on(1, |here| here.with(|node, now, port| node.sink_subscribe(&quality, sink, now, port))).unwrap();
+    hosts.pass();
+    hosts.reads();
+    assert_eq!(*seen.borrow(), 1);
+}
