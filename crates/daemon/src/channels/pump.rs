@@ -39,7 +39,7 @@ impl Fabric {
         }
         for (application, attribute, amount) in noted.applied.drain(..) {
             count(&self.totals.decisions);
-            tracing::info!(%application, %attribute, amount, "a manager decided for an application");
+            self.tell_applied(&mut registry, application, attribute, amount);
         }
         noted.told.drain(..).for_each(|told| self.tell_decided(&mut registry, &told));
         for Adjusted { peer, application, attribute, amount } in noted.adjusted.drain(..) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{BEGUN, DELAY, DROP, FORWARD, NEED, POSITION, RATE, SHOW, SKIP, SPEED};
+use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel_wire::{Decided, FromDaemon};
 use qfabric_types::monitor::{AttributeId, METRICS};
@@ -12,6 +13,7 @@ use super::super::mailbox::{Audience, Told};
 use super::super::registry::Registry;
 use super::super::{Fabric, count};
 use super::cpu::{CPU_MOST, CPU_WEIGHT};
+use super::group::number_of;
 use crate::control::Managed;
 
 /// Words that may wait for a reader that does not read: the next one is dropped and counted.
@@ -29,6 +31,27 @@ pub(super) fn attribute_name(attribute: AttributeId) -> String {
 }
 
 impl Fabric {
+    /// An application of this host gets so much of what nobody here keeps it at: it is told, by the number that its
+    /// group and its name have.
+    pub(in crate::channels) fn tell_applied(
+        &self,
+        registry: &mut Registry,
+        application: AppId,
+        attribute: AttributeId,
+        amount: i64,
+    ) {
+        let told = self.network.look(|node| {
+            let own = &node.directory().host(node.host())?.registrations;
+            let one = own.values().find(|one| number_of(&one.group, &one.application) == application)?;
+            let (subject, audience) = (one.application.to_string(), Audience::Member(one.application.clone()));
+            Some(Told { channel: one.channel()?, attribute, subject, amount: Some(amount), audience })
+        });
+        match told {
+            Some(told) => self.tell_decided(registry, &told),
+            None => tracing::debug!(%application, %attribute, amount, "decided for an application that is not here"),
+        }
+    }
+
     /// Tells those whom it concerns.
     pub(in crate::channels) fn tell_decided(&self, registry: &mut Registry, told: &Told) {
         let (channel, attribute) = (told.channel.to_string(), attribute_name(told.attribute));
