@@ -136,7 +136,7 @@ fn control(script: &mut Script<'_>, now: Instant) -> QualityEvent {
     }
     QualityEvent {
         controller: AttributeId::of(["manager", "balance", "roles", "sink-sync", "spread", "group.g"][script.below(6)]),
-        kind: QualityKind::ALL[script.below(16)],
+        kind: QualityKind::ALL[script.below(QualityKind::ALL.len())],
         value: number(script),
         other: number(script),
         request: u64::from(script.byte() % 8),

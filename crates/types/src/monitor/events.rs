@@ -110,20 +110,12 @@ impl ReadingEvent {
 pub enum QualityKind {
     /// A controller's own meaning; `subject` says which.
     Own = 0,
-    /// The filter parameter `subject` becomes `value`.
-    Parameter = 1,
     /// The source is to send `value` events per second (0: none).
     Rate = 2,
     /// Work at the level `value`.
     Level = 3,
     /// The next report of the attribute, which `subject` names, is to be sent `value` ns later.
     Delay = 4,
-    /// The stream stops.
-    Stop = 5,
-    /// The stream goes on.
-    Resume = 6,
-    /// The attribute is to be polled every `value` ns.
-    Poll = 7,
     /// `value` of the attribute is wanted, `other` is used now.
     Want = 8,
     /// `value` of the attribute is granted, of the wanted `other`.
@@ -143,16 +135,12 @@ pub enum QualityKind {
 }
 
 impl QualityKind {
-    /// Every kind, by its number.
-    pub const ALL: [QualityKind; 16] = [
+    /// Every kind.
+    pub const ALL: [QualityKind; 12] = [
         QualityKind::Own,
-        QualityKind::Parameter,
         QualityKind::Rate,
         QualityKind::Level,
         QualityKind::Delay,
-        QualityKind::Stop,
-        QualityKind::Resume,
-        QualityKind::Poll,
         QualityKind::Want,
         QualityKind::Grant,
         QualityKind::Request,
@@ -162,6 +150,10 @@ impl QualityKind {
         QualityKind::Cancel,
         QualityKind::Achieved,
     ];
+
+    fn of(number: u32) -> Option<QualityKind> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
 }
 
 /// A control event: one controller asks others for something.
@@ -278,7 +270,7 @@ impl QualityEvent {
         let kind = word(bytes, 4);
         Ok(QualityEvent {
             controller: AttributeId(word(bytes, 0)),
-            kind: *QualityKind::ALL.get(kind as usize).ok_or_else(|| bad(format!("the kind {kind}")))?,
+            kind: QualityKind::of(kind).ok_or_else(|| bad(format!("the kind {kind}")))?,
             value: long(bytes, 8) as i64,
             other: long(bytes, 16) as i64,
             request: long(bytes, 24),
@@ -409,7 +401,7 @@ mod tests {
         let mut unknown = event.encode();
         unknown[4] = 200;
         assert!(QualityEvent::decode(&unknown).unwrap_err().to_string().contains("the kind 200"));
-        assert!(QualityKind::ALL.iter().zip(0..).all(|(kind, number)| *kind as u32 == number));
+        assert!(QualityKind::ALL.into_iter().all(|kind| QualityKind::of(kind as u32) == Some(kind)));
     }
 
     #[test]
