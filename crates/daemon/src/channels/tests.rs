@@ -1,18 +1,28 @@
 //! Users of one host against each other, on a real node without other hosts.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use qfabric_channel::{SinkId, SourceId, Submission, Taken};
-use qfabric_types::Owner;
+use qfabric_channel::{RegistrationId, SinkId, SourceId, Submission, Taken};
+use qfabric_host::manager::Input;
+use qfabric_host::manager::policies::{RATE, told};
+use qfabric_linux::clock;
+use qfabric_shm::fds;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
-    BindingRequest, ChannelRequest, Direction, FilterRequest, HoldPolicy, LeaseId, ParameterRequest, Policy,
-    SinkRequest, SourceRequest, Where,
+    BindingRequest, ChannelRequest, Direction, FilterRequest, GroupRequest, HoldPolicy, LeaseId, ParameterRequest,
+    Policy, SinkRequest, SourceRequest, Where,
 };
+use qfabric_types::channel_wire::FromDaemon;
+use qfabric_types::monitor::{AttributeId, QualityKind};
+use qfabric_types::{Nanos, Owner};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::filters::spot;
+use super::mailbox::Noted;
+use super::policies::{Ear, number_of};
 use super::{ChannelsConfig, EngineName, Fabric, Right, Rule};
 use crate::auth::Peer;
 use crate::closer::Foreign;
@@ -52,8 +62,25 @@ impl Host {
     }
 
     fn user(&self, uid: u32) -> User<'_> {
+        self.connected(uid, eventfd(0, EventfdFlags::CLOEXEC).unwrap())
+    }
+
+    /// A connection with its other end.
+    fn reader(&self, uid: u32) -> (User<'_>, OwnedFd) {
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        let (here, there) = socketpair(family, SocketType::SEQPACKET, flags, None).unwrap();
+        (self.connected(uid, here), there)
+    }
+
+    /// Does what the socket's thread does when it is woken.
+    fn turn(&self) {
+        let mut noted = Noted::default();
+        self.fabric.mailbox.take(&mut noted);
+        self.fabric.carry_out(&mut noted);
+    }
+
+    fn connected(&self, uid: u32, socket: OwnedFd) -> User<'_> {
         let peer = Peer { pid: 1, owner: Owner { uid, gid: uid } };
-        let socket = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let socket = Arc::new(Foreign::new(socket, uid, &self.fabric.closer));
         let lease = self.fabric.registry().add(peer, socket);
         User { fabric: &self.fabric, peer, lease }
@@ -86,6 +113,26 @@ impl User<'_> {
         let request = FilterRequest { lease: Some(self.lease), code: code.into(), sink, ..FilterRequest::default() };
         let spot = spot("video".parse().unwrap(), direction, name.parse().unwrap());
         self.fabric.install(self.peer, spot, &request).map(drop)
+    }
+
+    fn register(&self, application: &str, group: &str, rates: [i64; 2]) -> RegistrationId {
+        let [min, max] = rates;
+        let qos = serde_json::json!([{ "metric": "frame_rate", "min": min, "max": max }]);
+        let request =
+            serde_json::json!({ "lease": self.lease, "application": application, "group": group, "qos": qos });
+        let request: GroupRequest = serde_json::from_value(request).unwrap();
+        RegistrationId(self.fabric.register(self.peer, request).unwrap().number)
+    }
+
+    fn unregister(&self, registration: RegistrationId) {
+        self.fabric.unregister(self.peer, registration).unwrap();
+    }
+
+    /// So many events of a sink may be handed to it.
+    fn reads(&self, sink: SinkId, events: u32) {
+        let mut registry = self.fabric.registry();
+        registry.leases.get_mut(&self.lease).unwrap().sinks.get_mut(&sink).unwrap().events = events;
+        self.fabric.pump(&mut registry, sink);
     }
 
     /// How many sinks of this host an event was sent to.
@@ -295,4 +342,87 @@ fn a_binding_needs_what_a_sink_needs() {
     let parameters = [("seen".to_owned(), 1)].into();
     let set = ParameterRequest { parameters, to: Where::Here };
     assert_eq!(code(alice.fabric.parametrize(alice.peer, &watched, &set).map(drop)), forbidden());
+}
+
+/// What an application has been told of decisions: of what, for whom, how much.
+fn decided(end: &OwnedFd) -> Vec<(String, String, Option<i64>)> {
+    let (mut buffer, mut all) = ([0; 4096], Vec::new());
+    while let Ok(got) = fds::recv_all_now(end, &mut buffer) {
+        if let Some(FromDaemon::Decided(one)) = FromDaemon::decode(&buffer[..got.length]) {
+            all.push((one.attribute.to_owned(), one.subject.to_owned(), one.amount));
+        }
+    }
+    all
+}
+
+#[test]
+fn what_waits_in_a_sinks_queue_or_was_dropped_there_was_not_achieved() {
+    let host = Host::start(Vec::new());
+    let alice = host.user(ALICE);
+    alice.create("video").unwrap();
+    let (source, sink) = (alice.source("video").unwrap(), alice.sink("video").unwrap());
+    host.turn();
+    let minute = Nanos::from_millis(60_000);
+    let rate = |minutes| host.fabric.reports.take(clock::now() + minute.saturating_mul(minutes), minute)[0].1;
+    (0..100).for_each(|number| assert_eq!(alice.submit(source, number), 1));
+    host.turn();
+    assert_eq!(rate(1), 0, "nobody has read anything");
+    alice.reads(sink, 4);
+    assert!(rate(3) > 0);
+    assert_eq!(rate(5), 0);
+}
+
+#[test]
+fn a_hosts_events_are_paced_as_long_as_one_of_its_viewers_is_there() {
+    let host = Host::start(Vec::new());
+    let alice = host.user(ALICE);
+    alice.create("video").unwrap();
+    let policy: Policy = serde_json::from_value(serde_json::json!({ "kind": "roles", "channel": "video" })).unwrap();
+    host.fabric.start_policy(None, policy).unwrap();
+    let rates = || {
+        let paced = host.fabric.policies.paced(&"video".parse().unwrap());
+        paced.iter().map(|pace| pace.rate_milli).collect::<Vec<_>>()
+    };
+    let [left, right] = ["left", "right"].map(|name| alice.register(name, "video", [10, 15]));
+    let plain = alice.register("plain", "news", [1, 2]);
+    assert_eq!(rates(), [15_000]);
+    alice.unregister(right);
+    alice.unregister(plain);
+    assert_eq!(rates(), [15_000], "left is still there");
+    alice.unregister(left);
+    assert!(rates().is_empty());
+    assert!(host.fabric.policies()[0].decided.is_empty(), "nothing is decided any more");
+}
+
+#[test]
+fn a_delay_puts_off_the_report_that_it_names_and_no_other() {
+    let host = Host::start(Vec::new());
+    host.fabric.network.add_policy(Box::new(Ear(host.fabric.mailbox.clone())));
+    let (alice, end) = host.reader(ALICE);
+    alice.create("video").unwrap();
+    alice.sink("video").unwrap();
+    host.turn();
+    let asks = |attribute: &str| {
+        let event = told("spread", QualityKind::Delay, attribute, 5_000_000, clock::now());
+        let input = Input::Control("quality:video".parse().unwrap(), "camera".parse().unwrap(), event);
+        host.fabric.network.manager(|manager, now, port| manager.handle(input, now, port));
+        host.turn();
+        (host.fabric.reports.next().unwrap(), decided(&end))
+    };
+    let due = host.fabric.reports.next().unwrap();
+    let said = ("app.report_delay".to_owned(), "app.position".to_owned(), Some(5_000_000));
+    assert_eq!(asks("app.position"), (due, vec![said]), "the application reports that");
+    assert_eq!(asks("cpu.run_queue"), (due, vec![]), "the monitor reports that");
+    assert_eq!(asks(RATE), (due + Nanos::from_millis(5), vec![]));
+}
+
+#[test]
+fn an_application_is_told_what_is_decided_for_its_number_in_a_group() {
+    let host = Host::start(Vec::new());
+    let (alice, end) = host.reader(ALICE);
+    alice.register("player", "crew", [10, 15]);
+    let number = number_of(&"crew".parse().unwrap(), &"player".parse().unwrap());
+    host.fabric.network.manager(|_, _, port| port.apply(number, AttributeId::of("app.level"), 3));
+    host.turn();
+    assert_eq!(decided(&end), [("app.level".to_owned(), "player".to_owned(), Some(3))]);
 }
