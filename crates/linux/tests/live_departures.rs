@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_linux::hrtick::DEBUGFS;
@@ -154,4 +156,56 @@ fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_nothing() {
         Ok(books) => assert_eq!(books.of_nobody(), 0, "{books:?}"),
         Err(error) => skip(error),
     }
+}
+
+/// A throttled thread is refilled at its deadline. One that left at that very moment, and had run and fallen asleep again
+/// before the call, would keep its bandwidth booked: asleep past its 0-lag time, there is nothing that takes it back. So each
+/// thread here uses its budget up shortly before its deadline, begins to leave then, and sleeps as soon as it is refilled.
+#[test]
+fn a_thread_that_is_refilled_while_it_leaves_loses_nothing() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let debugfs = Path::new(DEBUGFS);
+    let before = books::lost(debugfs).expect("who may reserve can read the books").of_nobody();
+    let period = Nanos::from_millis(4);
+    let mut departures = 0;
+    for turn in 0..200_u64 {
+        let armed = Arc::<AtomicBool>::default();
+        let worker = sleeps_after_a_gap(armed.clone());
+        // What a departure takes from its begin to its last call differs from build to build.
+        let gap = 60 + turn / 4 % 32 * 10;
+        let reservation = Some(Reservation::new(period - Nanos::from_micros(gap), period).unwrap());
+        let setting =
+            Setting { thread: worker.thread, reservation, reclaiming: Reclaiming::Hard, terms: Default::default() };
+        let mut mechanism = Deadline::new();
+        let at = clock::now() + period - Nanos::from_micros(gap - turn % 4 * 4);
+        if mechanism.apply(&setting).is_err() {
+            break; // others hold the room, or what was lost does
+        }
+        departures += 1;
+        while clock::now() < at {
+            std::hint::spin_loop();
+        }
+        armed.store(true, Ordering::Relaxed);
+        mechanism.apply(&Setting { reservation: None, ..setting }).unwrap();
+        assert!(mechanism.settle().is_empty());
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let after = books::lost(debugfs).unwrap().of_nobody();
+    assert_eq!(after, before, "units of 2^-20 CPU booked for nobody after {departures} departures");
+    assert!(departures > 0, "no thread could be reserved; does another process hold all room?");
+}
+
+/// Runs until it finds, once armed, that it did not run for a moment; then it sleeps.
+fn sleeps_after_a_gap(armed: Arc<AtomicBool>) -> Worker {
+    let mut last = clock::now();
+    Worker::start(move || {
+        let now = clock::now();
+        if armed.load(Ordering::Relaxed) && now.since(last) > Nanos::from_micros(30) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        last = clock::now();
+    })
 }

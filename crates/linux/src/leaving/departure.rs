@@ -1,12 +1,12 @@
 //! One thread's way out of SCHED_DEADLINE, in steps that never wait themselves.
 //!
 //! ```text
-//!            ┌──────────── asleep after an overrun: wait P/4 for the refill ───────────┐
+//!            ┌─────────── in an overrun, or about to be: wait for the refill ──────────┐
 //!            v                                                                         │
-//!  begun ─> bring accounts up to date ─> runnable, in an overrun ─> leave directly     │
-//!            │                                                                         │
-//!            ├─> budget left, or never ran ─> weightless, leave ─> may return at once, or rests
-//!            └─────────────────────────────────────────────────────────────────────────┘
+//!  begun ─> bring accounts up to date ─────────────────────────────────────────────────┤
+//!                                                                                      │
+//!            budget left, or never ran, or waited long enough <────────────────────────┘
+//!            └─> weightless, leave ─> may return at once, or rests
 //! ```
 //! P is the period and Q the budget of the reservation, r what is left of the budget. Times in nanoseconds.
 
@@ -21,17 +21,12 @@ use crate::{clock, threads};
 /// A thread with less budget than this may be in an overrun before the next call.
 const MARGIN: i64 = 200_000;
 const MARGIN_TIME: Nanos = Nanos::new(MARGIN as u64);
-/// A runnable thread with a little budget may overrun the weightless budget, and rest for long. So often it is looked at
-/// again: it has slept, or overrun, or been refilled then, unless its budgets are that small.
-const SECOND_LOOKS: u64 = 4;
-/// A caller that did not run for longer than this since it looked knows nothing of the thread any more: one that was
-/// throttled then may have been refilled, and sleep past its 0-lag time. Leaving directly would lose its bandwidth.
-const OLD: Nanos = Nanos::from_micros(500);
-/// After so many steps a caller that is preempted each time lets the thread leave weightless, which loses nothing.
-const TRIES: u64 = 20;
+/// Looks are so many thousandths of a period apart. Not a simple fraction, so that they come at ever other moments of the
+/// period, and find a thread with budget that spends it as soon as it has it.
+const BETWEEN_LOOKS: u64 = 236;
 /// A thread that left weightless is clean this long after its last overrun of 1,024 ns: the weightless period.
 const REFILL: u64 = 1_100_000_000;
-/// A sleeping thread's refill comes within a period or two; a thread that never ran gets none.
+/// A refill comes within a period or two; a thread that never ran gets none.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
 /// The longest period that may be multiplied by three within the kernel's limit of 4.19 s.
 const LONGEST_STRETCHED: u64 = 1_390_000_000;
@@ -62,14 +57,12 @@ pub(crate) struct Departure {
     entered: Option<Account>,
     began: Instant,
     steps: u64,
-    /// How much later its deadline may be than three of its periods.
-    late: Nanos,
 }
 
 impl Departure {
     /// `held` is what `thread` has now. Nothing is done yet.
     pub fn begin(thread: ThreadId, held: SchedAttr, to: SchedAttr, entered: Option<Account>) -> Departure {
-        Departure { thread, to, held, entered, began: clock::now(), steps: 0, late: Nanos::ZERO }
+        Departure { thread, to, held, entered, began: clock::now(), steps: 0 }
     }
 
     /// Takes the steps in turn, sleeping in between: at most about 2 s, or two periods.
@@ -91,9 +84,7 @@ impl Departure {
         if !self.bring_up_to_date()? {
             return Ok(Step::Left { rest: Nanos::ZERO });
         }
-        // The budget first, then the state: a thread that is seen runnable after its budget was seen used up is
-        // throttled, or will be. The other way round it may have fallen asleep in between.
-        let (started, cpu) = (clock::now(), clock::thread_cpu());
+        let started = clock::now();
         let account = match Reading::of(self.thread) {
             Reading::NotReserved => return Ok(Step::Left { rest: Nanos::ZERO }),
             Reading::Hidden => return self.leave_unseen(),
@@ -105,18 +96,20 @@ impl Departure {
         }
         let asleep = threads::is_asleep(self.thread);
         let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
-        let look = Look { started, cpu, asleep, account, never_ran };
+        let look = Look { started, asleep, account, never_ran };
         if account.is_far() {
             return self.leave_far(account);
         }
-        match (account.runtime_ns, asleep) {
-            (..0, false) if !look.is_old(clock::now(), clock::thread_cpu()) => self.leave_directly(account),
-            (..0, false) if self.steps < TRIES => Ok(Step::Wait(MARGIN_TIME)),
-            (0..MARGIN, false) if self.steps <= SECOND_LOOKS => Ok(Step::Wait(MARGIN_TIME)),
-            (..MARGIN, true) if !never_ran && started < self.give_up_at(account) => {
-                Ok(Step::Wait(Nanos::new((self.held.period_ns / 4).max(50_000))))
-            }
-            _ => self.leave_weightless(&look),
+        if account.runtime_ns < MARGIN && !never_ran && started < self.give_up_at(account) {
+            return Ok(Step::Wait(self.until_next_look(&look)));
+        }
+        self.leave_weightless(&look)
+    }
+
+    fn until_next_look(&self, look: &Look) -> Nanos {
+        match look.account.runtime_ns >= 0 && !look.asleep {
+            true => MARGIN_TIME, // spent by then
+            false => Nanos::new((self.held.period_ns / 1_000 * BETWEEN_LOOKS).max(50_000)),
         }
     }
 
@@ -124,7 +117,7 @@ impl Departure {
         let (budget, period) = SOME_WEIGHT;
         let some = SchedAttr::deadline(Reservation::new(budget, period).expect("a tenth of a CPU is one"), false);
         if some.give(self.thread).is_ok() {
-            (self.held, self.late) = (some, Nanos::new(3 * REFILL));
+            self.held = some;
         }
     }
 
@@ -161,18 +154,11 @@ impl Departure {
         }
     }
 
-    /// A sleeper in an overrun waits for its refill; one with a little budget only for the end of its period, so
-    /// that it seldom wakes and overruns between the last two calls.
+    /// Who is in an overrun waits for the refill; one with a little budget only for the end of its period, so
+    /// that it seldom overruns between the last two calls.
     fn give_up_at(&self, account: Account) -> Instant {
         let two_periods = Nanos::new(2 * self.held.period_ns);
         self.began + if account.runtime_ns > 0 { two_periods } else { PATIENCE.max(two_periods) }
-    }
-
-    /// It cannot fall asleep before its refill, so the kernel takes its bandwidth back by itself at its 0-lag time,
-    /// `deadline − r·P/Q`. Until then it stays marked as throttled.
-    fn leave_directly(&self, account: Account) -> io::Result<Step> {
-        self.out()?;
-        Ok(Step::Left { rest: until_zero_lag(&self.held, account.runtime_ns) + self.late })
     }
 
     /// A bandwidth that rounds to zero is booked at once and leaves nothing to lose, whatever state the thread is in.
@@ -228,20 +214,12 @@ impl Departure {
 /// What was seen before the thread became weightless.
 struct Look {
     started: Instant,
-    /// CPU time of the caller then.
-    cpu: Nanos,
     asleep: bool,
     account: Account,
     never_ran: bool,
 }
 
 impl Look {
-    /// Whether the caller was preempted for long since. Its own CPU time does not count: the look itself takes some 30 µs,
-    /// on an emulated processor a millisecond.
-    fn is_old(&self, now: Instant, cpu: Nanos) -> bool {
-        now.since(self.started) > OLD + (cpu - self.cpu)
-    }
-
     /// Zero where the thread certainly left with budget to spend. Else it may have woken, and overrun the
     /// weightless budget by at most the time between the calls.
     fn rest(&self, weighed: Instant, left: Instant, sleeps: Option<u64>, asleep: bool) -> Nanos {
@@ -263,15 +241,6 @@ fn same_stay(a: Account, b: Account) -> bool {
     (a.runtime_ns, a.sleeps) == (b.runtime_ns, b.sleeps)
 }
 
-/// How long the deadline (at most three periods away, since they were stretched) and the 0-lag time of a thread
-/// with `r` left may lie ahead. The account is as old as two ticks at worst.
-fn until_zero_lag(held: &SchedAttr, runtime_ns: i64) -> Nanos {
-    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u64;
-    let overrun = 2 * tick + runtime_ns.min(0).unsigned_abs();
-    let lag = u128::from(overrun) * u128::from(held.period_ns) / u128::from(held.runtime_ns.max(1));
-    Nanos::new(3 * held.period_ns + u64::try_from(lag).unwrap_or(u64::MAX / 2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +250,7 @@ mod tests {
 
     fn look(runtime_ns: i64, asleep: bool) -> Look {
         let account = Account { runtime_ns, sleeps: 5, switches: 9, ahead: Nanos::ZERO };
-        Look { started: AT(1_000), cpu: Nanos::new(10), asleep, account, never_ran: false }
+        Look { started: AT(1_000), asleep, account, never_ran: false }
     }
 
     /// A thread that died while its parameters were changed would be booked for nobody.
@@ -303,18 +272,30 @@ mod tests {
         assert_eq!((now.runtime_ns, now.period_ns), (stretched * held.runtime_ns, stretched * held.period_ns));
     }
 
+    /// It may be refilled, run and fall asleep before the call that takes it out; then its bandwidth would stay booked.
+    #[test]
+    fn who_is_in_an_overrun_does_not_leave_before_its_refill() {
+        let _alone = live_lock();
+        if !may_reserve() {
+            return;
+        }
+        let reservation = Reservation::new(Nanos::from_millis(1), Nanos::from_millis(500)).unwrap();
+        let (hog, held) = (Worker::burning(), SchedAttr::deadline(reservation, false));
+        held.give(hog.thread).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let mut departure = Departure::begin(hog.thread, held, SchedAttr::fair(0), None);
+        let (step, now) = (departure.step(), SchedAttr::of(hog.thread));
+        departure.finish().unwrap();
+        assert!(matches!(step, Ok(Step::Wait(_))), "{step:?}");
+        assert_eq!(now.unwrap().policy, Policy::DEADLINE);
+        assert_ne!(SchedAttr::of(hog.thread).unwrap().policy, Policy::DEADLINE);
+    }
+
     #[test]
     fn a_thread_that_left_with_budget_may_return_at_once() {
         assert_eq!(look(500_000, true).rest(AT(20_000), AT(30_000), Some(5), true), Nanos::ZERO);
         assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(5), false), Nanos::ZERO);
         assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(6), true), Nanos::ZERO, "it dozed off");
-    }
-
-    #[test]
-    fn what_a_preempted_caller_saw_does_not_count() {
-        let is_old = |after: u64, ran: u64| look(-1, false).is_old(AT(1_000 + after), Nanos::new(10 + ran));
-        assert!(!is_old(500_000, 0) && is_old(500_001, 0));
-        assert!(!is_old(700_000, 200_000) && is_old(700_001, 200_000), "it ran itself for 0.2 ms of that");
     }
 
     #[test]
@@ -330,13 +311,5 @@ mod tests {
         let fresh = Look { never_ran: true, ..look(0, true) };
         assert_eq!(fresh.rest(AT(2_000), AT(9_000_000), Some(5), true), Nanos::ZERO);
         assert_ne!(fresh.rest(AT(2_000), AT(9_000_000), Some(6), false), Nanos::ZERO);
-    }
-
-    #[test]
-    fn the_zero_lag_time_of_an_overrun_grows_with_period_over_budget() {
-        let held = SchedAttr { runtime_ns: 1_000_000, period_ns: 10_000_000, ..SchedAttr::fair(0) };
-        let more = until_zero_lag(&held, -2_000_000) - until_zero_lag(&held, 0);
-        assert_eq!(more, Nanos::from_millis(20));
-        assert_eq!(until_zero_lag(&held, 50_000), until_zero_lag(&held, 0));
     }
 }
