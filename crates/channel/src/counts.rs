@@ -1,48 +1,7 @@
 //! What was counted.
 
+pub use qfabric_types::api::channel::{SinkCounts, SourceCounts};
 use serde::{Deserialize, Serialize};
-
-/// Of one source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceCounts {
-    /// Events submitted.
-    pub submitted: u64,
-    /// Refused because their deadline had passed.
-    pub late: u64,
-    /// Sinks to which events were sent, one for each event.
-    pub sent: u64,
-    /// Sinks that OUT-filters passed over.
-    pub filtered: u64,
-    /// Sinks passed over because they were too slow.
-    pub dropped: u64,
-    /// Times it was told to wait.
-    pub blocked: u64,
-    /// Of those sent: delivered, as the sinks' hosts report.
-    pub delivered: u64,
-    /// Of those sent: lost on the way, as the sinks' hosts report.
-    pub lost: u64,
-    /// Of those sent: dropped, late or filtered there.
-    pub refused: u64,
-}
-
-/// Of one sink. After quiet: `sent = delivered + filtered + dropped + late + lost + queued`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SinkCounts {
-    /// Sent to it, as far as the sources have said.
-    pub sent: u64,
-    /// Given to the application.
-    pub delivered: u64,
-    /// Passed over by IN-filters.
-    pub filtered: u64,
-    /// Dropped because its queue was full.
-    pub dropped: u64,
-    /// Dropped because their deadline had passed.
-    pub late: u64,
-    /// Lost on the way.
-    pub lost: u64,
-    /// In its queue now.
-    pub queued: u64,
-}
 
 /// Of one filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,4 +41,54 @@ pub struct NodeCounts {
     pub gaps: u64,
     /// Changes beyond a limit.
     pub beyond_limit: u64,
+}
+
+/// What became of events at a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fates {
+    pub delivered: u64,
+    pub filtered: u64,
+    pub dropped: u64,
+    pub late: u64,
+}
+
+/// What became of one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Delivered,
+    Filtered,
+    Dropped,
+    Late,
+}
+
+impl Fates {
+    pub fn book(&mut self, fate: Fate) {
+        *match fate {
+            Fate::Delivered => &mut self.delivered,
+            Fate::Filtered => &mut self.filtered,
+            Fate::Dropped => &mut self.dropped,
+            Fate::Late => &mut self.late,
+        } += 1;
+    }
+
+    /// What a host says of itself may be anything.
+    pub fn sum(&self) -> u64 {
+        self.each().into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// What became of an event stays so, whatever a host says.
+    pub fn has_grown_from(&self, before: &Fates) -> bool {
+        self.each().iter().zip(before.each()).all(|(now, before)| *now >= before)
+    }
+
+    fn each(&self) -> [u64; 4] {
+        [self.delivered, self.filtered, self.dropped, self.late]
+    }
+
+    pub fn add_to(&self, counts: &mut SourceCounts) {
+        counts.delivered += self.delivered;
+        counts.filtered += self.filtered;
+        counts.dropped += self.dropped;
+        counts.late += self.late;
+    }
 }

@@ -2,9 +2,9 @@
 //! the same, no event was delivered twice or out of order, and everything that was sent is accounted for.
 
 use proptest::prelude::*;
-use qfabric_channel::Pressure;
 use qfabric_channel::testing::operations::{CHANNELS, HOSTS, Op, Run};
 use qfabric_channel::testing::{Settings, World};
+use qfabric_channel::{Pressure, SourceCounts};
 use qfabric_types::Nanos;
 
 fn members() -> impl Strategy<Value = Op> {
@@ -58,6 +58,11 @@ fn pressure() -> impl Strategy<Value = Pressure> {
     prop_oneof![Just(Pressure::DropOldest), Just(Pressure::DropNewest), Just(Pressure::Block { patience }),]
 }
 
+/// Of how many it is known what became of them.
+fn known(counts: &SourceCounts) -> u64 {
+    counts.delivered + counts.filtered + counts.dropped + counts.late + counts.lost
+}
+
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -107,9 +112,12 @@ proptest! {
         ops.iter().for_each(|op| run.act(op));
         run.end();
         prop_assert_eq!(run.books_balance(), run.sent, "what sources sent is what sinks know of");
-        for (host, source) in &run.sources {
+        let (mut unknown, sources) = (0, run.sources.clone());
+        for (host, source) in &sources {
             let counts = run.world.node(host).source_counts(*source).expect("the source is there");
-            prop_assert!(counts.delivered + counts.refused + counts.lost <= counts.sent, "{:?}", counts);
+            prop_assert!(known(&counts) <= counts.sent, "{:?}", counts);
+            unknown += counts.sent - known(&counts);
         }
+        prop_assert_eq!(unknown, run.queued(), "sources know of all but what waits in queues");
     }
 }

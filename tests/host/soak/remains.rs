@@ -15,21 +15,27 @@ use serde_json::Value;
 const LATER: Duration = Duration::from_secs(30);
 
 /// What could be left behind, as words for people.
-pub struct Machine(BTreeSet<String>);
+pub struct Machine {
+    things: BTreeSet<String>,
+    /// Units of 2⁻²⁰ CPU that are booked for nobody. Not every kernel shows its sums.
+    booked: Option<i64>,
+}
 
 impl Machine {
     pub fn look(program: &Path) -> Machine {
         let all = [real_time(), processes(program), queues(), files(), journals(), cgroups(), bpf()];
-        Machine(all.into_iter().flatten().collect())
+        let booked = books::lost(Path::new(DEBUGFS)).ok().map(|books| books.of_nobody());
+        Machine { things: all.into_iter().flatten().collect(), booked }
     }
 
-    /// What is there now and was not before, once nothing more goes away; and what is booked for nobody.
+    /// What is there now and was not before, once nothing more goes away.
     pub fn left(&self, program: &Path) -> Vec<String> {
         let until = Instant::now() + LATER;
         loop {
             let now = Machine::look(program);
-            let mut left: Vec<_> = now.0.difference(&self.0).cloned().collect();
-            left.extend(booked());
+            let mut left: Vec<_> = now.things.difference(&self.things).cloned().collect();
+            let more = now.booked.zip(self.booked).map_or(0, |(now, before)| now - before);
+            left.extend((more != 0).then(|| format!("booked for nobody: {more:+} units of 2^-20 CPU")));
             if left.is_empty() || Instant::now() > until {
                 return left;
             }
@@ -102,12 +108,6 @@ fn bpf() -> Vec<String> {
     links
         .chain(programs.map(|program| format!("BPF program {} ({})", program.id, program.name.to_string_lossy())))
         .collect()
-}
-
-fn booked() -> Option<String> {
-    // Not every kernel shows its sums.
-    let books = books::lost(Path::new(DEBUGFS)).ok()?;
-    (books.of_nobody() != 0).then(|| format!("booked for nobody: {}", books.of_nobody()))
 }
 
 /// What the daemon's folder says is still to be put back, and files that it ought to have removed.

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
-use super::channel::{Channel, Source};
+use super::channel::{Channel, Source, Tally};
 use super::peer::{Entry, Inbound};
 use super::{Ctx, Node};
 use crate::wire::{self, Kind, Mark, Marked, Report, Reported};
 use crate::{Action, Destination, Limits, Notice, Pressure};
 
 /// A source marks so long after the first event that is not marked yet.
-pub(crate) const MARK_AFTER: Nanos = Nanos::from_millis(2_000);
+pub(crate) const MARK_AFTER: Nanos = Nanos::from_millis(1_500);
 /// A waiting source asks so often whether there is room.
 pub(crate) const PROBE: Nanos = Nanos::from_millis(20);
 /// Marks without an answer, each after twice the time of the one before, until the source is quiet.
@@ -102,7 +102,7 @@ impl Node {
         let (Some(incarnation), Some(inbound)) = (peer.incarnation, peer.inbound.get_mut(&source)) else { return };
         let mut reported = Vec::new();
         for entry in inbound.entries.iter_mut().filter(|entry| of(entry)) {
-            entry.told = entry.delivered + entry.refused;
+            entry.told = entry.fates.sum();
             entry.owes = !entry.is_settled();
             reported.push(entry.reported());
         }
@@ -128,15 +128,40 @@ impl Node {
         for reported in &report.sinks {
             let Ok(at) = seats.binary_search_by_key(&reported.sink, |seat| seat.member.number) else { continue };
             let tally = &mut source.tallies[span.from + at];
-            if tally.from == reported.from && grown(&tally.reported, reported) && sums(reported) <= tally.sent {
-                source.counts.delivered += reported.delivered - tally.reported.delivered;
-                source.counts.refused += reported.refused - tally.reported.refused;
-                source.counts.lost = (source.counts.lost + reported.lost).saturating_sub(tally.reported.lost);
-                tally.reported = *reported;
+            let Reported { fates, lost, .. } = *reported;
+            let adds_up = fates.sum().saturating_add(lost) <= tally.sent;
+            if tally.from == reported.from && fates.has_grown_from(&tally.fates) && adds_up {
+                (tally.fates, tally.lost) = (fates, lost);
             }
         }
         source.unanswered = 0;
         self.unblock(place, report.source, ctx);
+    }
+
+    /// What a source of this host has sent to a sink of this host.
+    pub(crate) fn own_tally(&mut self, source: u32, sink: u32) -> Option<&mut Tally> {
+        let place = *self.sources.get(&source)?;
+        let channel = self.at_mut(place)?;
+        let local = channel.roster.local();
+        let seats = &channel.roster.seats[local.clone()];
+        let at = seats.binary_search_by_key(&sink, |seat| seat.member.number).ok()?;
+        channel.sources.get_mut(&source)?.tallies.get_mut(local.start + at)
+    }
+
+    /// Sinks of this host leave: sources elsewhere are told before, what became of their events.
+    pub(crate) fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool, ctx: &mut Ctx<'_>) {
+        let mut told = Vec::new();
+        for (host, peer) in &mut self.peers {
+            for (source, inbound) in peer.inbound.iter_mut().filter(|(_, inbound)| inbound.slot == place) {
+                let leaving = inbound.entries.iter_mut().filter(|entry| leaves(entry.sink));
+                if leaving.map(Entry::close).count() > 0 {
+                    told.push((host.clone(), *source));
+                }
+            }
+        }
+        for (host, source) in told {
+            self.report(&host, source, |entry| leaves(entry.sink), ctx);
+        }
     }
 
     /// Lets a waiting source go on where all sinks have room, or have been waited for long enough.
@@ -228,15 +253,6 @@ fn book(inbound: &mut Inbound, channel: &mut Channel, marked: &Marked) {
     }
 }
 
-/// What was delivered stays delivered, whatever a host says.
-fn grown(before: &Reported, now: &Reported) -> bool {
-    now.delivered >= before.delivered && now.refused >= before.refused
-}
-
-fn sums(reported: &Reported) -> u64 {
-    reported.delivered.saturating_add(reported.refused).saturating_add(reported.lost)
-}
-
 /// Sends marks for the chosen seats of other hosts, one frame for each host. Gives how many.
 fn mark_seats(
     channel: &Channel,
@@ -266,7 +282,7 @@ fn mark_seats(
 /// Whether a report has become due without being asked for: the last one was not the end of it, or a waiting source
 /// wants to know of room.
 pub(crate) fn owes_report(entry: &Entry, capacity: Option<u32>) -> bool {
-    let consumed = entry.delivered + entry.refused - entry.told;
+    let consumed = entry.fates.sum().saturating_sub(entry.told);
     match capacity {
         None => entry.owes && entry.is_settled(),
         Some(capacity) => consumed > 0 && (entry.is_settled() || consumed >= u64::from(capacity / 2).max(1)),

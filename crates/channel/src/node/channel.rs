@@ -6,10 +6,10 @@ use std::sync::Arc;
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 
+use crate::counts::Fates;
 use crate::directory::Directory;
 use crate::filter::{FieldAt, Filter};
 use crate::queue::Queue;
-use crate::wire::Reported;
 use crate::{Lane, MemberId, SinkInfo, SourceCounts, Spec};
 
 /// A channel that is open here.
@@ -66,6 +66,7 @@ pub(crate) struct Source {
     pub last: u64,
     /// One for each seat of the roster.
     pub tallies: Vec<Tally>,
+    /// All but what became of events at the sinks that are there, which is in the tallies.
     pub counts: SourceCounts,
     pub mark_due: Option<Instant>,
     /// Marks that nobody has answered since the last answer.
@@ -84,7 +85,9 @@ pub(crate) struct Tally {
     pub sent: u64,
     /// What was sent when the last mark was.
     pub marked: u64,
-    pub reported: Reported,
+    /// What became of it: as its host reports, or as it is seen here.
+    pub fates: Fates,
+    pub lost: u64,
     /// Since when the source has been waiting for it.
     pub blocked_since: Option<Instant>,
     /// It was waited for long enough.
@@ -93,8 +96,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub fn outstanding(&self) -> u64 {
-        let Reported { delivered, refused, lost, .. } = self.reported;
-        self.sent.saturating_sub(delivered + refused + lost)
+        self.sent.saturating_sub(self.fates.sum().saturating_add(self.lost))
     }
 }
 
@@ -116,10 +118,7 @@ pub(crate) enum Mode {
 /// What was counted of a sink, but for what is booked by source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
-    pub delivered: u64,
-    pub filtered: u64,
-    pub dropped: u64,
-    pub late: u64,
+    pub fates: Fates,
     /// From sources of this host, and from those that are gone.
     pub sent: u64,
     pub lost: u64,
@@ -206,6 +205,7 @@ impl Roster {
 impl Source {
     /// Takes the tallies of sinks that stay over to a new roster. A sink on a restarted host is another sink.
     pub fn reseat(&mut self, before: &Roster, now: &Roster) {
+        let mut former: Vec<_> = std::mem::take(&mut self.tallies).into_iter().map(Some).collect();
         let mut tallies = Vec::with_capacity(now.seats.len());
         for span in &now.spans {
             let old = before.of_host(&span.host).filter(|old| old.incarnation == span.incarnation);
@@ -213,9 +213,28 @@ impl Source {
             for seat in &now.seats[span.from..span.to] {
                 let same = old.clone().find(|at| before.seats[*at].member.number == seat.member.number);
                 let fresh = Tally { from: self.last, ..Tally::default() };
-                tallies.push(same.map_or(fresh, |at| self.tallies[at]));
+                tallies.push(same.and_then(|at| former[at].take()).unwrap_or(fresh));
             }
         }
         self.tallies = tallies;
+        let gone = former.into_iter().enumerate().filter_map(|(at, tally)| Some((at, tally?)));
+        gone.for_each(|(at, tally)| self.close(tally, before.local().contains(&at)));
+    }
+
+    /// A sink went: what waited here is dropped, and of what went to another host there will be no more word.
+    pub fn close(&mut self, tally: Tally, local: bool) {
+        tally.fates.add_to(&mut self.counts);
+        let rest = tally.sent.saturating_sub(tally.fates.sum());
+        *(if local { &mut self.counts.dropped } else { &mut self.counts.lost }) += rest;
+    }
+
+    /// What was counted, and what is known by now of the events' fates.
+    pub fn counts(&self) -> SourceCounts {
+        let mut counts = self.counts;
+        for tally in &self.tallies {
+            tally.fates.add_to(&mut counts);
+            counts.lost += tally.lost;
+        }
+        counts
     }
 }

@@ -135,6 +135,7 @@ impl Node {
 
     /// Lets a channel go with all that this host has on it.
     pub(crate) fn end(&mut self, place: u32, ctx: &mut Ctx<'_>) {
+        self.close_books(place, |_| true, ctx);
         let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::take) else { return };
         let id = (*channel.id).clone();
         self.places.remove(&id);

@@ -107,6 +107,7 @@ impl Node {
         let place = self.sinks.remove(&sink.0).ok_or(gone("sink", sink.0))?;
         self.bound.remove(&sink.0);
         let mut ctx = Ctx { now, port };
+        self.close_books(place, |leaving| leaving == sink.0, &mut ctx);
         let Some(channel) = self.at_mut(place) else { return Ok(()) };
         let id = (*channel.id).clone();
         channel.sinks.remove(&sink.0);

@@ -4,7 +4,7 @@ use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::Node;
-use super::channel::Mode;
+use super::channel::{Mode, Source, Totals};
 use super::join::gone;
 use crate::{Directory, Error, Incarnation, NodeCounts, SinkCounts, SinkId, SourceCounts, SourceId};
 
@@ -43,21 +43,21 @@ impl Node {
     pub fn source_counts(&self, source: SourceId) -> Result<SourceCounts, Error> {
         let place = *self.sources.get(&source.0).ok_or(gone("source", source.0))?;
         let source = self.at(place).and_then(|channel| channel.sources.get(&source.0)).ok_or(gone("source", source.0));
-        source.map(|source| source.counts)
+        source.map(Source::counts)
     }
 
     /// What was counted of a sink.
     pub fn sink_counts(&self, id: SinkId) -> Result<SinkCounts, Error> {
         let place = *self.sinks.get(&id.0).ok_or(gone("sink", id.0))?;
         let sink = self.at(place).and_then(|channel| channel.sinks.get(&id.0)).ok_or(gone("sink", id.0))?;
-        let totals = &sink.totals;
+        let Totals { fates, sent, lost } = sink.totals;
         let mut counts = SinkCounts {
-            sent: totals.sent,
-            delivered: totals.delivered,
-            filtered: totals.filtered,
-            dropped: totals.dropped,
-            late: totals.late,
-            lost: totals.lost,
+            sent,
+            delivered: fates.delivered,
+            filtered: fates.filtered,
+            dropped: fates.dropped,
+            late: fates.late,
+            lost,
             queued: match &sink.mode {
                 Mode::Queue(queue) => queue.len() as u64,
                 Mode::Call | Mode::Bound(_) => 0,

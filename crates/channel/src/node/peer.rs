@@ -8,6 +8,7 @@ use qfabric_types::{Instant, Nanos};
 
 use super::clock::Clock;
 use crate::HostRecord;
+use crate::counts::Fates;
 use crate::wire::Reported;
 
 /// A host that is there.
@@ -62,9 +63,8 @@ pub(crate) struct Entry {
     /// As the source says.
     pub sent: u64,
     pub arrived: u64,
-    pub delivered: u64,
-    pub refused: u64,
-    /// Delivered and refused at the last report.
+    pub fates: Fates,
+    /// Of how many the last report has told.
     pub told: u64,
     /// The last report was made while something was waiting.
     pub owes: bool,
@@ -80,14 +80,18 @@ impl Entry {
         self.sent.saturating_sub(self.arrived)
     }
 
-    /// Whether everything that arrived was delivered or refused.
+    /// Whether it is known of everything that arrived what became of it.
     pub fn is_settled(&self) -> bool {
-        self.delivered + self.refused >= self.arrived
+        self.fates.sum() >= self.arrived
     }
 
     pub fn reported(&self) -> Reported {
-        let (sink, from, lost) = (self.sink, self.from, self.lost());
-        Reported { sink, from, delivered: self.delivered, refused: self.refused, lost }
+        Reported { sink: self.sink, from: self.from, fates: self.fates, lost: self.lost() }
+    }
+
+    /// The sink leaves: what waits in its queue is dropped.
+    pub fn close(&mut self) {
+        self.fates.dropped += self.arrived.saturating_sub(self.fates.sum());
     }
 }
 

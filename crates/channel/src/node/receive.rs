@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use qfabric_types::channel::Name;
 
-use super::channel::{Mode, Sink};
+use super::channel::{Mode, Sink, Tally};
 use super::peer::Inbound;
 use super::{Channel, Ctx, Node};
+use crate::counts::Fate;
 use crate::filter::{self, Choice, Copies, Draft};
 use crate::wire::EventFrame;
 use crate::{Event, Order, Pressure, SinkId, SourceId};
@@ -34,30 +35,20 @@ pub(crate) struct Scratch {
 
 /// Where it is booked what became of an event.
 pub(crate) enum Books<'a> {
-    /// It is of a source of this host.
-    None,
+    /// It is of a source of this host, which has these tallies of this host's seats.
+    Own(&'a mut [Tally]),
     /// Its source is told.
     Of(&'a mut Inbound),
 }
 
 impl Books<'_> {
-    fn book(&mut self, sink: u32, fate: Fate) {
-        let Books::Of(inbound) = self else { return };
-        let Some(entry) = inbound.entry(sink) else { return };
-        match fate {
-            Fate::Delivered => entry.delivered += 1,
-            Fate::Refused => entry.refused += 1,
-            Fate::Queued => {}
-        }
+    fn book(&mut self, at: usize, sink: u32, fate: Fate) {
+        let fates = match self {
+            Books::Own(tallies) => tallies.get_mut(at).map(|tally| &mut tally.fates),
+            Books::Of(inbound) => inbound.entry(sink).map(|entry| &mut entry.fates),
+        };
+        fates.into_iter().for_each(|fates| fates.book(fate));
     }
-}
-
-/// What became of an event at a sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Delivered,
-    Queued,
-    Refused,
 }
 
 /// What is to be done after an event was given to all sinks.
@@ -120,11 +111,13 @@ impl Node {
     /// What follows from events that were given to sinks.
     pub(crate) fn after(&mut self, ctx: &mut Ctx<'_>) {
         while let Some((host, source, sink)) = self.scratch.outcome.evicted.pop() {
-            let peer = self.peers.get_mut(&*host);
-            let entry = peer.and_then(|peer| peer.inbound.get_mut(&source)?.entry(sink));
-            if let Some(entry) = entry {
-                entry.refused += 1;
-            }
+            let fates = if *host == *self.host {
+                self.own_tally(source, sink).map(|tally| &mut tally.fates)
+            } else {
+                let peer = self.peers.get_mut(&*host);
+                peer.and_then(|peer| Some(&mut peer.inbound.get_mut(&source)?.entry(sink)?.fates))
+            };
+            fates.into_iter().for_each(|fates| fates.book(Fate::Dropped));
         }
         while let Some((sink, value)) = self.scratch.outcome.parameters.pop() {
             self.turn(sink, value, ctx);
@@ -182,16 +175,17 @@ impl Dispatch<'_, '_> {
             let Some(sink) = sinks.get_mut(&number) else { continue };
             let event = Event { payload: self.copies.get(at).unwrap_or(common.payload), ..common };
             let fate = if is_late {
-                sink.totals.late += 1;
-                Fate::Refused
+                Some(Fate::Late)
             } else if !chosen[at] {
-                sink.totals.filtered += 1;
-                Fate::Refused
+                Some(Fate::Filtered)
             } else {
                 let place = Place { host, time, rules: (spec.order, spec.pressure) };
                 sink.accept(number, &event, &place, self.outcome, self.ctx)
             };
-            books.book(number, fate);
+            if let Some(fate) = fate {
+                sink.totals.fates.book(fate);
+                books.book(at, number, fate);
+            }
         }
     }
 }
@@ -204,6 +198,7 @@ struct Place<'a> {
 }
 
 impl Sink {
+    /// What became of it; none: it waits in the sink's queue.
     fn accept(
         &mut self,
         number: u32,
@@ -211,33 +206,30 @@ impl Sink {
         place: &Place<'_>,
         outcome: &mut Outcomes,
         ctx: &mut Ctx<'_>,
-    ) -> Fate {
+    ) -> Option<Fate> {
         let queue = match &mut self.mode {
             Mode::Queue(queue) => queue,
             Mode::Call => {
-                self.totals.delivered += 1;
                 ctx.port.deliver(SinkId(number), event);
-                return Fate::Delivered;
+                return Some(Fate::Delivered);
             }
             Mode::Bound(field) => {
-                self.totals.delivered += 1;
                 outcome.parameters.extend(field.read(event).map(|value| (number, value)));
-                return Fate::Delivered;
+                return Some(Fate::Delivered);
             }
         };
         let (was_empty, totals) = (queue.len() == 0, &mut self.totals);
         let queued = queue.push(event, place.host, place.time, place.rules, &mut |older| {
-            totals.dropped += 1;
+            totals.fates.book(Fate::Dropped);
             outcome.evicted.push((older.host.clone(), older.meta.source.0, number));
         });
         if !queued {
-            totals.dropped += 1;
-            return Fate::Refused;
+            return Some(Fate::Dropped);
         }
         if was_empty {
             ctx.port.ready(SinkId(number));
         }
-        Fate::Queued
+        None
     }
 
     /// Whether one more event would not fit.

@@ -147,6 +147,7 @@ impl Channel {
         let roster = &mut self.roster;
         let sits = |seat: &Seat| (&seat.member.host, seat.member.number).cmp(&(host, number));
         let Ok(at) = roster.seats.binary_search_by(sits) else { return };
+        let local = roster.local().contains(&at);
         roster.generation += 1;
         roster.seats.remove(at);
         roster.types.remove(at);
@@ -156,7 +157,8 @@ impl Channel {
         }
         roster.spans.retain(|span| span.from < span.to);
         for source in self.sources.values_mut() {
-            source.tallies.remove(at);
+            let tally = source.tallies.remove(at);
+            source.close(tally, local);
         }
     }
 }

@@ -74,7 +74,7 @@ fn check(channel: &mut Channel, source: u32, event: &Submission<'_>, now: Instan
     }
     if let Some(deadline) = event.deadline.filter(|deadline| *deadline < now) {
         if let Some(source) = channel.sources.get_mut(&source) {
-            source.counts.late += 1;
+            source.counts.expired += 1;
         }
         return Err(SubmitError::Late { by: now.since(deadline) });
     }
@@ -100,7 +100,7 @@ impl Step<'_, '_> {
         }
         let counts = &mut self.channel.sources.get_mut(&number).ok_or(SubmitError::Gone(number))?.counts;
         counts.submitted += 1;
-        counts.sent += u64::from(sent.remote + sent.local);
+        counts.sent += wanted as u64;
         counts.filtered += u64::from(sent.filtered);
         counts.dropped += u64::from(sent.dropped);
         Ok(sent)
@@ -221,15 +221,21 @@ impl Step<'_, '_> {
             event.payload = &out;
         }
         let time = self.ctx.now.get();
+        let source = self.channel.sources.get_mut(&number);
+        let mut tallies = source.map_or_else(Vec::new, |source| std::mem::take(&mut source.tallies));
+        let mut books = receive::Books::Own(tallies.get_mut(local.clone()).unwrap_or_default());
         let mut dispatch = receive::Dispatch { channel: self.channel, changed, copies, meant, outcome, ctx: self.ctx };
         for (at, payload) in copies_out.iter().filter(|(at, _)| local.contains(at)) {
             alone.clear();
             alone.resize(chosen.len(), false);
             std::mem::swap(&mut alone[at - local.start], &mut chosen[at - local.start]);
-            dispatch.run(Event { payload, ..event }, self.host, time, alone, &mut receive::Books::None);
+            dispatch.run(Event { payload, ..event }, self.host, time, alone, &mut books);
         }
-        dispatch.run(event, self.host, time, chosen, &mut receive::Books::None);
+        dispatch.run(event, self.host, time, chosen, &mut books);
         *changed = out;
+        if let Some(source) = self.channel.sources.get_mut(&number) {
+            source.tallies = tallies;
+        }
         given as u32
     }
 }

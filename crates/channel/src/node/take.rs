@@ -5,6 +5,7 @@ use qfabric_types::Instant;
 use super::channel::Mode;
 use super::join::gone;
 use super::{Ctx, Node, books};
+use crate::counts::Fate;
 use crate::queue::Waiting;
 use crate::{Error, Port, Pressure, SinkId, Taken};
 
@@ -46,23 +47,23 @@ impl Node {
     fn consumed(&mut self, place: u32, number: u32, waiting: &Waiting, is_late: bool, ctx: &mut Ctx<'_>) {
         let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(sink) = channel.sinks.get_mut(&number) else { return };
-        let one = if is_late { &mut sink.totals.late } else { &mut sink.totals.delivered };
-        *one += 1;
+        let fate = if is_late { Fate::Late } else { Fate::Delivered };
+        sink.totals.fates.book(fate);
         let capacity = match (&sink.mode, channel.spec.pressure) {
             (Mode::Queue(queue), Pressure::Block { .. }) => Some(queue.capacity()),
             _ => None,
         };
+        let source = waiting.meta.source.0;
         if *waiting.host == *self.host {
+            self.own_tally(source, number).into_iter().for_each(|tally| tally.fates.book(fate));
             if capacity.is_some() {
                 self.unblock_all(place, ctx);
             }
             return;
         }
-        let source = waiting.meta.source.0;
         let peer = self.peers.get_mut(&*waiting.host);
         let Some(entry) = peer.and_then(|peer| peer.inbound.get_mut(&source)?.entry(number)) else { return };
-        let one = if is_late { &mut entry.refused } else { &mut entry.delivered };
-        *one += 1;
+        entry.fates.book(fate);
         if books::owes_report(entry, capacity) {
             self.report(&waiting.host, source, |entry| entry.sink == number, ctx);
         }

@@ -263,6 +263,12 @@ impl Run {
         }
     }
 
+    /// Events that wait in queues.
+    pub fn queued(&self) -> u64 {
+        let counts = self.sinks.iter().filter_map(|(host, sink)| self.world.node(host).sink_counts(*sink).ok());
+        counts.map(|counts| counts.queued).sum()
+    }
+
     /// Gives what the sinks say was sent to them.
     pub fn books_balance(&self) -> u64 {
         let mut sent = 0;

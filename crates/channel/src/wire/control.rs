@@ -3,7 +3,8 @@
 //! ```text
 //! Digest:  version u64                                                    this is how much I have told
 //! Mark:    to u64 | source u32 | last u64 | channel | n × (sink u32, from u64, sent u64)
-//! Report:  to u64 | source u32 | last u64 | n × (sink u32, from u64, delivered u64, refused u64, lost u64)
+//! Report:  to u64 | source u32 | last u64 | n × (sink u32, from u64, 5 × u64)
+//!          the five: delivered, filtered, dropped, late, lost
 //! Ping:    t0 u64            Pong:  t0 u64 | t1 u64                        nanoseconds of each one's own clock
 //! ```
 //! `to` is the incarnation that is meant: numbers of sources and sinks are those of one start of a host.
@@ -12,6 +13,7 @@ use qfabric_types::channel::ChannelId;
 
 use super::{Malformed, Reader, Writer};
 use crate::Limits;
+use crate::counts::Fates;
 
 #[derive(Debug)]
 pub(crate) struct Digest {
@@ -51,8 +53,7 @@ pub(crate) struct Report {
 pub(crate) struct Reported {
     pub sink: u32,
     pub from: u64,
-    pub delivered: u64,
-    pub refused: u64,
+    pub fates: Fates,
     pub lost: u64,
 }
 
@@ -106,7 +107,8 @@ impl Report {
         writer.u64(self.last);
         writer.list(self.sinks.iter(), |writer, reported| {
             writer.u32(reported.sink);
-            for count in [reported.from, reported.delivered, reported.refused, reported.lost] {
+            let Fates { delivered, filtered, dropped, late } = reported.fates;
+            for count in [reported.from, delivered, filtered, dropped, late, reported.lost] {
                 writer.u64(count);
             }
         });
@@ -121,8 +123,12 @@ impl Report {
                 Ok(Reported {
                     sink: reader.u32()?,
                     from: reader.u64()?,
-                    delivered: reader.u64()?,
-                    refused: reader.u64()?,
+                    fates: Fates {
+                        delivered: reader.u64()?,
+                        filtered: reader.u64()?,
+                        dropped: reader.u64()?,
+                        late: reader.u64()?,
+                    },
                     lost: reader.u64()?,
                 })
             })?,

@@ -6,6 +6,7 @@ use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Plane};
 
 use super::*;
+use crate::counts::Fates;
 use crate::filter::{Direction, FilterSpec, Order as FilterOrder, Spot};
 use crate::{
     EventType, Limits, MemberId, Order, Origin, Pressure, QosRange, Registration, RegistrationId, RequestId, SinkId,
@@ -83,7 +84,8 @@ fn frames() -> Vec<Vec<u8>> {
     let marked = vec![Marked { sink: 4, from: 5, sent: 6 }];
     let mark = Mark { to: 1, source: 2, last: 3, channel: channel(), sinks: marked };
     add(Kind::Mark, &|writer| mark.write(writer));
-    let reported = vec![Reported { sink: 4, from: 5, delivered: 6, refused: 7, lost: 8 }];
+    let reported =
+        vec![Reported { sink: 4, from: 5, fates: Fates { delivered: 6, filtered: 7, dropped: 8, late: 9 }, lost: 10 }];
     let report = Report { to: 1, source: 2, last: 3, sinks: reported };
     add(Kind::Report, &|writer| report.write(writer));
     let order = FilterOrder::Install(filter());

@@ -111,8 +111,9 @@ fn one(info: &ChannelInfo) -> String {
 }
 
 fn members(info: &ChannelInfo) -> Table {
-    let mut table =
-        output::new_table(["host", "member", "application", "attributes", "in", "out", "dropped", "late", "lost"]);
+    let columns =
+        ["host", "member", "application", "attributes", "sent", "delivered", "filtered", "dropped", "late", "lost"];
+    let mut table = output::new_table(columns);
     let said = |attributes: &std::collections::BTreeMap<String, i64>| {
         attributes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     };
@@ -126,8 +127,9 @@ fn members(info: &ChannelInfo) -> Table {
                 format!("source {}", source.number),
                 name(&source.application),
                 said(&source.attributes),
-                number(counts.map(|c| c.submitted)),
                 number(counts.map(|c| c.sent)),
+                number(counts.map(|c| c.delivered)),
+                number(counts.map(|c| c.filtered)),
                 number(counts.map(|c| c.dropped)),
                 number(counts.map(|c| c.late)),
                 number(counts.map(|c| c.lost)),
@@ -142,6 +144,7 @@ fn members(info: &ChannelInfo) -> Table {
                 said(&sink.attributes),
                 number(counts.map(|c| c.sent)),
                 number(counts.map(|c| c.delivered)),
+                number(counts.map(|c| c.filtered)),
                 number(counts.map(|c| c.dropped)),
                 number(counts.map(|c| c.late)),
                 number(counts.map(|c| c.lost)),

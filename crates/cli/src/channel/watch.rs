@@ -41,7 +41,8 @@ pub struct Args {
     daemon: Daemon,
 }
 
-/// What is counted of a channel's members on this host.
+/// What is counted of a channel's members on this host. What became of events: at its sinks; where it has none, of what its
+/// sources sent, as the sinks' hosts report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Totals {
     hosts: usize,
@@ -52,6 +53,15 @@ struct Totals {
     dropped: u64,
     late: u64,
     lost: u64,
+}
+
+impl Totals {
+    fn add(&mut self, [delivered, dropped, late, lost]: [u64; 4]) {
+        self.delivered += delivered;
+        self.dropped += dropped;
+        self.late += late;
+        self.lost += lost;
+    }
 }
 
 /// Carries it out.
@@ -91,16 +101,12 @@ fn totals(info: &ChannelInfo) -> Totals {
     for host in &info.hosts {
         totals.sources += host.sources.len();
         totals.sinks += host.sinks.len();
-        for counts in host.sources.iter().filter_map(|source| source.counts) {
-            totals.submitted += counts.submitted;
-            totals.dropped += counts.dropped;
-            totals.late += counts.late;
-        }
-        for counts in host.sinks.iter().filter_map(|sink| sink.counts) {
-            totals.delivered += counts.delivered;
-            totals.dropped += counts.dropped;
-            totals.late += counts.late;
-            totals.lost += counts.lost;
+        let sources: Vec<_> = host.sources.iter().filter_map(|source| source.counts).collect();
+        let sinks: Vec<_> = host.sinks.iter().filter_map(|sink| sink.counts).collect();
+        totals.submitted += sources.iter().map(|counts| counts.submitted).sum::<u64>();
+        sinks.iter().for_each(|c| totals.add([c.delivered, c.dropped, c.late, c.lost]));
+        if sinks.is_empty() {
+            sources.iter().for_each(|c| totals.add([c.delivered, c.dropped, c.late, c.lost]));
         }
     }
     totals

@@ -85,14 +85,14 @@ fn one(info: &ChannelInfo) -> ChannelReport {
 
 fn add_source(sum: &mut SourceCounts, more: SourceCounts) {
     sum.submitted += more.submitted;
-    sum.late += more.late;
+    sum.expired += more.expired;
+    sum.blocked += more.blocked;
     sum.sent += more.sent;
+    sum.delivered += more.delivered;
     sum.filtered += more.filtered;
     sum.dropped += more.dropped;
-    sum.blocked += more.blocked;
-    sum.delivered += more.delivered;
+    sum.late += more.late;
     sum.lost += more.lost;
-    sum.refused += more.refused;
 }
 
 fn add_sink(sum: &mut SinkCounts, more: SinkCounts) {

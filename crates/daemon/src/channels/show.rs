@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use qfabric_channel::{Attributes, Direction, FilterCounts, Held, Node, Order, Pressure, Spec, Spot};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{
-    self as api, ChannelInfo, FilterInfo, Holding, SinkCounts, SinkInfo, SourceCounts, SourceInfo, TypeInfo,
-};
+use qfabric_types::api::channel::{self as api, ChannelInfo, FilterInfo, Holding, SinkInfo, SourceInfo, TypeInfo};
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::policies::is_reserved;
@@ -60,7 +58,7 @@ impl Fabric {
             number: id.0,
             application: info.application.clone(),
             attributes: listed(&info.attributes),
-            counts: here.then(|| node.source_counts(*id).ok().map(source_counts)).flatten(),
+            counts: here.then(|| node.source_counts(*id).ok()).flatten(),
         };
         let sink = |(id, info): (&qfabric_channel::SinkId, &qfabric_channel::SinkInfo)| SinkInfo {
             number: id.0,
@@ -68,7 +66,7 @@ impl Fabric {
             types: wanted(&held.spec, info),
             capacity: info.capacity,
             attributes: listed(&info.attributes),
-            counts: here.then(|| node.sink_counts(*id).ok().map(sink_counts)).flatten(),
+            counts: here.then(|| node.sink_counts(*id).ok()).flatten(),
         };
         Holding {
             host: host.clone(),
@@ -113,25 +111,4 @@ fn filter(node: &Node, (spot, counts): (Spot, FilterCounts)) -> FilterInfo {
         faults: counts.faults,
         beyond: counts.beyond,
     }
-}
-
-pub(super) fn source_counts(counts: qfabric_channel::SourceCounts) -> SourceCounts {
-    let qfabric_channel::SourceCounts {
-        submitted,
-        late,
-        sent,
-        filtered,
-        dropped,
-        blocked,
-        delivered,
-        lost,
-        refused,
-        ..
-    } = counts;
-    SourceCounts { submitted, late, sent, filtered, dropped, blocked, delivered, lost, refused }
-}
-
-pub(super) fn sink_counts(counts: qfabric_channel::SinkCounts) -> SinkCounts {
-    let qfabric_channel::SinkCounts { sent, delivered, filtered, dropped, late, lost, queued, .. } = counts;
-    SinkCounts { sent, delivered, filtered, dropped, late, lost, queued }
 }

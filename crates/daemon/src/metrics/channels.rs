@@ -36,13 +36,23 @@ const TOTALS: [Metric<ChannelsReport>; 25] = [
     of("channels_beyond_limit", "changes of other hosts beyond a limit", |r| Counter(r.node.beyond_limit)),
 ];
 
-const CHANNEL: [Metric<ChannelReport>; 11] = [
+const CHANNEL: [Metric<ChannelReport>; 13] = [
     of("channel_submitted", "events that its sources here submitted", |c| Counter(c.sources.submitted)),
-    of("channel_sent", "sinks that they were sent to, one for each event", |c| Counter(c.sources.sent)),
-    of("channel_source_late", "events refused because their deadline had passed", |c| Counter(c.sources.late)),
-    of("channel_source_filtered", "sinks that OUT-filters passed over", |c| Counter(c.sources.filtered)),
-    of("channel_source_dropped", "sinks passed over because they were too slow", |c| Counter(c.sources.dropped)),
-    of("channel_source_lost", "events lost on the way to other hosts, as those report", |c| Counter(c.sources.lost)),
+    of("channel_sent", "sinks that they were meant for, one for each event", |c| Counter(c.sources.sent)),
+    of("channel_source_expired", "events refused because their deadline had passed", |c| Counter(c.sources.expired)),
+    of("channel_source_delivered", "of those sent: delivered, as the sinks' hosts report", |c| {
+        Counter(c.sources.delivered)
+    }),
+    of("channel_source_filtered", "of those sent: passed over by filters, here or there", |c| {
+        Counter(c.sources.filtered)
+    }),
+    of("channel_source_dropped", "of those sent: not taken by slow sinks or full queues", |c| {
+        Counter(c.sources.dropped)
+    }),
+    of("channel_source_late", "of those sent: too late at the sink", |c| Counter(c.sources.late)),
+    of("channel_source_lost", "of those sent: lost on the way, or with a host that is gone", |c| {
+        Counter(c.sources.lost)
+    }),
     of("channel_sink_delivered", "events given to its sinks here", |c| Counter(c.sinks.delivered)),
     of("channel_sink_filtered", "events that IN-filters kept from its sinks here", |c| Counter(c.sinks.filtered)),
     of("channel_sink_dropped", "events that their queues had no room for", |c| Counter(c.sinks.dropped)),

@@ -78,6 +78,7 @@ impl Departure {
     /// Leaves, if the thread's state lets it leave without a trace; takes some 30 µs. On an error the thread is
     /// still reserved.
     pub fn step(&mut self) -> io::Result<Step> {
+        self.check_alive()?;
         if self.steps == 0 && self.held.is_weightless() {
             self.give_weight();
         }
@@ -90,10 +91,7 @@ impl Departure {
             Reading::Hidden => return self.leave_unseen(),
             Reading::Known(account) => account,
         };
-        if threads::start_time(self.thread).is_none() {
-            self.keep_dead()?;
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
+        self.check_alive()?; // it may have died meanwhile, and been given twice its budget after its end
         let asleep = threads::is_asleep(self.thread);
         let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
         let look = Look { started, asleep, account, never_ran };
@@ -104,6 +102,14 @@ impl Departure {
             return Ok(Step::Wait(self.until_next_look(&look)));
         }
         self.leave_weightless(&look)
+    }
+
+    fn check_alive(&self) -> io::Result<()> {
+        if threads::start_time(self.thread).is_some() {
+            return Ok(());
+        }
+        self.keep_dead()?;
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
 
     fn until_next_look(&self, look: &Look) -> Nanos {

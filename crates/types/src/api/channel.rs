@@ -204,31 +204,32 @@ pub struct SinkInfo {
     pub counts: Option<SinkCounts>,
 }
 
-/// What was counted of a source.
+/// What was counted of a source. Sinks of its own host are in it like all others. Within 2 s after its last event, where
+/// no event waits in a queue: `sent = delivered + filtered + dropped + late + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SourceCounts {
     /// Events submitted.
     pub submitted: u64,
-    /// Refused because their deadline had passed.
-    pub late: u64,
-    /// Sinks to which events were sent, one for each event.
-    pub sent: u64,
-    /// Sinks that OUT-filters passed over.
-    pub filtered: u64,
-    /// Sinks passed over because they were too slow.
-    pub dropped: u64,
+    /// Events refused because their deadline had passed; they are in no other count.
+    pub expired: u64,
     /// Times it was told to wait.
     pub blocked: u64,
-    /// Of those sent: delivered, as the sinks' hosts report.
+    /// Sinks that events were meant for, one for each event.
+    pub sent: u64,
+    /// Delivered, as the sinks' hosts report.
     pub delivered: u64,
-    /// Of those sent: lost on the way, as the sinks' hosts report.
+    /// Passed over by filters, here or at the sink's host.
+    pub filtered: u64,
+    /// Passed over because the sink was too slow, or dropped because its queue was full or it left.
+    pub dropped: u64,
+    /// Dropped at the sink's host because their deadline had passed.
+    pub late: u64,
+    /// Lost on the way, or without a word of what became of them when the sink's host was gone.
     pub lost: u64,
-    /// Of those sent: dropped, late or filtered there.
-    pub refused: u64,
 }
 
-/// What was counted of a sink.
+/// What was counted of a sink. After quiet: `sent = delivered + filtered + dropped + late + lost + queued`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SinkCounts {
