@@ -138,7 +138,7 @@ impl Deadline {
         self.stay(thread, now);
         match self.threads.get(&thread).and_then(|h| h.given) {
             Some(given) if given == now && now == wanted => return Ok(()),
-            Some(given) if given == now => {}
+            Some(given) if given == now => self.still_alive(thread)?,
             Some(_) => self.still_the_same(thread, now)?,
             None => self.first_touch(thread, now, reservation)?,
         }
@@ -163,6 +163,16 @@ impl Deadline {
         }
         if SchedAttr::weightless().give(thread).is_err() {
             self.given_to_the_gone += 1;
+        }
+        self.forget(thread);
+        Err(ApplyError::Gone { thread })
+    }
+
+    /// What a dead thread is given is lost where it is reaped before [`Deadline::check_alive`] has taken it back. So it is
+    /// looked at before, too; one that dies in between cannot be helped.
+    fn still_alive(&mut self, thread: ThreadId) -> Result<(), ApplyError> {
+        if threads::start_time(thread).is_some() {
+            return Ok(());
         }
         self.forget(thread);
         Err(ApplyError::Gone { thread })
