@@ -47,3 +47,4 @@ pub use port::{Destination, Lane, Port};
 pub use spec::{EventType, Limits, Order, Origin, Pressure, Spec};
 #[cfg(feature = "testing")]
 pub use testing::conformance;
+pub use wire::VERSION as PROTOCOL;

@@ -1,7 +1,7 @@
 //! What the fuzzer found (`make fuzz`), each as a claim of its own.
 
-use qfabric_channel::testing::{Memory, Settings, VERSION, World};
-use qfabric_channel::{EventType, Lane, Limits, SinkId, SinkSpec, SourceSpec, Spec, Submission};
+use qfabric_channel::testing::{Memory, Settings, World};
+use qfabric_channel::{EventType, Lane, Limits, PROTOCOL, SinkId, SinkSpec, SourceSpec, Spec, Submission};
 use qfabric_ecode::parse_formats;
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -30,7 +30,7 @@ fn world() -> (Memory, Vec<Name>, SinkId) {
 
 /// A frame's beginning: version, kind, incarnation.
 fn begin(kind: u8, incarnation: u64) -> Vec<u8> {
-    [&[VERSION, kind][..], &incarnation.to_le_bytes()].concat()
+    [&[PROTOCOL, kind][..], &incarnation.to_le_bytes()].concat()
 }
 
 fn arrive(world: &mut Memory, hosts: &[Name], frame: &[u8]) {

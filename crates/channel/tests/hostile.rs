@@ -1,9 +1,9 @@
 //! Who may do what, and what strangers, liars and other versions can do to a node: be counted.
 
-use qfabric_channel::testing::{Memory, Settings, VERSION, World};
+use qfabric_channel::testing::{Memory, Settings, World};
 use qfabric_channel::{
     Action, Config, Delivery, Direction, Error, EventType, FilterError, FilterOrder, FilterSpec, Lane, Limits, Notice,
-    Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
+    PROTOCOL, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::Nanos;
@@ -171,7 +171,7 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
 /// A host says that it holds `v`, of no types, which `h0` created in 1970.
 fn claim(world: &mut Memory, from: &Name, to: &Name) {
     let record = world.node(to).directory().host(from).expect("it is there");
-    let prefix = [&[VERSION, 2][..], &record.incarnation.0.to_le_bytes(), &record.version.to_le_bytes()].concat();
+    let prefix = [&[PROTOCOL, 2][..], &record.incarnation.0.to_le_bytes(), &record.version.to_le_bytes()].concat();
     let hold = [&[1, 0, 1, 0, 1, b'v'][..], &[0; 8], &[2, b'h', b'0', 0, 0, 0, 0]].concat();
     world.with(to, |node, now, port| node.arrive(from, Lane::Control, &[prefix, hold].concat(), now, port));
 }
@@ -296,13 +296,13 @@ fn strangers_nonsense_and_other_versions_are_counted() {
     let arrive = |world: &mut Memory, from: &Name, frame: &[u8]| {
         world.with(&hosts[0], |node, now, port| node.arrive(from, Lane::Control, frame, now, port));
     };
-    let digest = [&[VERSION, 5][..], &u64::MAX.to_le_bytes(), &[0; 8]].concat();
+    let digest = [&[PROTOCOL, 5][..], &u64::MAX.to_le_bytes(), &[0; 8]].concat();
     arrive(&mut world, &stranger, &digest);
-    arrive(&mut world, &hosts[1], &[VERSION, 5, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+    arrive(&mut world, &hosts[1], &[PROTOCOL, 5, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(world.node(&hosts[0]).counts().stranger, 2, "unknown, and an earlier start");
     arrive(&mut world, &hosts[1], &[]);
-    arrive(&mut world, &hosts[1], &[VERSION, 200]);
-    arrive(&mut world, &hosts[1], &vec![VERSION; Limits::FRAME + 1]);
+    arrive(&mut world, &hosts[1], &[PROTOCOL, 200]);
+    arrive(&mut world, &hosts[1], &vec![PROTOCOL; Limits::FRAME + 1]);
     assert_eq!(world.node(&hosts[0]).counts().malformed, 3);
     for _ in 0..2 {
         arrive(&mut world, &hosts[1], &[9, 1, 2, 3]);
@@ -310,7 +310,7 @@ fn strangers_nonsense_and_other_versions_are_counted() {
     assert_eq!(world.node(&hosts[0]).counts().other_version, 2);
     let notices = world.notices(&hosts[0]).into_iter();
     let said: Vec<_> = notices.filter(|notice| matches!(notice, Notice::OtherVersion { .. })).collect();
-    assert_eq!(said, [Notice::OtherVersion { host: hosts[1].clone(), theirs: 9, ours: VERSION }], "once");
+    assert_eq!(said, [Notice::OtherVersion { host: hosts[1].clone(), theirs: 9, ours: PROTOCOL }], "once");
 }
 
 #[test]

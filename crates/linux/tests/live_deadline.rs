@@ -348,8 +348,9 @@ fn a_throttled_thread_that_leaves_and_comes_back_runs() {
     let (mut mechanism, mut came_back) = (Deadline::new(), 0);
     for turn in 0..8 {
         let worker = Worker::burning();
-        mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
-        std::thread::sleep(Duration::from_millis(50 + turn));
+        // An emulated machine takes milliseconds for a departure, and the thread must not spend its budget meanwhile.
+        mechanism.apply(&setting(worker.thread, 40_000, 200_000)).unwrap();
+        std::thread::sleep(Duration::from_millis(60 + turn));
         put_back(&mut mechanism, worker.thread);
         std::thread::sleep(Duration::from_millis(2 * turn));
         if soon(&mut mechanism, setting(worker.thread, 5_000, 10_000)) {

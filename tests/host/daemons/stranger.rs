@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use qfabric_channel::PROTOCOL;
 use qfabric_channel::{Destination, Incarnation, Lane};
 use qfabric_link::{Config, Engine, EngineEvent, Security, Tls};
 use qfabric_types::channel::Name;
@@ -59,5 +60,5 @@ fn stranger_process() {
 /// Another version; no frame at all; a known kind with nothing in it; one of an earlier life.
 fn frames() -> Vec<Vec<u8>> {
     let of = |version: u8, kind: u8, life: u64| [&[version, kind][..], &life.to_le_bytes()].concat();
-    vec![of(9, 2, 1 << 33), vec![1], of(1, 2, 1 << 33), of(1, 2, 5)]
+    vec![of(9, 2, 1 << 33), vec![PROTOCOL], of(PROTOCOL, 2, 1 << 33), of(PROTOCOL, 2, 5)]
 }

@@ -5,6 +5,6 @@ mod memory;
 pub mod operations;
 mod world;
 
-pub use crate::wire::{VERSION, readable};
+pub use crate::wire::readable;
 pub use memory::{Memory, Settings};
 pub use world::{Delivered, World};

@@ -142,8 +142,8 @@ fn a_frame_that_ends_early_is_no_frame() {
 #[test]
 fn other_versions_are_told_from_nonsense() {
     let frame = &frames()[0];
-    let other = [&[2], &frame[1..]].concat();
-    assert_eq!(read_prefix(&mut Reader(&other)), Err(Unreadable::OtherVersion(2)));
+    let other = [&[VERSION + 1], &frame[1..]].concat();
+    assert_eq!(read_prefix(&mut Reader(&other)), Err(Unreadable::OtherVersion(VERSION + 1)));
     assert_eq!(read_prefix(&mut Reader(&[VERSION, 99, 0, 0, 0, 0, 0, 0, 0, 0])), Err(Unreadable::Malformed));
 }
 
