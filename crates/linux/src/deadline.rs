@@ -174,6 +174,7 @@ impl Deadline {
         if threads::start_time(thread).is_some() {
             return Ok(());
         }
+        let _ = SchedAttr::weightless().give(thread); // what it held is free at once; reaped, it has no number any more
         self.forget(thread);
         Err(ApplyError::Gone { thread })
     }

@@ -9,7 +9,7 @@
 //! which of them is too narrow. A stream that is short while another one is whole is judged by its own [`Capacity`] if
 //!
 //! * less than half of it arrives, and no more than of the one that is whole: no shared link serves two so differently;
-//! * or it has been the only one that is short for [`ALONE`] rounds, and a cut of what all share did not help it: just
+//! * or it has been the only one that is short for some rounds, and a cut of what all share did not help it: just
 //!   as much arrives as before, and nothing of what the others gave up;
 //! * or its own link is known to be narrow, and it is trying for more.
 //!
