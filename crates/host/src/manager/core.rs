@@ -83,6 +83,7 @@ pub struct Manager {
     host: Name,
     controllers: BTreeMap<u64, Box<dyn Controller>>,
     added: u64,
+    removed: u64,
     interests: BTreeMap<Interest, Vec<u64>>,
     readings: BTreeMap<(Name, AttributeId, AppId), Reading>,
     shares: Shares,
@@ -102,6 +103,7 @@ impl Manager {
             host,
             controllers: BTreeMap::new(),
             added: 0,
+            removed: 0,
             interests: BTreeMap::new(),
             readings: BTreeMap::new(),
             shares: Shares::default(),
@@ -143,11 +145,17 @@ impl Manager {
 
     /// Removes a policy. What it decided stays as it is, until somebody else decides.
     pub fn remove(&mut self, number: u64) -> Option<Box<dyn Controller>> {
+        self.removed += 1;
         self.interests.retain(|_, interested| {
             interested.retain(|other| *other != number);
             !interested.is_empty()
         });
         self.controllers.remove(&number)
+    }
+
+    /// How often policies came or went.
+    pub fn turnover(&self) -> u64 {
+        self.added + self.removed
     }
 
     /// The attributes of which some policy wants to hear readings that come on the channel.

@@ -71,6 +71,8 @@ pub struct Member {
     node: Node,
     manager: Manager,
     outlets: BTreeMap<ChannelId, Outlet>,
+    /// The policies that the outlets have spoken for: [`Manager::turnover`].
+    spoken_for: u64,
     heard: VecDeque<Heard>,
     unsent: u64,
     unread: u64,
@@ -82,7 +84,7 @@ impl Member {
         config.quality = quality_spec();
         let manager = Manager::new(config.host.clone());
         let node = Node::new(config, now);
-        Member { node, manager, outlets: BTreeMap::new(), heard: VecDeque::new(), unsent: 0, unread: 0 }
+        Member { node, manager, outlets: BTreeMap::new(), spoken_for: 0, heard: VecDeque::new(), unsent: 0, unread: 0 }
     }
 
     /// The node, to look at.
@@ -126,8 +128,12 @@ impl Member {
         result
     }
 
-    /// There may be other policies than before.
+    /// Where there are other policies than before.
     fn say_what_is_wanted(&mut self, now: Instant, port: &mut dyn MemberPort) {
+        let turnover = self.manager.turnover();
+        if std::mem::replace(&mut self.spoken_for, turnover) == turnover {
+            return;
+        }
         let mut changes = Vec::new();
         for (channel, outlet) in &mut self.outlets {
             let asks = asked::said(&self.manager.wanted(channel));
