@@ -138,7 +138,7 @@ impl Deadline {
         self.stay(thread, now);
         match self.threads.get(&thread).and_then(|h| h.given) {
             Some(given) if given == now && now == wanted => return Ok(()),
-            Some(given) if given == now => self.still_alive(thread)?,
+            Some(given) if given == now => self.check_alive(thread, false)?,
             Some(_) => self.still_the_same(thread, now)?,
             None => self.first_touch(thread, now, reservation)?,
         }
@@ -146,35 +146,24 @@ impl Deadline {
         if held.given.is_some() && now.policy == Policy::DEADLINE {
             wanted.give(thread).map_err(|e| refusal(thread, reservation, &e))?;
             held.given = Some(wanted);
-            return self.check_alive(thread);
+            return self.check_alive(thread, true);
         }
         let (account, watch) =
             leaving::enter(thread, wanted, held.before.was).map_err(|e| refusal(thread, reservation, &e))?;
         (held.given, held.entered, held.watch) = (Some(wanted), account, watch);
         self.look_again(thread);
-        self.check_alive(thread)
+        self.check_alive(thread, true)
     }
 
     /// A dead thread that its parent has not reaped takes a reservation, and what is booked then stays booked for
-    /// ever: its timer, which would have subtracted, is cancelled by the change. Weightless, it has nothing to lose.
-    fn check_alive(&mut self, thread: ThreadId) -> Result<(), ApplyError> {
+    /// ever: its timer, which would have subtracted, is cancelled by the change. Weightless, it has nothing to lose. Reaped
+    /// in between, it is out of reach: so it is looked at before a change, too, not only when it was just given something.
+    fn check_alive(&mut self, thread: ThreadId, just_given: bool) -> Result<(), ApplyError> {
         if threads::start_time(thread).is_some() {
             return Ok(());
         }
-        if SchedAttr::weightless().give(thread).is_err() {
-            self.given_to_the_gone += 1;
-        }
-        self.forget(thread);
-        Err(ApplyError::Gone { thread })
-    }
-
-    /// What a dead thread is given is lost where it is reaped before [`Deadline::check_alive`] has taken it back. So it is
-    /// looked at before, too; one that dies in between cannot be helped.
-    fn still_alive(&mut self, thread: ThreadId) -> Result<(), ApplyError> {
-        if threads::start_time(thread).is_some() {
-            return Ok(());
-        }
-        let _ = SchedAttr::weightless().give(thread); // what it held is free at once; reaped, it has no number any more
+        let is_out_of_reach = SchedAttr::weightless().give(thread).is_err();
+        self.given_to_the_gone += u64::from(just_given && is_out_of_reach);
         self.forget(thread);
         Err(ApplyError::Gone { thread })
     }
