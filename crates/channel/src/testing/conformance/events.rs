@@ -20,7 +20,7 @@ pub fn events_reach_all_sinks_of_all_hosts_in_order<W: World>(world: &mut W) {
         assert_eq!(numbers(world, host, *sink), (1..=50).collect::<Vec<_>>(), "{host}");
     }
     world.quiet();
-    let counts = world.with(&hosts[0], |node, _, _| node.source_counts(from)).expect("the source is there");
+    let counts = counts_of(world, &hosts[0], from);
     let all = 50 * hosts.len() as u64;
     assert_eq!((counts.submitted, counts.sent, counts.delivered, counts.lost), (50, all, all, 0), "this host's too");
 }
@@ -112,7 +112,7 @@ pub fn late_events_are_dropped_and_counted<W: World>(world: &mut W) {
     world.quiet();
     let counts = balanced(world, &hosts[1], to);
     assert_eq!((counts.sent, counts.delivered, counts.late), (2, 1, 1));
-    let counts = world.with(&hosts[0], |node, _, _| node.source_counts(from)).expect("the source is there");
+    let counts = counts_of(world, &hosts[0], from);
     assert_eq!((counts.expired, counts.sent, counts.delivered, counts.late), (1, 2, 1, 1));
 }
 
@@ -157,7 +157,7 @@ pub fn a_sink_that_never_reads_holds_up_nobody<W: World>(world: &mut W) {
     assert_eq!(numbers(world, &hosts[2], healthy), (1..=100).collect::<Vec<_>>());
     let counts = balanced(world, &hosts[1], deaf);
     assert_eq!((counts.sent, counts.dropped, counts.queued), (100, 96, 4));
-    let counts = world.with(&hosts[0], |node, _, _| node.source_counts(from)).expect("the source is there");
+    let counts = counts_of(world, &hosts[0], from);
     assert_eq!((counts.sent, counts.delivered, counts.dropped), (200, 100, 96), "the source learns it");
 }
 
