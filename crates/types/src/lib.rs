@@ -23,6 +23,7 @@ mod nouns;
 mod openapi;
 mod overload;
 pub mod pattern;
+pub mod ping;
 mod quality;
 mod reclaiming;
 mod reservation;

@@ -11,6 +11,7 @@ mod filters;
 mod host;
 mod lan;
 mod lending;
+mod pings;
 #[path = "../../../crates/cli/tests/cli/player.rs"]
 mod player;
 mod refusals;

@@ -4,6 +4,7 @@ mod authority;
 mod bench;
 mod events;
 mod list;
+mod ping;
 mod publish;
 mod reload;
 mod subscribe;
@@ -32,6 +33,7 @@ enum Command {
     Pub(publish::Args),
     Sub(subscribe::Args),
     Bench(bench::Args),
+    Ping(ping::Args),
     Reload(reload::Args),
     InitCa(authority::InitArgs),
     Issue(authority::IssueArgs),
@@ -46,6 +48,7 @@ pub fn run(args: Args) -> Outcome {
         Command::Pub(args) => publish::run(args),
         Command::Sub(args) => subscribe::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Ping(args) => ping::run(args),
         Command::Reload(args) => reload::run(args),
         Command::InitCa(args) => authority::init(args),
         Command::Issue(args) => authority::issue(args),

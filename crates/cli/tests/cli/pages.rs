@@ -2,7 +2,7 @@
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 32] = [
     "run",
     "probe",
     "doctor",
@@ -28,6 +28,7 @@ const COMMANDS: [&str; 31] = [
     "channel pub",
     "channel sub",
     "channel bench",
+    "channel ping",
     "channel init-ca",
     "channel issue",
     "monitor ls",

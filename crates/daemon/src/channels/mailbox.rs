@@ -119,6 +119,11 @@ impl Mailbox {
         Ok(Mailbox { noted: Lock::default(), wake: Arc::new(wake), ending: ending.clone() })
     }
 
+    /// How the service ends.
+    pub fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
     /// Readable when something was noted.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()

@@ -13,12 +13,14 @@
 //! | `rules.rs` | which users may do what on which channels |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
+//! | `answering.rs` | who answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | what hosts keep for each other's refused applications |
 //! | `policies/`, `reports.rs` | what managers do here for channels, and what they hear |
 //! | `routes/`, `problems.rs` | the paths, and their refusals |
 //!
 //! Locks are taken in this order: registry, node, mailbox ([`qfabric_sync::rank`]; debug builds assert it).
 
+mod answering;
 mod config;
 mod filters;
 mod groups;
@@ -58,6 +60,7 @@ use crate::closer::Closer;
 use crate::control::Requests;
 use crate::ending::Ending;
 use crate::startup::DaemonError;
+use answering::Answering;
 use filters::Asked;
 use lending::Lending;
 use mailbox::Mailbox;
@@ -91,6 +94,7 @@ pub(crate) struct Fabric {
     registry: Lock<Registry, { rank::CHANNELS_REGISTRY }>,
     /// What was asked of other hosts' filters.
     asked: Asked,
+    answering: Answering,
     owned: Owned,
     monitors: Monitors,
     policies: Policies,
@@ -163,6 +167,7 @@ impl Fabric {
             mailbox,
             registry: Lock::default(),
             asked: Asked::default(),
+            answering: Answering::default(),
             owned: Owned::default(),
             monitors: Monitors::new(),
             policies: Policies::default(),

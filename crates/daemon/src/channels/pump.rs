@@ -116,6 +116,7 @@ impl Fabric {
     fn heed(&self, registry: &mut Registry, notice: Notice) {
         self.follow(&notice);
         self.manage(&notice);
+        self.listen_for_pings(&notice);
         match notice {
             Notice::Answered { request, host, result } => self.asked.answered(request, host, result.err()),
             Notice::DuplicateName { channel, stands } => {

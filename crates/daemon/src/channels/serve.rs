@@ -36,7 +36,8 @@ impl Fabric {
         }
     }
 
-    fn take_in(&self, socket: OwnedFd) {
+    /// A connection; its other end is somebody's who is not waited for.
+    pub(super) fn take_in(&self, socket: OwnedFd) {
         let peer = Peer::of(&socket);
         let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.owner.uid);
         let socket = Arc::new(Foreign::new(socket, uid, &self.closer));

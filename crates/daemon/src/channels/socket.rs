@@ -82,6 +82,7 @@ impl Turning {
                 self.hear(event.data.u64(), event.flags);
             }
             self.fabric.report_handed(clock::now());
+            self.fabric.answer_pings();
         }
     }
 

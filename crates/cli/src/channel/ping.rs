@@ -1,0 +1,271 @@
+//! `qfabric channel ping`: how long events take to an application of another host, and back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use qfabric_client::channel::{Channel, ChannelId, Channels, Name, Sink, SinkOptions, Source, SourceOptions, Spec};
+use qfabric_client::channel::{Submission, To};
+use qfabric_client::{ClientError, clock};
+use qfabric_types::Nanos;
+use qfabric_types::ping::{ANSWERS, FORMAT, Ping};
+use serde_json::{Value, json};
+
+use super::connected;
+use crate::connect::{self, Daemon};
+use crate::exit::{Done, Failure, Outcome};
+use crate::interrupt::interrupted;
+use crate::output;
+
+/// How long the other host may take to open the channel.
+const OPENS: Duration = Duration::from_secs(5);
+/// Between two looks whether it has.
+const LOOK: Duration = Duration::from_millis(10);
+/// Exchanges that are compared by one difference of the two clocks: they may drift, so it is not believed for long.
+const BY_ONE_CLOCK: usize = 64;
+
+/// Measures how long events take to an application of another host, and back, through both services.
+///
+/// One event at a time, on the channel ping.HOST; that host's service answers by a connection like any application's. The
+/// clocks of two hosts differ: of 64 exchanges, the fastest is taken to have been as long on its way there as on its way back.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric channel ping left --count 1000 --json")]
+pub struct Args {
+    /// The other host's name; this host's own is allowed
+    #[arg(value_name = "HOST")]
+    host: Name,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+    /// Between an answer and the next ping
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    interval: Nanos,
+    /// Bytes of an event
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(Ping::SIZE as i64..=16384))]
+    size: u32,
+    /// How long an answer is waited for; the ping and its answer are dropped then, wherever they are
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    timeout: Nanos,
+    /// As JSON: one_way and round_trip in microseconds
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Carries it out.
+pub fn run(args: Args) -> Outcome {
+    let stop = interrupted()?;
+    let channel = Ping::channel(&args.host).map_err(|_| {
+        Failure::usage(format!("the name {} is too long to be asked: 59 characters at most", args.host))
+    })?;
+    let known = args.daemon.client()?.hosts().map_err(connect::failure)?;
+    if known.iter().all(|known| known.host != args.host) {
+        let names: Vec<_> = known.iter().map(|known| known.host.as_str()).collect();
+        return Err(Failure::refused(format!("no host {} is there now; there are: {}", args.host, names.join(", "))));
+    }
+    let channels = connected(&args.daemon)?;
+    let mut asking = Asking::begin(&channels, &channel, &args, &stop)?;
+    let (exchanges, sent) = asking.exchange(&args, &stop).map_err(connect::failure)?;
+    drop((asking, channels));
+    let times = Times::of(&exchanges);
+    match args.json {
+        true => output::print_json(&times.json(&args, sent))?,
+        false => output::print(&times.text(&args, sent))?,
+    }
+    Ok(Done(u8::from(exchanges.is_empty())))
+}
+
+/// What one ping met: sent and got back by this host's clock, arrived and answered by the other's.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    sent: u64,
+    arrived: u64,
+    answered: u64,
+    back: u64,
+}
+
+impl Exchange {
+    /// Without the time that the answering application took.
+    fn round_trip(&self) -> u64 {
+        (self.back - self.sent).saturating_sub(self.answered - self.arrived)
+    }
+
+    /// How much the other clock is ahead, if both ways were as long.
+    fn ahead(&self) -> i64 {
+        (self.arrived.wrapping_sub(self.sent).cast_signed() + self.answered.wrapping_sub(self.back).cast_signed()) / 2
+    }
+}
+
+/// An application that asks.
+struct Asking {
+    _channel: Channel,
+    sink: Sink,
+    source: Source,
+    /// Who answers.
+    answers: u32,
+}
+
+impl Asking {
+    fn begin(channels: &Channels, channel: &ChannelId, args: &Args, stop: &AtomicBool) -> Result<Asking, Failure> {
+        let opened = channels.open(&channel.to_string()).or_else(|error| match error {
+            ClientError::Refused(problem) if problem.code == "no_such_channel" => {
+                channels.create(channel.name.as_str(), &Spec::of(FORMAT))
+            }
+            other => Err(other),
+        });
+        let opened = opened.map_err(connect::failure)?;
+        let sink = opened.sink(&SinkOptions::default()).map_err(connect::failure)?;
+        let source = opened.source_subscribe(&SourceOptions::default()).map_err(connect::failure)?;
+        let until = Instant::now() + OPENS;
+        while !stop.load(Ordering::Relaxed) {
+            if let Some(answers) = who_answers(&opened, &args.host).map_err(connect::failure)? {
+                return Ok(Asking { _channel: opened, sink, source, answers });
+            }
+            if Instant::now() >= until {
+                let why = "its service is too old to answer, or its access list or this host's does not let it join and \
+                           send there (its log says so)";
+                return Err(Failure::fault(format!("{} did not open {channel} within 5 s: {why}", args.host)));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(Failure::fault("stopped before the other host answered"))
+    }
+
+    /// The answered ones, and how many were sent.
+    fn exchange(&mut self, args: &Args, stop: &AtomicBool) -> Result<(Vec<Exchange>, u64), ClientError> {
+        let (mut exchanges, mut sent) = (Vec::new(), 0);
+        let mut payload = vec![0; args.size as usize];
+        while sent < u64::from(args.count) && !stop.load(Ordering::Relaxed) {
+            sent += 1;
+            Ping { number: sent, sink: self.sink.number(), answer: None }.write(&mut payload);
+            exchanges.extend(self.ask(args, sent, &payload)?);
+            if sent < u64::from(args.count) {
+                std::thread::sleep(Duration::from_nanos(args.interval.get()));
+            }
+        }
+        Ok((exchanges, sent))
+    }
+
+    fn ask(&mut self, args: &Args, number: u64, payload: &[u8]) -> Result<Option<Exchange>, ClientError> {
+        let sent = clock::now();
+        let until = sent + args.timeout;
+        let to = To::Sink(args.host.as_str(), self.answers);
+        self.source.submit(&Submission { deadline: Some(until), to, payload, ..Submission::default() })?;
+        loop {
+            let left = until.get().saturating_sub(clock::now().get());
+            let Some(event) = self.sink.next(Duration::from_nanos(left))? else { return Ok(None) };
+            let back = clock::now().get();
+            match Ping::read(event.event().payload) {
+                Some(Ping { number: of, answer: Some((arrived, answered)), .. }) if of == number => {
+                    return Ok(Some(Exchange {
+                        sent: sent.get(),
+                        arrived: arrived.get(),
+                        answered: answered.get(),
+                        back,
+                    }));
+                }
+                // Of an earlier ping, too late.
+                _ => {}
+            }
+        }
+    }
+}
+
+fn who_answers(channel: &Channel, host: &Name) -> Result<Option<u32>, ClientError> {
+    let info = channel.look()?;
+    let there = info.hosts.iter().filter(|there| there.host == *host).flat_map(|there| &there.sinks);
+    let answers = |sink: &&qfabric_client::channel::SinkInfo| {
+        sink.application.as_ref().is_some_and(|name| name.as_str() == ANSWERS)
+    };
+    Ok(there.into_iter().find(answers).map(|sink| sink.number))
+}
+
+/// All of them, in nanoseconds and in order.
+#[derive(Debug, PartialEq, Eq)]
+struct Times {
+    one_way: Vec<u64>,
+    back: Vec<u64>,
+    round_trip: Vec<u64>,
+}
+
+impl Times {
+    fn of(exchanges: &[Exchange]) -> Times {
+        let (mut one_way, mut back) = (Vec::new(), Vec::new());
+        for together in exchanges.chunks(BY_ONE_CLOCK) {
+            let Some(fastest) = together.iter().min_by_key(|exchange| exchange.round_trip()) else { continue };
+            let ahead = fastest.ahead();
+            let way = |from: u64, to: u64, ahead: i64| {
+                u64::try_from(to.wrapping_sub(from).cast_signed() - ahead).unwrap_or(0)
+            };
+            one_way.extend(together.iter().map(|one| way(one.sent, one.arrived, ahead)));
+            back.extend(together.iter().map(|one| way(one.answered, one.back, -ahead)));
+        }
+        let mut times = Times { one_way, back, round_trip: exchanges.iter().map(Exchange::round_trip).collect() };
+        [&mut times.one_way, &mut times.back, &mut times.round_trip].into_iter().for_each(|all| all.sort_unstable());
+        times
+    }
+
+    fn json(&self, args: &Args, sent: u64) -> Value {
+        let answered = self.round_trip.len() as u64;
+        let of = |all: &[u64]| json!({ "p50_us": quantile(all, 0.5), "p99_us": quantile(all, 0.99) });
+        json!({
+            "host": args.host, "size": args.size, "sent": sent, "answered": answered, "lost": sent - answered,
+            "one_way": of(&self.one_way), "one_way_back": of(&self.back), "round_trip": of(&self.round_trip),
+        })
+    }
+
+    fn text(&self, args: &Args, sent: u64) -> String {
+        let answered = self.round_trip.len();
+        let head = format!("{}: {answered} of {sent} pings of {} B answered", args.host, args.size);
+        let line = |what: &str, all: &[u64]| match (quantile(all, 0.5), quantile(all, 0.99)) {
+            (Some(median), Some(late)) => format!("\n{what:<12} p50 {median:>8.1} µs   p99 {late:>8.1} µs"),
+            _ => String::new(),
+        };
+        let lines = [("there", &self.one_way), ("back", &self.back), ("round trip", &self.round_trip)];
+        head + &lines.map(|(what, all)| line(what, all)).concat() + "\n"
+    }
+}
+
+/// Of sorted nanoseconds, in microseconds; none where there are none.
+fn quantile(sorted: &[u64], part: f64) -> Option<f64> {
+    let at = (sorted.len().checked_sub(1)? as f64 * part).round() as usize;
+    sorted.get(at).map(|ns| *ns as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There in `there`, back in `back`; the other clock is 5,000 behind, and the application takes 100.
+    fn exchange(sent: u64, there: u64, back: u64) -> Exchange {
+        let arrived = sent + there - 5_000;
+        Exchange { sent, arrived, answered: arrived + 100, back: sent + there + 100 + back }
+    }
+
+    #[test]
+    fn ways_are_told_apart_though_clocks_differ() {
+        let times = Times::of(&[exchange(10_000, 50, 50), exchange(20_000, 90, 60), exchange(30_000, 60, 100)]);
+        assert_eq!(times.one_way, [50, 60, 90]);
+        assert_eq!(times.back, [50, 60, 100]);
+        assert_eq!(times.round_trip, [100, 150, 160], "without what the application took");
+    }
+
+    #[test]
+    fn a_clock_that_drifts_is_set_again() {
+        let exchanges: Vec<_> = (0..640u64)
+            .map(|n| {
+                let mut exchange = exchange(10_000 + n * 1_000, 50, 50);
+                exchange.arrived += n / 64 * 7;
+                exchange.answered += n / 64 * 7;
+                exchange
+            })
+            .collect();
+        assert!(Times::of(&exchanges).one_way.iter().all(|way| *way == 50));
+    }
+
+    #[test]
+    fn without_an_answer_there_is_no_time() {
+        let times = Times::of(&[]);
+        assert_eq!((quantile(&times.one_way, 0.5), quantile(&[3_000], 0.99)), (None, Some(3.0)));
+    }
+}

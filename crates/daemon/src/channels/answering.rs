@@ -1,0 +1,197 @@
+//! Who answers `qfabric channel ping`: an application of this service, on a connection to `channels.sock` like others, so that
+//! a ping takes the way that events take. It is there while the channel `ping.THIS-HOST` has another source, and one thread
+//! answers all who ask.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use qfabric_channel::Notice;
+use qfabric_linux::clock;
+use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_shm::fds;
+use qfabric_types::ThreadId;
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{LeaseId, SinkRequest, SourceRequest};
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, Submit, To, VERSION};
+use qfabric_types::ping::{ANSWERS, Ping};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::Fabric;
+use crate::auth::Peer;
+
+/// Pings that wait here at most; the oldest makes room.
+const WAITING: u32 = 64;
+/// Looks whether anybody still asks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Whether somebody answers, or should.
+#[derive(Debug, Default)]
+pub(super) struct Answering {
+    asked: AtomicBool,
+    runs: AtomicBool,
+}
+
+impl Fabric {
+    /// Somebody may ask this host now.
+    pub(super) fn listen_for_pings(&self, notice: &Notice) {
+        if let Notice::SourceJoined(channel, _, source) = notice
+            && source.application.as_ref().is_none_or(|name| name.as_str() != ANSWERS)
+            && Ping::channel(&self.host).as_ref() == Ok(channel)
+        {
+            self.answering.asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Answers in a thread of its own, where somebody asks and nobody answers.
+    pub(super) fn answer_pings(self: &Arc<Fabric>) {
+        let Answering { asked, runs } = &self.answering;
+        if !asked.swap(false, Ordering::Relaxed) || runs.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let fabric = self.clone();
+        if let Err(error) = self.mailbox.ending().spawn("qf-ping", move || fabric.answer_while_asked()) {
+            tracing::warn!(%error, "nobody answers pings: no thread can be had");
+            runs.store(false, Ordering::Release);
+        }
+    }
+
+    /// Who begins to ask while it ends finds it begun again.
+    fn answer_while_asked(&self) {
+        // The policy of the thread that started it is for events alone.
+        let _ = SchedAttr::fair(0).give(ThreadId(0));
+        loop {
+            if let Err(why) = self.answer() {
+                tracing::warn!(why, "nobody answers pings");
+            }
+            self.answering.runs.store(false, Ordering::Release);
+            let again = self.answering.asked.swap(false, Ordering::Relaxed) && !self.stopping.load(Ordering::Acquire);
+            if !again || self.answering.runs.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self) -> Result<(), String> {
+        let channel = Ping::channel(&self.host).map_err(|error| error.to_string())?;
+        let mut talk = Talk::begin(self).map_err(|error| error.to_string())?;
+        let refused = |problem: Problem| format!("{}; {}", problem.message, problem.next_step);
+        talk.join(self, &channel).map_err(refused)?;
+        talk.more(WAITING).map_err(|error| error.to_string())?;
+        while !self.stopping.load(Ordering::Acquire) {
+            match talk.answer_next() {
+                Ok(true) => {}
+                Ok(false) if !self.is_asked(&channel) => break,
+                Ok(false) => {}
+                // The service ends.
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the channel has a source beside the one that answers.
+    fn is_asked(&self, channel: &ChannelId) -> bool {
+        self.network.look(|node| node.directory().channel(channel).is_some_and(|view| view.sources > 1))
+    }
+}
+
+/// The connection of who answers.
+struct Talk {
+    socket: OwnedFd,
+    peer: Peer,
+    lease: LeaseId,
+    source: u32,
+    sink: u32,
+    answered: u32,
+    buffer: Vec<u8>,
+    payload: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Talk {
+    fn begin(fabric: &Fabric) -> io::Result<Talk> {
+        let (socket, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        set_socket_timeout(&socket, Timeout::Send, Some(LOOK))?;
+        let peer = Peer::of(&socket)?;
+        fabric.take_in(far);
+        let (buffer, payload, out) = (vec![0; MAX_MESSAGE], Vec::new(), Vec::new());
+        let mut talk = Talk { socket, peer, lease: 0, source: 0, sink: 0, answered: 0, buffer, payload, out };
+        talk.say(&FromClient::Hello { version: VERSION })?;
+        let length = talk.hear()?.ok_or(io::ErrorKind::TimedOut)?;
+        match FromDaemon::decode(&talk.buffer[..length]) {
+            Some(FromDaemon::Welcome { lease, .. }) => talk.lease = lease,
+            Some(FromDaemon::Refused(refused)) => return Err(io::Error::other(refused.why.to_owned())),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        Ok(talk)
+    }
+
+    /// The source first: who sees the sink may ask it.
+    fn join(&mut self, fabric: &Fabric, channel: &ChannelId) -> Result<(), Problem> {
+        let application: Option<Name> = ANSWERS.parse().ok();
+        fabric.open(self.peer, channel, self.lease)?;
+        let source = SourceRequest { lease: self.lease, application: application.clone(), attributes: BTreeMap::new() };
+        self.source = fabric.source(self.peer, channel, source)?.number;
+        let sink = SinkRequest {
+            lease: self.lease,
+            application,
+            types: Vec::new(),
+            formats: String::new(),
+            attributes: BTreeMap::new(),
+            capacity: WAITING,
+        };
+        self.sink = fabric.sink(self.peer, channel, sink)?.number;
+        Ok(())
+    }
+
+    fn say(&mut self, message: &FromClient<'_>) -> io::Result<()> {
+        message.encode(&mut self.out);
+        fds::send(&self.socket, &self.out, &[])
+    }
+
+    fn more(&mut self, events: u32) -> io::Result<()> {
+        self.say(&FromClient::More { sink: self.sink, events })
+    }
+
+    /// The next message's length; none: there was none for a while.
+    fn hear(&mut self) -> io::Result<Option<usize>> {
+        let patience = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(&self.socket.as_fd(), PollFlags::IN)], Some(&patience)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            ready => ready?,
+        };
+        match fds::recv_now(&self.socket, &mut self.buffer)?.length {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            length => Ok(Some(length)),
+        }
+    }
+
+    /// Answers one ping. False: nobody asked.
+    fn answer_next(&mut self) -> io::Result<bool> {
+        let Some(length) = self.hear()? else { return Ok(false) };
+        let arrived = clock::now();
+        let Some(FromDaemon::Event(event)) = FromDaemon::decode(&self.buffer[..length]) else { return Ok(true) };
+        self.answered += 1;
+        if let Some(ping) = Ping::read(event.payload).filter(|ping| ping.answer.is_none()) {
+            self.payload.clear();
+            self.payload.extend_from_slice(event.payload);
+            Ping { answer: Some((arrived, clock::now())), ..ping }.write(&mut self.payload);
+            let (to, payload) = (To::Sink(event.host, ping.sink), &self.payload[..]);
+            let answer = Submit { source: self.source, tag: 1, to, payload, ..Submit::default() };
+            FromClient::Submit(answer).encode(&mut self.out);
+            fds::send(&self.socket, &self.out, &[])?;
+        }
+        if self.answered == WAITING / 2 {
+            self.answered = 0;
+            self.more(WAITING / 2)?;
+        }
+        Ok(true)
+    }
+}
