@@ -76,9 +76,19 @@ impl Fates {
         self.each().into_iter().fold(0, u64::saturating_add)
     }
 
-    /// What became of an event stays so, whatever a host says.
+    /// What became of an event stays so, whatever a host says; only what was delivered may turn out to have been late.
     pub fn has_grown_from(&self, before: &Fates) -> bool {
-        self.each().iter().zip(before.each()).all(|(now, before)| *now >= before)
+        let handed = |fates: &Fates| fates.delivered.saturating_add(fates.late);
+        let lasting = |fates: &Fates| [handed(fates), fates.late, fates.filtered, fates.dropped];
+        lasting(self).iter().zip(lasting(before)).all(|(now, before)| *now >= before)
+    }
+
+    /// So many of those that were delivered were late; how many there were.
+    pub fn turn_late(&mut self, events: u64) -> u64 {
+        let events = events.min(self.delivered);
+        self.delivered -= events;
+        self.late += events;
+        events
     }
 
     fn each(&self) -> [u64; 4] {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use qfabric_client::channel::{
     Channels, Direction, Filter, Notice, Pressure, SinkOptions, SourceOptions, Spec, Submission, To,
 };
-use qfabric_client::{Client, ClientError};
+use qfabric_client::{Client, ClientError, clock};
 use qfabric_daemon::{Config, Embedded, EngineName, Log};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::Nanos;
@@ -82,6 +82,36 @@ fn an_event_comes_to_the_handlers_of_all_sinks_with_its_attributes() {
         theirs.poll(SOON).unwrap();
     }
     assert_eq!(*seen.lock().unwrap(), [(1, 1, Some(24)), (2, 2, Some(23)), (3, 3, Some(22))]);
+}
+
+#[test]
+fn events_whose_time_passes_while_they_wait_for_their_reader_are_late_and_not_read() {
+    let Some(host) = Host::start() else { return };
+    let (ours, theirs) = (host.connect(), host.connect());
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let same = theirs.open("video").unwrap();
+    let mut sink = same.sink(&SinkOptions::default()).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let end = clock::now() + Nanos::from_millis(1_000);
+    for (n, deadline) in [(1, Some(end)), (2, Some(end)), (3, Some(end)), (4, None)] {
+        let event = Submission { deadline, payload: &payload(n), ..Submission::default() };
+        assert_eq!(source.submit_and_wait(&event).unwrap().local, 1);
+    }
+    // They are with this process by now, or on their way to it: the service has handed them over.
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert_eq!(number(sink.next(PATIENCE).unwrap().unwrap().event().payload), 4);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let info = host.client.channel(video.id()).unwrap();
+        let counts = info.hosts[0].sources[0].counts.unwrap();
+        let of_sink = info.hosts[0].sinks[0].counts.unwrap();
+        if (counts.late, of_sink.late) == (3, 3) {
+            assert_eq!((counts.sent, counts.delivered, of_sink.delivered), (4, 1, 1));
+            return;
+        }
+        assert!(Instant::now() < until, "{counts:?} {of_sink:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //!        <───────────────────── Writable           after `would block`: try again
 //!   More(sink, n) ────────────────────────>        n more events of this sink may be sent
 //!   Report(registration) ─────────────────>        for resource managers, here and at those who feed the channel
+//!   Late(sink, source, n) ────────────────>        n events whose time passed while they waited for the reader
 //!        <───────────────────── Event              at most as many as there is credit for: the others stay in
 //!        <───────────────────── Ended              the node's queue, which is bounded
 //!        <───────────────────── Decided            to those with a source or a sink on the channel
@@ -25,7 +26,7 @@ use crate::format::Format;
 use read::{Reader, text, word};
 
 /// Of the messages below; a daemon that speaks another one refuses `Hello`.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Longest payload of an event.
 pub const MAX_PAYLOAD: usize = Format::MAX_SIZE as usize;
 /// Most attributes of an event.
@@ -58,6 +59,21 @@ pub enum FromClient<'a> {
     },
     /// How an application is doing, for resource managers: see [`Report`].
     Report(Report<'a>),
+    /// Events were dropped where they waited for the application: their time had passed.
+    Late(Late<'a>),
+}
+
+/// Events that waited too long for their reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late<'a> {
+    /// The sink.
+    pub sink: u32,
+    /// The source's host.
+    pub host: &'a str,
+    /// The source's number there.
+    pub source: u32,
+    /// How many.
+    pub events: u32,
 }
 
 /// How an application is doing, in its own words.
@@ -173,6 +189,11 @@ impl<'a> FromClient<'a> {
                 out.extend(value.to_le_bytes());
                 text(out, attribute);
             }
+            FromClient::Late(Late { sink, host, source, events }) => {
+                out.push(5);
+                [*sink, *source, *events].into_iter().for_each(|number| word(out, number));
+                text(out, host);
+            }
         }
     }
 
@@ -186,6 +207,10 @@ impl<'a> FromClient<'a> {
             4 => {
                 let (registration, value) = (reader.word()?, reader.long()?.cast_signed());
                 FromClient::Report(Report { registration, attribute: reader.text()?, value })
+            }
+            5 => {
+                let (sink, source, events) = (reader.word()?, reader.word()?, reader.word()?);
+                FromClient::Late(Late { sink, host: reader.text()?, source, events })
             }
             _ => return None,
         };

@@ -10,7 +10,7 @@ use qfabric_channel::{
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{Ear, seeding};
-use qfabric_types::channel_wire::{Attributes, FromClient, Report, Submit, To};
+use qfabric_types::channel_wire::{Attributes, FromClient, Late, Report, Submit, To};
 use qfabric_types::ecalls_wire::{self, Raise};
 use qfabric_types::{Instant, Nanos};
 
@@ -150,9 +150,10 @@ fn messages() -> Vec<Vec<u8>> {
     };
     let report = Report { registration: 3, attribute: "app.rate_milli", value: -5 };
     for message in [
-        FromClient::Hello { version: 3 },
+        FromClient::Hello { version: 4 },
         FromClient::Submit(submit),
         FromClient::More { sink: 3, events: 9 },
+        FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }),
         FromClient::Report(report),
     ] {
         message.encode(&mut out);

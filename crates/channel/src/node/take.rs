@@ -1,13 +1,14 @@
 //! From a queue to the application.
 
 use qfabric_types::Instant;
+use qfabric_types::channel::Name;
 
 use super::channel::Mode;
 use super::join::gone;
 use super::{Ctx, Node, books};
 use crate::counts::Fate;
 use crate::queue::Waiting;
-use crate::{Error, Port, Pressure, SinkId, Taken};
+use crate::{Error, Port, Pressure, SinkId, SourceId, Taken};
 
 impl Node {
     /// Takes the next event of a queue: by priority, then in the channel's order; late ones are passed over. False:
@@ -24,6 +25,34 @@ impl Node {
                 return Ok(true);
             }
         }
+    }
+
+    /// Of the events of a source that were taken from a queue, so many were of no use any more when their reader came to
+    /// them: they were late, not delivered. More than were taken are not believed.
+    pub fn came_late(
+        &mut self,
+        sink: SinkId,
+        (host, source): (&Name, SourceId),
+        events: u64,
+        now: Instant,
+        port: &mut dyn Port,
+    ) -> Result<(), Error> {
+        let mut ctx = Ctx { now, port };
+        let place = *self.sinks.get(&sink.0).ok_or(gone("sink", sink.0))?;
+        let is_own = *host == *self.host;
+        let late = if is_own {
+            self.own_tally(source.0, sink.0).map_or(0, |tally| tally.fates.turn_late(events))
+        } else {
+            let inbound = self.peers.get_mut(host).and_then(|peer| peer.inbound.get_mut(&source.0));
+            let entry = inbound.filter(|inbound| inbound.slot == place).and_then(|inbound| inbound.entry(sink.0));
+            entry.map_or(0, |entry| entry.fates.turn_late(events))
+        };
+        let counted = self.at_mut(place).and_then(|channel| channel.sinks.get_mut(&sink.0));
+        counted.into_iter().for_each(|sink| _ = sink.totals.fates.turn_late(late));
+        if late > 0 && !is_own {
+            self.report(host, source.0, |entry| entry.sink == sink.0, &mut ctx);
+        }
+        Ok(())
     }
 
     fn pop(&mut self, place: u32, sink: u32) -> Option<Waiting> {

@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 use qfabric_shm::{Process, fds};
 use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, MAX_MESSAGE, Report, VERSION};
+use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Late, MAX_MESSAGE, Report, VERSION};
 use qfabric_types::monitor::MAX_NAME;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::handle::{Channel, Spec};
 use super::handlers::{Handler, Handlers};
-use super::inbox::{Answer, Inbox, Notice};
+use super::inbox::{Answer, Inbox, LateEvents, Notice};
 use super::slot::Slot;
 use crate::client::Client;
+use crate::clock;
 use crate::error::ClientError;
 
 /// Events that a sink may have on its way to this process.
@@ -387,7 +388,9 @@ impl Inner {
         loop {
             let mut state = self.state();
             self.receive_all(&mut state)?;
-            let next = self.handlers.first(|has| state.inbox.next_of(has));
+            let now = clock::now().get();
+            let next = self.handlers.first(|has| state.inbox.next_of(now, has));
+            self.tell_late(&mut state)?;
             drop(state);
             let Some((slot, (sink, message))) = next else { return Ok(handled + self.handle_decided()) };
             if let Some(FromDaemon::Event(event)) = FromDaemon::decode(&message) {
@@ -422,7 +425,8 @@ impl Inner {
         loop {
             let mut state = self.state();
             self.receive_all(&mut state)?;
-            let next = state.inbox.next_of(|other| other == sink);
+            let next = state.inbox.next_of(clock::now().get(), |other| other == sink);
+            self.tell_late(&mut state)?;
             self.remember(&state);
             drop(state);
             match next {
@@ -438,13 +442,27 @@ impl Inner {
         self.own()?;
         let mut state = self.state();
         state.inbox.give_back(message);
+        self.make_room(&mut state, sink, 1)
+    }
+
+    /// So many events of the sink wait here no longer.
+    fn make_room(&self, state: &mut State, sink: u32, events: u32) -> Result<(), ClientError> {
         let read = state.read.entry(sink).or_default();
-        *read += 1;
+        *read += events;
         if *read < WINDOW / 2 {
             return Ok(());
         }
         let events = std::mem::take(read);
-        self.send_with(&mut state, &FromClient::More { sink, events })
+        self.send_with(state, &FromClient::More { sink, events })
+    }
+
+    /// Events that nobody read in time were late, not delivered; there is room for others.
+    fn tell_late(&self, state: &mut State) -> Result<(), ClientError> {
+        while let Some(LateEvents { sink, host, source, events }) = state.inbox.next_late() {
+            self.send_with(state, &FromClient::Late(Late { sink, host: &host, source, events }))?;
+            self.make_room(state, sink, events)?;
+        }
+        Ok(())
     }
 
     /// Whether the source may try again before `until`.

@@ -58,6 +58,15 @@ pub(super) enum Answer {
     Refused { tag: u32, blocked_until_ns: u64, why: String },
 }
 
+/// Events of one source that waited too long for the reader of a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LateEvents {
+    pub sink: u32,
+    pub host: String,
+    pub source: u32,
+    pub events: u32,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// Events of each sink, as messages.
@@ -67,6 +76,8 @@ pub(super) struct Inbox {
     writable: BTreeSet<u32>,
     notices: VecDeque<Notice>,
     spare: Vec<Vec<u8>>,
+    /// No more than there were events.
+    late: VecDeque<LateEvents>,
     /// The event that is waited for.
     pub awaited: Option<u32>,
 }
@@ -118,11 +129,33 @@ impl Inbox {
         self.notices.push_back(notice);
     }
 
-    /// The oldest event of the sinks that `wanted` says.
-    pub fn next_of(&mut self, wanted: impl Fn(u32) -> bool) -> Option<(u32, Vec<u8>)> {
-        let at = self.order.iter().position(|sink| wanted(*sink))?;
-        let sink = self.order.remove(at)?;
-        Some((sink, self.sinks.get_mut(&sink)?.pop_front()?))
+    /// The oldest event of the sinks that `wanted` says. Those whose time has passed at `now` are dropped, and counted for
+    /// [`Inbox::next_late`].
+    pub fn next_of(&mut self, now: u64, wanted: impl Fn(u32) -> bool) -> Option<(u32, Vec<u8>)> {
+        loop {
+            let at = self.order.iter().position(|sink| wanted(*sink))?;
+            let sink = self.order.remove(at)?;
+            let message = self.sinks.get_mut(&sink)?.pop_front()?;
+            match FromDaemon::decode(&message) {
+                Some(FromDaemon::Event(event)) if event.deadline_ns != 0 && event.deadline_ns < now => {
+                    self.count_late(sink, event.host, event.source);
+                }
+                _ => return Some((sink, message)),
+            }
+            self.give_back(message);
+        }
+    }
+
+    fn count_late(&mut self, sink: u32, host: &str, source: u32) {
+        match self.late.back_mut().filter(|late| (late.sink, &*late.host, late.source) == (sink, host, source)) {
+            Some(late) => late.events += 1,
+            None => self.late.push_back(LateEvents { sink, host: host.to_owned(), source, events: 1 }),
+        }
+    }
+
+    /// Events that were dropped since this was asked, of one source for one sink.
+    pub fn next_late(&mut self) -> Option<LateEvents> {
+        self.late.pop_front()
     }
 
     /// The memory of a message that has been read.
@@ -180,12 +213,27 @@ mod tests {
         for (sink, number) in [(1, 1), (2, 2), (1, 3)] {
             assert!(give(&mut inbox, &event(sink, number)).is_none());
         }
-        assert_eq!(inbox.next_of(|sink| sink == 2).unwrap().0, 2);
-        let (sink, message) = inbox.next_of(|_| true).unwrap();
+        assert_eq!(inbox.next_of(0, |sink| sink == 2).unwrap().0, 2);
+        let (sink, message) = inbox.next_of(0, |_| true).unwrap();
         let Some(FromDaemon::Event(first)) = FromDaemon::decode(&message) else { panic!() };
         assert_eq!((sink, first.number), (1, 1));
         inbox.forget(1);
-        assert!(inbox.next_of(|_| true).is_none() && inbox.is_empty());
+        assert!(inbox.next_of(0, |_| true).is_none() && inbox.is_empty());
+    }
+
+    #[test]
+    fn an_event_whose_time_has_passed_is_dropped_and_counted() {
+        let mut inbox = Inbox::default();
+        for (number, deadline_ns) in [(1, 10), (2, 10), (3, 0), (4, 20)] {
+            let event = Event { sink: 1, number, host: "a", source: 7, deadline_ns, ..Event::default() };
+            give(&mut inbox, &FromDaemon::Event(event));
+        }
+        let (_, message) = inbox.next_of(20, |_| true).unwrap();
+        let Some(FromDaemon::Event(first)) = FromDaemon::decode(&message) else { panic!() };
+        assert_eq!(first.number, 3);
+        let late = LateEvents { sink: 1, host: "a".into(), source: 7, events: 2 };
+        assert_eq!((inbox.next_late(), inbox.next_late()), (Some(late), None));
+        assert!(inbox.next_of(20, |_| true).is_some(), "the end of its time is in time");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
+    FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
 };
 use rustix::net::{SocketFlags, accept_with};
 
@@ -116,6 +116,7 @@ impl Fabric {
             FromClient::Submit(submit) => self.submit(registry, id, submit),
             FromClient::More { sink, events } => self.more(registry, id, SinkId(*sink), *events),
             FromClient::Report(report) => self.report_of(registry, id, report),
+            FromClient::Late(late) => self.late(registry, id, *late),
         }
     }
 
@@ -129,6 +130,17 @@ impl Fabric {
             // It may have ended meanwhile.
             None => count(&self.totals.nonsense),
         }
+    }
+
+    /// Only of a sink of the connection's own.
+    fn late(&self, registry: &Registry, id: LeaseId, Late { sink, host, source, events }: Late<'_>) {
+        let sink = SinkId(sink);
+        let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
+        let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };
+        // It may have ended meanwhile.
+        let _ = self
+            .network
+            .with(|node, now, port| node.came_late(sink, (&host, SourceId(source)), events.into(), now, port));
     }
 
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {

@@ -20,6 +20,7 @@ fn daemon(message: &FromDaemon<'_>) {
 fn every_message_is_read_as_it_was_written() {
     client(&FromClient::Hello { version: 7 });
     client(&FromClient::More { sink: 3, events: 99 });
+    client(&FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }));
     client(&FromClient::Report(Report { registration: 3, attribute: "app.position", value: -7 }));
     for to in [To::All, To::Host("cam-1"), To::Sink("cam-1", 9)] {
         let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);

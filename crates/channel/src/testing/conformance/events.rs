@@ -116,6 +116,32 @@ pub fn late_events_are_dropped_and_counted<W: World>(world: &mut W) {
     assert_eq!((counts.expired, counts.sent, counts.delivered, counts.late), (1, 2, 1, 1));
 }
 
+/// Events that were taken in time and read too late count as late, at the sink and at its source, of this host or another.
+pub fn events_that_their_reader_comes_to_too_late_are_late<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let sinks = [0, 1].map(|host| sink(world, &hosts[host], &video, queued(16)));
+    world.quiet();
+    for number in 0..4 {
+        submit_frame(world, &hosts[0], from, number, 0);
+    }
+    for (host, to) in hosts.iter().zip(sinks) {
+        world.quiet();
+        assert_eq!(take_all(world, host, to).len(), 4);
+        world.quiet();
+        for (events, of) in [(1, from), (9, from), (1, SourceId(77))] {
+            let came = world.with(host, |node, now, port| node.came_late(to, (&hosts[0], of), events, now, port));
+            assert_eq!(came, Ok(()));
+        }
+        world.quiet();
+        let counts = balanced(world, host, to);
+        assert_eq!((counts.sent, counts.delivered, counts.late), (4, 0, 4), "more than were taken are not believed");
+    }
+    let counts = counts_of(world, &hosts[0], from);
+    assert_eq!((counts.sent, counts.delivered, counts.late), (8, 0, 8));
+}
+
 /// Among queued events the higher priority is first, and within one the earlier deadline.
 pub fn priorities_come_first_and_deadlines_in_order<W: World>(world: &mut W) {
     let video = data("video");

@@ -36,6 +36,7 @@ macro_rules! conformance_parts {
             an_event_can_be_for_one_host_or_one_sink,
             what_cannot_be_an_event_is_refused,
             late_events_are_dropped_and_counted,
+            events_that_their_reader_comes_to_too_late_are_late,
             priorities_come_first_and_deadlines_in_order,
             a_sink_that_never_reads_holds_up_nobody,
             a_full_queue_keeps_what_its_policy_says,
