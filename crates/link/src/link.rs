@@ -32,6 +32,12 @@ pub trait Listener: Send + Sync + 'static {
     fn deliver(&self, sink: SinkId, event: &Event<'_>);
     /// A sink's queue is no longer empty.
     fn ready(&self, sink: SinkId);
+    /// The same, where a frame's arrival brought it: [`Listener::arrived`] follows, in the same thread.
+    fn ready_by_arrival(&self, sink: SinkId) {
+        self.ready(sink);
+    }
+    /// Called after each frame's arrival, with no lock held: by the receive thread, which must not be kept waiting.
+    fn arrived(&self) {}
     /// A source that was told to wait may try again.
     fn writable(&self, source: SourceId);
     /// Something happened.

@@ -107,13 +107,7 @@ struct Asking {
 
 impl Asking {
     fn begin(channels: &Channels, channel: &ChannelId, args: &Args, stop: &AtomicBool) -> Result<Asking, Failure> {
-        let opened = channels.open(&channel.to_string()).or_else(|error| match error {
-            ClientError::Refused(problem) if problem.code == "no_such_channel" => {
-                channels.create(channel.name.as_str(), &Spec::of(FORMAT))
-            }
-            other => Err(other),
-        });
-        let opened = opened.map_err(connect::failure)?;
+        let opened = enter(channels, channel).map_err(connect::failure)?;
         let sink = opened.sink(&SinkOptions::default()).map_err(connect::failure)?;
         let source = opened.source_subscribe(&SourceOptions::default()).map_err(connect::failure)?;
         let until = Instant::now() + OPENS;
@@ -167,6 +161,23 @@ impl Asking {
                 // Of an earlier ping, too late.
                 _ => {}
             }
+        }
+    }
+}
+
+/// Opens the channel, created where nobody holds it. Others who ask do the same at the same moment: one of them creates it, and
+/// the last of them may just be leaving.
+fn enter(channels: &Channels, channel: &ChannelId) -> Result<Channel, ClientError> {
+    let is = |error: &ClientError, code: &str| matches!(error, ClientError::Refused(problem) if problem.code == code);
+    let until = Instant::now() + OPENS;
+    loop {
+        match channels.open(&channel.to_string()) {
+            Err(error) if is(&error, "no_such_channel") => {}
+            opened => return opened,
+        }
+        match channels.create(channel.name.as_str(), &Spec::of(FORMAT)) {
+            Err(error) if is(&error, "channel_exists") && Instant::now() < until => {}
+            created => return created,
         }
     }
 }

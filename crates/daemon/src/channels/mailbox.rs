@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use qfabric_channel::{Notice, SinkId, SourceId};
 use qfabric_sync::{Lock, rank};
@@ -12,6 +12,7 @@ use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Instant, Nanos};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::Fabric;
 use crate::auth::Peer;
 use crate::ending::Ending;
 
@@ -106,9 +107,12 @@ impl Noted {
 }
 
 /// Written by whoever calls the node, emptied by the socket's thread.
-#[derive(Debug)]
 pub(super) struct Mailbox {
     noted: Lock<Noted, { rank::MAILBOX }>,
+    /// Sinks with something in their queues since a frame that the receive thread handles: it hands over itself.
+    arrived: Lock<Vec<SinkId>, { rank::MAILBOX }>,
+    /// Who hands over; nobody before the service has begun.
+    fabric: OnceLock<Weak<Fabric>>,
     wake: Arc<OwnedFd>,
     ending: Ending,
 }
@@ -116,7 +120,39 @@ pub(super) struct Mailbox {
 impl Mailbox {
     pub fn new(ending: &Ending) -> std::io::Result<Mailbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Mailbox { noted: Lock::default(), wake: Arc::new(wake), ending: ending.clone() })
+        let (noted, arrived, fabric) = (Lock::default(), Lock::default(), OnceLock::new());
+        Ok(Mailbox { noted, arrived, fabric, wake: Arc::new(wake), ending: ending.clone() })
+    }
+
+    /// From now on the receive thread hands over by itself.
+    pub fn serve(&self, fabric: &Arc<Fabric>) {
+        // Called once.
+        let _ = self.fabric.set(Arc::downgrade(fabric));
+    }
+
+    pub fn fabric(&self) -> Option<Arc<Fabric>> {
+        self.fabric.get()?.upgrade()
+    }
+
+    /// A frame has brought something for the sink.
+    pub fn ready_by_arrival(&self, sink: SinkId) {
+        match self.fabric.get() {
+            Some(_) => self.arrived.lock().push(sink),
+            None => self.ready(sink),
+        }
+    }
+
+    /// What frames have brought.
+    pub fn take_arrived(&self) -> Vec<SinkId> {
+        std::mem::take(&mut *self.arrived.lock())
+    }
+
+    /// The memory is used again.
+    pub fn keep_for_arrivals(&self, emptied: Vec<SinkId>) {
+        let mut arrived = self.arrived.lock();
+        if arrived.capacity() == 0 {
+            *arrived = emptied;
+        }
     }
 
     /// How the service ends.

@@ -138,7 +138,9 @@ impl Channels {
             started.map_err(|problem| DaemonError::Channels(refused(problem)))?;
         }
         tracing::info!(host = %fabric.host, realm = %config.realm, engine = ?config.engine, "this host has channels");
-        Ok(Channels { fabric: Some(Arc::new(fabric)), requests })
+        let fabric = Arc::new(fabric);
+        fabric.mailbox.serve(&fabric);
+        Ok(Channels { fabric: Some(fabric), requests })
     }
 
     /// What there is, or the refusal that says how to switch it on.

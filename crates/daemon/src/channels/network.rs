@@ -223,6 +223,17 @@ impl Listener for Mailbox {
         Mailbox::ready(self, sink);
     }
 
+    fn ready_by_arrival(&self, sink: SinkId) {
+        Mailbox::ready_by_arrival(self, sink);
+    }
+
+    fn arrived(&self) {
+        let Some(fabric) = self.fabric() else { return };
+        let mut arrived = self.take_arrived();
+        fabric.hand_over(&mut arrived);
+        self.keep_for_arrivals(arrived);
+    }
+
     fn writable(&self, source: SourceId) {
         Mailbox::writable(self, source);
     }

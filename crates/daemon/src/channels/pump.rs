@@ -25,13 +25,7 @@ impl Fabric {
     /// Carries out what the node said.
     pub(super) fn carry_out(&self, noted: &mut Noted) {
         let mut registry = self.registry();
-        for sink in noted.ready.drain(..) {
-            let lease = registry.sinks.get(&sink).copied().and_then(|id| registry.leases.get_mut(&id));
-            if let Some(credit) = lease.and_then(|lease| lease.sinks.get_mut(&sink)) {
-                credit.ready = true;
-                self.pump(&mut registry, sink);
-            }
-        }
+        noted.ready.drain(..).for_each(|sink| self.is_ready(&mut registry, sink));
         for SourceId(source) in noted.writable.drain(..) {
             if let Some(id) = registry.sources.get(&SourceId(source)).copied() {
                 self.tell(&mut registry, id, &FromDaemon::Writable(source));
@@ -50,6 +44,26 @@ impl Fabric {
         drop(registry);
         noted.lent.drain(..).for_each(|lent| self.lend(lent));
         self.hear_broker();
+    }
+
+    /// In the receive thread: what a frame brought goes to its readers at once, where nobody has the registry; else the
+    /// socket's thread does it soon.
+    pub(super) fn hand_over(&self, arrived: &mut Vec<SinkId>) {
+        if arrived.is_empty() {
+            return;
+        }
+        let Some(mut registry) = self.registry.try_lock() else {
+            return arrived.drain(..).for_each(|sink| self.mailbox.ready(sink));
+        };
+        arrived.drain(..).for_each(|sink| self.is_ready(&mut registry, sink));
+    }
+
+    fn is_ready(&self, registry: &mut Registry, sink: SinkId) {
+        let lease = registry.sinks.get(&sink).copied().and_then(|id| registry.leases.get_mut(&id));
+        if let Some(credit) = lease.and_then(|lease| lease.sinks.get_mut(&sink)) {
+            credit.ready = true;
+            self.pump(registry, sink);
+        }
     }
 
     /// Sends events of a sink, as long as there are any, credit for them and room in the socket.

@@ -13,6 +13,8 @@ pub(super) struct EnginePort<'a> {
     pub engine: Option<&'a dyn Engine>,
     pub wanted: &'a mut BTreeSet<ChannelId>,
     pub listener: &'a dyn Listener,
+    /// Whether a frame's arrival is handled.
+    pub is_arrival: bool,
 }
 
 impl Port for EnginePort<'_> {
@@ -41,7 +43,10 @@ impl Port for EnginePort<'_> {
     }
 
     fn ready(&mut self, sink: SinkId) {
-        self.listener.ready(sink);
+        match self.is_arrival {
+            true => self.listener.ready_by_arrival(sink),
+            false => self.listener.ready(sink),
+        }
     }
 
     fn writable(&mut self, source: SourceId) {

@@ -29,7 +29,7 @@ pub(super) struct Way {
 
 impl Way {
     pub fn port<'a>(&'a mut self, listener: &'a dyn Listener) -> EnginePort<'a> {
-        EnginePort { engine: self.engine.as_deref(), wanted: &mut self.wanted, listener }
+        EnginePort { engine: self.engine.as_deref(), wanted: &mut self.wanted, listener, is_arrival: false }
     }
 
     pub fn count(&self, of: impl Fn(&Counters) -> u64) -> u64 {
@@ -115,13 +115,17 @@ impl<N: Inside> Handler for Hearing<N> {
         }
         let State { inside, way, .. } = &mut *state;
         let (now, listener) = (now(), &*self.shared.listener);
-        let mut port = EnginePort { engine: Some(engine), wanted: &mut way.wanted, listener };
+        let is_arrival = matches!(event, EngineEvent::Arrived { .. });
+        let mut port = EnginePort { engine: Some(engine), wanted: &mut way.wanted, listener, is_arrival };
         inside.call(now, &mut port, |node, port| match event {
             EngineEvent::Arrived { from, lane, frame } => node.arrive(from, lane, frame, now, port),
             EngineEvent::Appeared { host, .. } => node.appeared(host, now, port),
             EngineEvent::Vanished { host, .. } => node.vanished(host, now, port),
         });
         self.shared.replan(state);
+        if is_arrival {
+            self.shared.listener.arrived();
+        }
     }
 
     fn failed(&self, thread: &'static str, message: String) {
