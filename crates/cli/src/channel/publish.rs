@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use qfabric_client::channel::{
-    Channel, ChannelId, Channels, Order, Pressure, Sent, Source, SourceOptions, Spec, Submission,
+    Channel, ChannelId, Channels, Order, Pressure, Sent, Source, SourceCounts, SourceOptions, Spec, Submission,
 };
 use qfabric_client::{Client, ClientError, clock};
 use qfabric_types::format::Format;
@@ -24,10 +24,13 @@ use crate::output;
 
 /// Longest line of the summary's wait for sinks between two looks.
 const LOOK: Duration = Duration::from_millis(100);
+/// Longest wait for what became of the events. Sinks report within 2 s of the last one, but not of what waits in their queues.
+const REPORTED: Duration = Duration::from_secs(3);
 
 /// Publishes events on a channel: JSON objects with their fields by name, one after the other.
 ///
-/// Creates the channel where no host holds it; then --format says what its events look like.
+/// Creates the channel where no host holds it; then --format says what its events look like. Afterwards it says what
+/// became of them: sinks of other hosts report within 2 s.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: echo '{\"number\": 1}' | qfabric channel pub video --format frame.h --json -")]
 pub struct Args {
@@ -106,7 +109,8 @@ pub fn run(args: Args) -> Outcome {
         }
         sums.add(submit(&source, &args, number, &payload)?);
     }
-    output::print(&(sums.json().to_string() + "\n"))?;
+    let counts = settled(&channels, &opened, &source, &stop)?;
+    output::print(&(sums.json(counts).to_string() + "\n"))?;
     Ok(Done(0))
 }
 
@@ -194,7 +198,37 @@ fn submit(source: &Source, args: &Args, event_type: u16, payload: &[u8]) -> Resu
     source.submit_patiently(&event, Duration::from_secs(60)).map_err(connect::failure)
 }
 
-/// What became of all events.
+/// What is known of the source's events once it is known of all, or when that takes too long. None: the channel is gone.
+fn settled(
+    channels: &Channels,
+    opened: &Channel,
+    source: &Source,
+    stop: &AtomicBool,
+) -> Result<Option<SourceCounts>, Failure> {
+    let until = Instant::now() + REPORTED;
+    loop {
+        let info = match opened.look() {
+            Ok(info) => info,
+            Err(ClientError::Refused(_)) => return Ok(None),
+            Err(error) => return Err(connect::failure(error)),
+        };
+        let own = info.hosts.iter().filter(|host| host.host.as_str() == channels.host()).flat_map(|host| &host.sources);
+        let counts = own.into_iter().find(|own| own.number == source.number()).and_then(|own| own.counts);
+        let is_over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        if is_over || counts.is_none_or(|counts| unknown(&counts) == 0) {
+            return Ok(counts);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Events that still wait for their readers, or are on their way.
+fn unknown(counts: &SourceCounts) -> u64 {
+    let SourceCounts { delivered, filtered, dropped, late, lost, .. } = counts;
+    counts.sent.saturating_sub(delivered + filtered + dropped + late + lost)
+}
+
+/// What was said of all events when they were submitted.
 #[derive(Default)]
 struct Sums {
     events: u64,
@@ -213,8 +247,16 @@ impl Sums {
         self.dropped += u64::from(sent.dropped);
     }
 
-    fn json(&self) -> Value {
+    /// With what became of them, where that is known.
+    fn json(&self, counts: Option<SourceCounts>) -> Value {
         let Sums { events, remote, local, filtered, dropped } = self;
-        json!({ "events": events, "remote": remote, "local": local, "filtered": filtered, "dropped": dropped })
+        let Some(counts) = counts else {
+            return json!({ "events": events, "remote": remote, "local": local, "filtered": filtered, "dropped": dropped });
+        };
+        json!({
+            "events": events, "remote": remote, "local": local, "delivered": counts.delivered,
+            "filtered": counts.filtered, "dropped": counts.dropped, "late": counts.late, "lost": counts.lost,
+            "unknown": unknown(&counts),
+        })
     }
 }

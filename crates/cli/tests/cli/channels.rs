@@ -158,9 +158,15 @@ fn events_published_on_one_host_are_read_on_the_other_and_a_crash_is_noticed_by_
     let lines = "{\"number\": 1, \"size\": 7}\n{\"number\": 2}\n";
     let sent = alpha.publish(&["--sinks", "1", "--attribute", "rate=25"], lines);
     sent.expect(0, &[]);
-    assert_eq!(sent.json()["remote"], 2, "{sent:?}");
+    let became = sent.json();
+    assert_eq!(
+        (&became["remote"], &became["delivered"], &became["unknown"]),
+        (&2.into(), &2.into(), &0.into()),
+        "{sent:?}"
+    );
     let first = reading.line();
     assert_eq!((&first["host"], &first["type"]), (&"alpha".into(), &"frame".into()));
+    assert!(first["latency_us"].as_f64().unwrap() >= 0.0);
     assert_eq!((&first["event"]["size"], &first["attributes"]["rate"]), (&7.into(), &25.into()));
     assert_eq!(reading.line()["event"]["number"], 2);
     assert!(reading.child.wait().unwrap().success(), "it ends after --count events");
