@@ -57,6 +57,15 @@ fn socket() -> io::Result<OwnedFd> {
 
 /// Sends `message` with `fds`, at most [`MAX_FDS`] of them. A closed peer is an error, never `SIGPIPE`.
 pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, SendFlags::NOSIGNAL)
+}
+
+/// As [`send`], without waiting: `WouldBlock` where the peer does not keep up.
+pub fn send_fds_now(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send_with(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
     if fds.len() > MAX_FDS {
         let why = format!("{} descriptors for one message; send at most {MAX_FDS}", fds.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -67,7 +76,7 @@ pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
         let fits = control.push(SendAncillaryMessage::ScmRights(fds));
         debug_assert!(fits, "SPACE holds MAX_FDS descriptors");
     }
-    let sent = retry_on_intr(|| sendmsg(&socket, &[io::IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL))?;
+    let sent = retry_on_intr(|| sendmsg(&socket, &[io::IoSlice::new(message)], &mut control, flags))?;
     debug_assert_eq!(sent, message.len(), "a SOCK_SEQPACKET message goes out whole");
     Ok(())
 }

@@ -9,8 +9,11 @@
 //! The areas of ECalls ([`qfabric_types::memory`]) are mapped in the same way: by the application from BPF array
 //! maps or memfds that the daemon hands out, by the daemon where it writes itself.
 //!
+//! Messages of any length, in both directions, go through a [`Duplex`]: two rings, and a socket that wakes who sleeps.
+//!
 //! All of it is copied into the children of an application; [`Process`] tells them from it.
 
+mod duplex;
 pub mod fds;
 mod mapping;
 mod memfd;
@@ -20,6 +23,7 @@ mod signal;
 mod socket;
 mod wake;
 
+pub use duplex::{Duplex, is_nudge, nudge};
 pub use mapping::{Area, OwnedUp, Shared, SharedDown, SharedSockets, SharedUp, UpArea};
 pub use process::Process;
 pub use ring::SharedRing;

@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, SocketPage, Up, UpHeader, UpStorage, UpWriter};
+use qfabric_types::message_ring::MessageRings;
 use qfabric_types::ring::JobRing;
 use rustix::fs::{FileType, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -190,6 +191,9 @@ unsafe impl Area for SocketPage {}
 #[allow(unsafe_code)] // see the trait
 // SAFETY: atomic words only.
 unsafe impl Area for JobRing {}
+#[allow(unsafe_code)] // see the trait
+// SAFETY: atomic words only.
+unsafe impl Area for MessageRings {}
 
 /// memory_down.
 pub type SharedDown = Shared<Down>;

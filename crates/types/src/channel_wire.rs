@@ -1,4 +1,6 @@
-//! The messages of `channels.sock` (SOCK_SEQPACKET): one message, one packet; little endian, no padding.
+//! The messages of `channels.sock`; little endian, no padding. Hello, Welcome and a refusal of the connection are packets on
+//! the socket (SOCK_SEQPACKET). Welcome brings the memory of two rings ([`crate::message_ring`]), by which all other messages go;
+//! after that the socket only wakes whoever sleeps.
 //!
 //! ```text
 //! application                           daemon
@@ -26,7 +28,7 @@ use crate::format::Format;
 use read::{Reader, text, word};
 
 /// Of the messages below; a daemon that speaks another one refuses `Hello`.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Longest payload of an event.
 pub const MAX_PAYLOAD: usize = Format::MAX_SIZE as usize;
 /// Most attributes of an event.

@@ -16,6 +16,7 @@ mod ids;
 mod invariance;
 mod job;
 pub mod memory;
+pub mod message_ring;
 mod moments;
 pub mod monitor;
 mod nouns;

@@ -29,7 +29,21 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "words", &texts(&WORDS))?;
     keep(&folder, "channel_frame", &frames())?;
     keep(&folder, "local_message", &messages())?;
+    keep(&folder, "message_ring", &rings())?;
     keep(&folder, "host_stream", &[stream()])
+}
+
+/// Pieces at words of the memory: positions at 8 (written) and 16 (read), messages from 24 on, the other ring from 32,792 on.
+fn rings() -> Vec<Vec<u8>> {
+    let piece = |word: u16, words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        [&word.to_le_bytes()[..], &(bytes.len() as u16).to_le_bytes(), &bytes, &[3, 0, 1, 2, 3]].concat()
+    };
+    let honest = [piece(24, &[12, 1, 2, 8, 3]), piece(8, &[5])].concat();
+    let too_long = [piece(24, &[301]), piece(8, &[60])].concat();
+    let impossible = [piece(8, &[u64::MAX]), piece(8, &[3, 1])].concat();
+    let reader = [piece(32_808, &[7, 1]), piece(32_808, &[u64::MAX])].concat();
+    vec![honest, too_long, impossible, reader]
 }
 
 fn keep(folder: &Path, target: &str, inputs: &[Vec<u8>]) -> std::io::Result<()> {

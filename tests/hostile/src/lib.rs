@@ -25,7 +25,7 @@ pub use events::{event, format};
 pub use filters::filter;
 pub use frames::channel_frame;
 pub use managers::manager;
-pub use memory::{memory_up, ring};
+pub use memory::{memory_up, message_ring, ring};
 pub use messages::{host_stream, local_message};
 pub use operations::channel_operations;
 pub use script::Script;
@@ -46,7 +46,7 @@ pub struct Target {
 }
 
 /// All of them, by name.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
@@ -61,6 +61,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "local_message", check: local_message },
     Target { name: "manager", check: manager },
     Target { name: "memory_up", check: memory_up },
+    Target { name: "message_ring", check: message_ring },
     Target { name: "ring", check: ring },
     Target { name: "words", check: words },
 ];

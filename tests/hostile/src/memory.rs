@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
 
-use qfabric_shm::{OwnedUp, SharedRing, SharedUp};
+use qfabric_shm::{Duplex, OwnedUp, SharedRing, SharedUp};
 use qfabric_types::Instant;
 use qfabric_types::memory::{Geometry, Layout};
+use qfabric_types::message_ring::{MessageRings, Took, Written};
 use qfabric_types::ring::{CAPACITY, Consumer, JobEvent, JobRing};
 
 use crate::Script;
@@ -23,9 +25,35 @@ pub fn ring(bytes: &[u8]) {
     }
 }
 
+/// The rings of a connection whose memory is anything at all: a look at them ends, no message is longer than the buffer,
+/// and what is written finds room or finds none.
+pub fn message_ring(bytes: &[u8]) {
+    let (mut duplex, file) = Duplex::create().expect("memory for two rings");
+    let (socket, _other) = UnixDatagram::pair().expect("a socket");
+    let (file, mut buffer) = (File::from(file), [0; 300]);
+    let most = size_of::<MessageRings>() / 8;
+    let mut script = Script(bytes);
+    while !script.is_over() {
+        scribble_in_steps(8, &file, size_of::<MessageRings>(), &mut script);
+        let mut next = || duplex.take(&socket, &mut buffer).expect("the other end is open");
+        let taken = std::iter::from_fn(|| Some(next()).filter(|took| *took != Took::Nothing)).take(most);
+        let longest = taken.map(|took| if let Took::Message(length) = took { length } else { 0 }).max();
+        assert!(longest.is_none_or(|longest| longest <= 300) && next() == Took::Nothing);
+        duplex.may_sleep();
+        let piece = script.piece();
+        let written = (0..=most).take_while(|_| duplex.write(piece) != Written::Full).count();
+        assert!(written <= most, "the ring has an end");
+    }
+}
+
 /// Writes a piece somewhere inside; where.
 fn scribble(file: &File, size: usize, script: &mut Script<'_>) -> u64 {
-    let at = usize::from(script.half()) % size;
+    scribble_in_steps(1, file, size, script)
+}
+
+/// The same, at a multiple of `step`.
+fn scribble_in_steps(step: usize, file: &File, size: usize, script: &mut Script<'_>) -> u64 {
+    let at = usize::from(script.half()) * step % size;
     let bytes = script.piece();
     let end = bytes.len().min(size - at);
     file.write_all_at(&bytes[..end], at as u64).expect("within the memory");

@@ -1,4 +1,4 @@
-//! The job ring and the areas of events (sources of `types`) and the attempt to join again (source of `client`), compiled with
+//! The rings and the areas of events (sources of `types`) and the attempt to join again (source of `client`), compiled with
 //! loom's atomic words and locks: a test runs them under every interleaving of its threads, and lets every load see every
 //! value that the memory model allows.
 //!
@@ -9,6 +9,7 @@
 mod shared {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) const RECORDS: usize = 2;
+    pub(crate) const WORDS: usize = 4;
     pub(crate) const TRIES: u32 = 2;
 }
 
@@ -20,6 +21,8 @@ mod sync {
 #[path = "../../../crates/client/src/attempt.rs"]
 pub mod attempt;
 pub mod memory;
+#[path = "../../../crates/types/src/message_ring.rs"]
+pub mod message_ring;
 #[path = "../../../crates/types/src/ring.rs"]
 pub mod ring;
 

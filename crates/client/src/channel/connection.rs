@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use qfabric_shm::{Process, fds};
+use qfabric_shm::{Duplex, Process, fds};
 use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Late, MAX_MESSAGE, Report, VERSION};
@@ -55,6 +55,7 @@ pub(super) struct Inner {
 }
 
 struct State {
+    duplex: Duplex,
     inbox: Inbox,
     buffer: Vec<u8>,
     out: Vec<u8>,
@@ -116,19 +117,21 @@ impl Channels {
         let socket = fds::connect(&path, client.patience()).map_err(missing)?;
         let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| broken(e.into()))?;
         let notify = both(&socket, &waiting).map_err(broken)?;
+        let (duplex, lease, host) = greet(&socket, &path)?;
         let state = State {
+            duplex,
             inbox: Inbox::default(),
             buffer: vec![0; MAX_MESSAGE],
             out: Vec::with_capacity(MAX_MESSAGE),
             read: BTreeMap::new(),
         };
-        let mut inner = Inner {
+        let inner = Inner {
             client: client.clone(),
             socket,
             path,
             process,
-            lease: 0,
-            host: String::new(),
+            lease,
+            host,
             state: state.into(),
             handlers: Handlers::default(),
             on_decided: Mutex::default(),
@@ -136,11 +139,6 @@ impl Channels {
             notify,
             waiting,
         };
-        match inner.ask(None, &FromClient::Hello { version: VERSION })? {
-            Answer::Welcome { lease, host } => (inner.lease, inner.host) = (lease, host),
-            Answer::Refused { why, .. } => return Err(lost(&inner.path, &why)),
-            Answer::Sent(_) => return Err(lost(&inner.path, "the daemon answered something else")),
-        }
         Ok(Channels(Arc::new(inner)))
     }
 
@@ -268,6 +266,27 @@ impl Channels {
     }
 }
 
+/// Says hello; the memory that messages go through, the lease's number and this host's name.
+fn greet(socket: &OwnedFd, path: &Path) -> Result<(Duplex, LeaseId, String), ClientError> {
+    let broken = |error: io::Error| lost(path, &error.to_string());
+    let mut buffer = vec![0; MAX_MESSAGE];
+    FromClient::Hello { version: VERSION }.encode(&mut buffer);
+    fds::send(socket, &buffer, &[]).map_err(broken)?;
+    buffer.resize(MAX_MESSAGE, 0);
+    let got = fds::recv(socket, &mut buffer).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => lost(path, "no answer in time"),
+        _ => broken(error),
+    })?;
+    match (FromDaemon::decode(&buffer[..got.length]), &got.fds[..]) {
+        (Some(FromDaemon::Welcome { lease, host }), [file]) => {
+            Ok((Duplex::map(file).map_err(broken)?, lease, host.to_owned()))
+        }
+        (Some(FromDaemon::Refused(refused)), _) => Err(lost(path, refused.why)),
+        (None, _) if got.length == 0 => Err(lost(path, "the daemon closed the connection")),
+        _ => Err(lost(path, "the daemon answered something else; use a daemon of the same version")),
+    }
+}
+
 /// One descriptor for both.
 fn both(socket: &OwnedFd, waiting: &OwnedFd) -> io::Result<OwnedFd> {
     let notify = epoll::create(CreateFlags::CLOEXEC)?;
@@ -325,18 +344,27 @@ impl Inner {
 
     fn send_with(&self, state: &mut State, message: &FromClient<'_>) -> Result<(), ClientError> {
         message.encode(&mut state.out);
-        fds::send(&self.socket, &state.out, &[]).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => lost(&self.path, "the daemon does not read"),
-            _ => lost(&self.path, &error.to_string()),
-        })
+        let until = Instant::now() + self.client.patience();
+        loop {
+            let State { duplex, out, .. } = state;
+            match duplex.send(&self.socket, out) {
+                Ok(true) => return Ok(()),
+                Ok(false) if self.wait_for_socket(until)? => {}
+                Ok(false) => return Err(lost(&self.path, "the daemon does not read")),
+                Err(error) => return Err(lost(&self.path, &error.to_string())),
+            }
+            // What it has said is read meanwhile: it hears nothing more while it has no room to answer.
+            self.receive_all(state)?;
+            self.remember(state);
+        }
     }
 
     /// Sends a message, and waits for its answer; nobody else reads meanwhile, so that it is not taken away.
-    pub fn ask(&self, tag: Option<u32>, message: &FromClient<'_>) -> Result<Answer, ClientError> {
+    pub fn ask(&self, tag: u32, message: &FromClient<'_>) -> Result<Answer, ClientError> {
         self.own()?;
         let mut state = self.state();
         self.send_with(&mut state, message)?;
-        state.inbox.awaited = tag;
+        state.inbox.awaited = Some(tag);
         let until = Instant::now() + self.client.patience();
         let answer = loop {
             match self.receive(&mut state) {
@@ -348,6 +376,8 @@ impl Inner {
             }
         };
         state.inbox.awaited = None;
+        // What came behind the answer wakes nobody any more; an error comes again, to whoever reads next.
+        let _ = self.receive_all(&mut state);
         self.remember(&state);
         answer
     }
@@ -362,11 +392,13 @@ impl Inner {
 
     /// One message: none is there, or it was sorted in, or it is an answer.
     fn receive(&self, state: &mut State) -> Result<Option<Option<Answer>>, ClientError> {
-        let State { inbox, buffer, .. } = state;
-        let length = match fds::recv_now(&self.socket, buffer) {
-            Ok(got) if got.length == 0 => return Err(lost(&self.path, "the daemon closed the connection")),
-            Ok(got) => got.length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        let State { duplex, inbox, buffer, .. } = state;
+        let length = match duplex.next(&self.socket, buffer) {
+            Ok(Some(length)) => length,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(lost(&self.path, "the daemon closed the connection"));
+            }
             Err(error) => return Err(lost(&self.path, &error.to_string())),
         };
         let sorted = inbox.take_in(&buffer[..length]);

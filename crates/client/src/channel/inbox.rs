@@ -53,7 +53,6 @@ pub enum Notice {
 /// An answer to an event that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    Welcome { lease: u64, host: String },
     Sent(Sent),
     Refused { tag: u32, blocked_until_ns: u64, why: String },
 }
@@ -86,7 +85,8 @@ impl Inbox {
     /// Sorts a message in; what somebody waits for is handed back. None: nonsense.
     pub fn take_in(&mut self, message: &[u8]) -> Option<Option<Answer>> {
         match FromDaemon::decode(message)? {
-            FromDaemon::Welcome { lease, host } => return Some(Some(Answer::Welcome { lease, host: host.to_owned() })),
+            // It was said before.
+            FromDaemon::Welcome { .. } => return None,
             FromDaemon::Event(event) => self.keep(event.sink, message),
             FromDaemon::Sent(sent) if self.awaited == Some(sent.tag) => return Some(Some(Answer::Sent(sent))),
             FromDaemon::Sent(_) => {}

@@ -44,7 +44,7 @@ impl Source {
         self.number
     }
 
-    /// Submits an event: one system call, no answer is waited for. A refusal comes as a
+    /// Submits an event: no answer is waited for, and no system call is made unless the daemon sleeps. A refusal comes as a
     /// [`super::Notice::Refused`].
     pub fn submit(&self, event: &Submission<'_>) -> Result<(), ClientError> {
         self.inner.send(&FromClient::Submit(self.message(event, false)?))
@@ -53,13 +53,12 @@ impl Source {
     /// Submits an event, and waits for word of it.
     pub fn submit_and_wait(&self, event: &Submission<'_>) -> Result<Sent, ClientError> {
         let message = self.message(event, true)?;
-        match self.inner.ask(Some(message.tag), &FromClient::Submit(message))? {
+        match self.inner.ask(message.tag, &FromClient::Submit(message))? {
             Answer::Sent(sent) => Ok(sent),
             Answer::Refused { blocked_until_ns, why, .. } => {
                 let blocked_until = (blocked_until_ns != 0).then(|| Moment::new(blocked_until_ns));
                 Err(ClientError::NotSubmitted { why, blocked_until })
             }
-            Answer::Welcome { .. } => Err(ClientError::Value("the daemon answered something else".to_owned())),
         }
     }
 

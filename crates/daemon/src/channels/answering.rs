@@ -12,7 +12,7 @@ use std::time::Duration;
 use qfabric_channel::Notice;
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
-use qfabric_shm::fds;
+use qfabric_shm::{Duplex, fds};
 use qfabric_types::ThreadId;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, SinkRequest, SourceRequest};
@@ -105,6 +105,7 @@ impl Fabric {
 /// The connection of who answers.
 struct Talk {
     socket: OwnedFd,
+    duplex: Duplex,
     peer: Peer,
     lease: LeaseId,
     source: u32,
@@ -118,19 +119,20 @@ struct Talk {
 impl Talk {
     fn begin(fabric: &Fabric) -> io::Result<Talk> {
         let (socket, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(LOOK))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(LOOK))?;
         let peer = Peer::of(&socket)?;
         fabric.take_in(far);
-        let (buffer, payload, out) = (vec![0; MAX_MESSAGE], Vec::new(), Vec::new());
-        let mut talk = Talk { socket, peer, lease: 0, source: 0, sink: 0, answered: 0, buffer, payload, out };
-        talk.say(&FromClient::Hello { version: VERSION })?;
-        let length = talk.hear()?.ok_or(io::ErrorKind::TimedOut)?;
-        match FromDaemon::decode(&talk.buffer[..length]) {
-            Some(FromDaemon::Welcome { lease, .. }) => talk.lease = lease,
+        let (mut buffer, mut out) = (vec![0; MAX_MESSAGE], Vec::new());
+        FromClient::Hello { version: VERSION }.encode(&mut out);
+        fds::send(&socket, &out, &[])?;
+        let got = fds::recv(&socket, &mut buffer)?;
+        let lease = match FromDaemon::decode(&buffer[..got.length]) {
+            Some(FromDaemon::Welcome { lease, .. }) => lease,
             Some(FromDaemon::Refused(refused)) => return Err(io::Error::other(refused.why.to_owned())),
             _ => return Err(io::ErrorKind::InvalidData.into()),
-        }
-        Ok(talk)
+        };
+        let duplex = Duplex::map(got.fds.first().ok_or(io::ErrorKind::InvalidData)?)?;
+        Ok(Talk { socket, duplex, peer, lease, source: 0, sink: 0, answered: 0, buffer, payload: Vec::new(), out })
     }
 
     /// The source first: who sees the sink may ask it.
@@ -153,7 +155,12 @@ impl Talk {
 
     fn say(&mut self, message: &FromClient<'_>) -> io::Result<()> {
         message.encode(&mut self.out);
-        fds::send(&self.socket, &self.out, &[])
+        self.send()
+    }
+
+    /// What finds no room is not sent: whoever asks so much has no answer to some of it.
+    fn send(&mut self) -> io::Result<()> {
+        self.duplex.send(&self.socket, &self.out).map(drop)
     }
 
     fn more(&mut self, events: u32) -> io::Result<()> {
@@ -163,14 +170,14 @@ impl Talk {
     /// The next message's length; none: there was none for a while.
     fn hear(&mut self) -> io::Result<Option<usize>> {
         let patience = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
+        if let Some(length) = self.duplex.next(&self.socket, &mut self.buffer)? {
+            return Ok(Some(length));
+        }
         match poll(&mut [PollFd::new(&self.socket.as_fd(), PollFlags::IN)], Some(&patience)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             ready => ready?,
         };
-        match fds::recv_now(&self.socket, &mut self.buffer)?.length {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            length => Ok(Some(length)),
-        }
+        self.duplex.next(&self.socket, &mut self.buffer)
     }
 
     /// Answers one ping. False: nobody asked.
@@ -186,7 +193,7 @@ impl Talk {
             let (to, payload) = (To::Sink(event.host, ping.sink), &self.payload[..]);
             let answer = Submit { source: self.source, tag: 1, to, payload, ..Submit::default() };
             FromClient::Submit(answer).encode(&mut self.out);
-            fds::send(&self.socket, &self.out, &[])?;
+            self.send()?;
         }
         if self.answered == WAITING / 2 {
             self.answered = 0;

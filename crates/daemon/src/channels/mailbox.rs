@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use qfabric_channel::{Notice, SinkId, SourceId};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Claim;
+use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Instant, Nanos};
@@ -94,15 +95,18 @@ pub(super) struct Noted {
     pub delayed: Vec<Delayed>,
     /// What hosts lend to each other, in order.
     pub lent: VecDeque<Lent>,
+    /// Connections that have more to say than was heard in one turn.
+    pub unread: Vec<LeaseId>,
     /// Notices that there was no room for.
     pub dropped: u64,
 }
 
 impl Noted {
     fn is_empty(&self) -> bool {
-        let Noted { ready, writable, notices, applied, told, adjusted, delayed, lent, .. } = self;
+        let Noted { ready, writable, notices, applied, told, adjusted, delayed, lent, unread, .. } = self;
         let decided = [applied.is_empty(), told.is_empty(), adjusted.is_empty(), delayed.is_empty(), lent.is_empty()];
-        ready.is_empty() && writable.is_empty() && notices.is_empty() && !decided.contains(&false)
+        let heard = [ready.is_empty(), writable.is_empty(), notices.is_empty(), unread.is_empty()];
+        !heard.contains(&false) && !decided.contains(&false)
     }
 }
 
@@ -188,6 +192,7 @@ impl Mailbox {
         into.adjusted.clear();
         into.delayed.clear();
         into.lent.clear();
+        into.unread.clear();
         std::mem::swap(&mut *self.noted.lock(), into);
     }
 
@@ -202,6 +207,14 @@ impl Mailbox {
 
     pub fn writable(&self, source: SourceId) {
         self.note(|noted| noted.writable.push(source));
+    }
+
+    pub fn unread(&self, lease: LeaseId) {
+        // Once, however often it wakes this service: what it has to say is heard in turns.
+        self.note(|noted| match noted.unread.contains(&lease) {
+            true => {}
+            false => noted.unread.push(lease),
+        });
     }
 
     pub fn apply(&self, application: AppId, attribute: AttributeId, amount: i64) {

@@ -1,17 +1,15 @@
 //! What applications get on `channels.sock`: events as far as there is credit, answers, and word of what ended.
 //!
 //! A reader that does not read costs nobody anything: its events stay in the node's queue, which is bounded and drops
-//! as the channel's policy says; what the socket has no room for waits in the connection's outbox.
-
-use std::io;
+//! as the channel's policy says; what the ring has no room for waits in the connection's outbox.
 
 use qfabric_channel::{Action, Event, Notice, SinkId, SourceId, Taken};
-use qfabric_linux::clock;
-use qfabric_shm::fds;
+use qfabric_shm::nudge;
 use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, Member};
+use qfabric_types::message_ring::Written;
 
 use super::mailbox::{Adjusted, Noted};
 use super::registry::{Lease, Registry};
@@ -66,30 +64,42 @@ impl Fabric {
         }
     }
 
-    /// Sends events of a sink, as long as there are any, credit for them and room in the socket.
+    /// Sends events of a sink, as long as there are any, credit for them and room: as many as may be under one lock of the
+    /// node.
     pub(super) fn pump(&self, registry: &mut Registry, sink: SinkId) {
-        let Some(id) = registry.sinks.get(&sink).copied() else { return };
-        let Some(lease) = registry.leases.get_mut(&id) else { return };
+        let id = registry.sinks.get(&sink).copied();
+        let Some(lease) = id.and_then(|id| registry.leases.get_mut(&id)) else { return };
+        let Lease { sinks, duplex: Some(duplex), outbox, .. } = lease else { return };
+        let Some(credit) = sinks.get_mut(&sink).filter(|credit| credit.ready && credit.events > 0) else { return };
+        if !outbox.is_empty() {
+            return;
+        }
         let (mut taken, mut message) = (Taken::default(), Vec::new());
-        for turn in 0.. {
-            let Some(credit) = lease.sinks.get_mut(&sink) else { return };
-            if !credit.ready || credit.events == 0 || !lease.outbox.is_empty() {
-                return;
+        let mut wakes = false;
+        self.network.with(|node, now, port| {
+            for _ in 0..credit.events.min(EVENTS_PER_TURN) {
+                let got = node.take(sink, &mut taken, now, port);
+                let Some(event) = got.unwrap_or(false).then(|| taken.event()).flatten() else {
+                    credit.ready = false;
+                    return;
+                };
+                credit.events -= 1;
+                encode(sink, &event, &mut message);
+                count(&self.totals.delivered);
+                self.reports.handed(&event, now);
+                match duplex.write(&message) {
+                    Written::Full => return outbox.push_back(message.clone()),
+                    written => wakes |= written == Written::Wake,
+                }
             }
-            if turn == EVENTS_PER_TURN {
-                // Others first; the rest with the next look into the mailbox.
-                return self.mailbox.ready(sink);
-            }
-            let got = self.network.with(|node, now, port| node.take(sink, &mut taken, now, port));
-            let Some(event) = got.unwrap_or(false).then(|| taken.event()).flatten() else {
-                credit.ready = false;
-                return;
-            };
-            credit.events -= 1;
-            encode(sink, &event, &mut message);
-            count(&self.totals.delivered);
-            self.reports.handed(&event, clock::now());
-            self.send(lease, id, &message);
+        });
+        let goes_on = credit.ready && credit.events > 0 && outbox.is_empty();
+        if wakes {
+            lease.wake();
+        }
+        if goes_on {
+            // Others first; the rest with the next look into the mailbox.
+            self.mailbox.ready(sink);
         }
     }
 
@@ -98,33 +108,18 @@ impl Fabric {
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        self.send(lease, id, &bytes);
+        lease.send(&bytes);
     }
 
-    /// Now, or when there is room. A connection that is gone is noticed when it is read.
-    fn send(&self, lease: &mut Lease, id: LeaseId, message: &[u8]) {
+    /// There may be room again for what waits.
+    pub(super) fn flush(&self, registry: &mut Registry, id: LeaseId) {
+        let Some(lease) = registry.leases.get_mut(&id).filter(|lease| !lease.outbox.is_empty()) else { return };
+        let waiting = std::mem::take(&mut lease.outbox);
+        waiting.into_iter().for_each(|message| lease.send(&message));
         if lease.outbox.is_empty() {
-            match fds::send_now(&*lease.socket, &[io::IoSlice::new(message)]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch_room(&*lease.socket, id),
-                _ => return,
-            }
+            let sinks: Vec<_> = lease.sinks.keys().copied().collect();
+            sinks.into_iter().for_each(|sink| self.pump(registry, sink));
         }
-        lease.outbox.push_back(message.to_vec());
-    }
-
-    /// There is room in the socket again.
-    pub(super) fn flush(&self, id: LeaseId) {
-        let mut registry = self.registry();
-        let Some(lease) = registry.leases.get_mut(&id) else { return };
-        while let Some(message) = lease.outbox.front() {
-            match fds::send_now(&*lease.socket, &[io::IoSlice::new(message)]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                _ => drop(lease.outbox.pop_front()),
-            }
-        }
-        self.watch_words(&*lease.socket, id);
-        let sinks: Vec<_> = lease.sinks.keys().copied().collect();
-        sinks.into_iter().for_each(|sink| self.pump(&mut registry, sink));
     }
 
     fn heed(&self, registry: &mut Registry, notice: Notice) {
@@ -191,6 +186,24 @@ impl Fabric {
                 self.tell(registry, id, &FromDaemon::Ended { member: Member::Sink, number, why });
             }
         }
+    }
+}
+
+impl Lease {
+    /// Now, or when there is room. A connection that is gone is noticed when it is read; one that has not said hello hears
+    /// nothing.
+    fn send(&mut self, message: &[u8]) {
+        let Lease { duplex: Some(duplex), outbox, .. } = self else { return };
+        match outbox.is_empty().then(|| duplex.write(message)) {
+            Some(Written::Quiet) => {}
+            Some(Written::Wake) => self.wake(),
+            Some(Written::Full) | None => outbox.push_back(message.to_vec()),
+        }
+    }
+
+    fn wake(&self) {
+        // It is gone, which is noticed when it is read.
+        let _ = nudge(&*self.socket);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use qfabric_channel::{Origin, RegistrationId, SinkId, SourceId};
+use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
@@ -29,12 +30,14 @@ pub(super) struct Registry {
 pub(super) struct Lease {
     pub peer: Peer,
     pub socket: Arc<Foreign>,
+    /// Its messages, in both directions; none before it has said hello.
+    pub duplex: Option<Duplex>,
     /// What it creates or opens, each as often as it did.
     pub opened: Vec<ChannelId>,
     pub sources: BTreeSet<SourceId>,
     pub sinks: BTreeMap<SinkId, Credit>,
     pub registrations: Vec<RegistrationId>,
-    /// Messages that the socket had no room for. While there are any, nothing is read from it, so that there are at
+    /// Messages that there was no room for. While there are any, nothing is read from it, so that there are at
     /// most one answer, and a word on each of its members.
     pub outbox: VecDeque<Vec<u8>>,
 }
@@ -61,6 +64,7 @@ impl Registry {
         let lease = Lease {
             peer,
             socket,
+            duplex: None,
             opened: Vec::new(),
             sources: BTreeSet::new(),
             sinks: BTreeMap::new(),

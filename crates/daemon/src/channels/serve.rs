@@ -1,20 +1,21 @@
 //! What applications say on `channels.sock`. Everything that arrives is hostile: bounded, checked, answered or counted.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use qfabric_channel::{SinkId, SourceId, Submission, SubmitError, Target};
-use qfabric_shm::fds;
+use qfabric_shm::{Duplex, fds, is_nudge};
 use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
     FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
 };
+use qfabric_types::message_ring::Took;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::registry::Registry;
+use super::registry::{Lease, Registry};
 use super::{Fabric, count, problems};
 use crate::auth::Peer;
 use crate::closer::Foreign;
@@ -68,51 +69,88 @@ impl Fabric {
         Some(format!("{}; {}", problem.message, problem.next_step))
     }
 
-    /// Reads what a connection has to say.
+    /// Takes what is on a connection's socket: its hello, or what only wakes this thread. Then reads what it has to say.
     pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8]) {
         let mut registry = self.registry();
-        for _ in 0..MESSAGES_PER_TURN {
-            let Some(lease) = registry.leases.get(&id).filter(|lease| lease.outbox.is_empty()) else { return };
-            let (uid, got) = (lease.peer.owner.uid, fds::recv_all_now(&*lease.socket, buffer));
-            let got = match got {
-                Ok(got) if got.length > 0 || got.is_cut => got,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                over => {
-                    drop(registry);
-                    self.closer.close(uid, over);
-                    return self.end_lease(id);
-                }
-            };
-            // Longer than any message: the rest is gone, the connection is still good.
-            match FromClient::decode(&buffer[..got.length]).filter(|_| !got.is_cut) {
-                Some(message) => self.obey(&mut registry, id, &message),
-                None => count(&self.totals.nonsense),
+        let Some(lease) = registry.leases.get_mut(&id) else { return };
+        let uid = lease.peer.owner.uid;
+        let got = match fds::recv_all_now(&*lease.socket, buffer) {
+            Ok(got) if got.length > 0 || got.is_cut => got,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            over => {
+                drop(registry);
+                self.closer.close(uid, over);
+                return self.end_lease(id);
             }
-            if !got.fds.is_empty() {
-                self.closer.close(uid, got.fds);
-                if self.closer.is_full(uid) {
-                    drop(registry);
-                    return self.end_lease(id);
-                }
+        };
+        // Longer than any message: the rest is gone, the connection is still good.
+        let said = &buffer[..if got.is_cut { 0 } else { got.length }];
+        match FromClient::decode(said) {
+            Some(FromClient::Hello { version }) if lease.duplex.is_none() => self.greet(lease, id, version),
+            _ if is_nudge(said) => {}
+            _ => count(&self.totals.nonsense),
+        }
+        let mut is_over = false;
+        if !got.fds.is_empty() {
+            self.closer.close(uid, got.fds);
+            is_over = self.closer.is_full(uid);
+        }
+        drop(registry);
+        match is_over {
+            true => self.end_lease(id),
+            false => self.hear_messages(id, buffer),
+        }
+    }
+
+    /// From now on its messages go through shared memory.
+    fn greet(&self, lease: &mut Lease, id: LeaseId, version: u8) {
+        let mut message = Vec::new();
+        let made = match version {
+            VERSION => Duplex::create().map_err(|error| format!("there is no memory to share: {error}; try again later")),
+            _ => Err(format!(
+                "this daemon speaks version {VERSION} of channels.sock, you speak {version}; bring both up to date"
+            )),
+        };
+        let file = match made {
+            Ok((duplex, file)) => {
+                FromDaemon::Welcome { lease: id, host: self.host.as_str() }.encode(&mut message);
+                lease.duplex = Some(duplex);
+                Some(file)
+            }
+            Err(why) => {
+                FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why: &why }).encode(&mut message);
+                None
+            }
+        };
+        // Who does not read it is not there any more.
+        let _ = fds::send_fds_now(&*lease.socket, &message, file.as_ref().map(AsFd::as_fd).as_slice());
+    }
+
+    /// Reads what a connection has to say, as long as it takes its answers.
+    pub(super) fn hear_messages(&self, id: LeaseId, buffer: &mut [u8]) {
+        let mut registry = self.registry();
+        self.flush(&mut registry, id);
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(lease) = registry.leases.get_mut(&id).filter(|lease| lease.outbox.is_empty()) else { return };
+            let Some(duplex) = lease.duplex.as_mut() else { return };
+            // Who is not there any more is noticed by its socket.
+            match duplex.take(&*lease.socket, buffer).unwrap_or(Took::Nothing) {
+                Took::Message(length) => match FromClient::decode(&buffer[..length]) {
+                    Some(message) => self.obey(&mut registry, id, &message),
+                    None => count(&self.totals.nonsense),
+                },
+                Took::Nonsense => count(&self.totals.nonsense),
+                Took::Nothing if duplex.may_sleep() => return,
+                Took::Nothing => {}
             }
         }
+        self.mailbox.unread(id);
     }
 
     fn obey(&self, registry: &mut Registry, id: LeaseId, message: &FromClient<'_>) {
         match message {
-            FromClient::Hello { version: VERSION } => {
-                self.tell(registry, id, &FromDaemon::Welcome { lease: id, host: self.host.as_str() });
-            }
-            FromClient::Hello { version } => {
-                let why = format!(
-                    "this daemon speaks version {VERSION} of channels.sock, you speak {version}; bring both up to date"
-                );
-                self.tell(
-                    registry,
-                    id,
-                    &FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why: &why }),
-                );
-            }
+            // It was heard before.
+            FromClient::Hello { .. } => count(&self.totals.nonsense),
             FromClient::Submit(submit) => self.submit(registry, id, submit),
             FromClient::More { sink, events } => self.more(registry, id, SinkId(*sink), *events),
             FromClient::Report(report) => self.report_of(registry, id, report),

@@ -102,9 +102,9 @@ impl Turning {
                 self.fabric.mailbox.take(&mut self.noted);
                 (0..std::mem::take(&mut self.noted.dropped)).for_each(|_| count(&self.fabric.totals.notices_dropped));
                 self.fabric.carry_out(&mut self.noted);
+                self.noted.unread.drain(..).for_each(|lease| self.fabric.hear_messages(lease, &mut self.buffer));
             }
             LISTENER => self.fabric.accept(&self.listener),
-            lease if flags.contains(EventFlags::OUT) => self.fabric.flush(lease),
             lease if flags.intersects(EventFlags::HUP | EventFlags::ERR) => self.fabric.end_lease(lease),
             lease => self.fabric.serve_lease(lease, &mut self.buffer),
         }
@@ -119,21 +119,6 @@ impl Fabric {
     /// A new connection's words are waited for.
     pub(super) fn watch(&self, socket: impl AsFd, id: LeaseId) -> io::Result<()> {
         self.add(socket, id)
-    }
-
-    /// From now on room in the socket is waited for, not words.
-    pub(super) fn watch_room(&self, socket: impl AsFd, id: LeaseId) {
-        self.change(socket, id, EventFlags::OUT);
-    }
-
-    /// From now on its words are waited for again.
-    pub(super) fn watch_words(&self, socket: impl AsFd, id: LeaseId) {
-        self.change(socket, id, EventFlags::IN);
-    }
-
-    fn change(&self, socket: impl AsFd, id: LeaseId, flags: EventFlags) {
-        // Not watched any more: it is ending.
-        let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(id), flags);
     }
 
     /// Ends a connection, and what was opened under it.

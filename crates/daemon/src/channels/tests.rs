@@ -2,19 +2,20 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use qfabric_channel::{RegistrationId, SinkId, SourceId, Submission, Taken};
 use qfabric_host::manager::Input;
 use qfabric_host::manager::policies::{RATE, told};
 use qfabric_linux::clock;
-use qfabric_shm::fds;
+use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
     BindingRequest, ChannelRequest, Direction, FilterRequest, GroupRequest, HoldPolicy, LeaseId, ParameterRequest,
     Policy, SinkRequest, SourceRequest, Where,
 };
-use qfabric_types::channel_wire::FromDaemon;
+use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, Submit};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{Nanos, Owner};
 use rustix::event::{EventfdFlags, eventfd};
@@ -66,10 +67,13 @@ impl Host {
     }
 
     /// A connection with its other end.
-    fn reader(&self, uid: u32) -> (User<'_>, OwnedFd) {
+    fn reader(&self, uid: u32) -> (User<'_>, End) {
         let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
         let (here, there) = socketpair(family, SocketType::SEQPACKET, flags, None).unwrap();
-        (self.connected(uid, here), there)
+        let user = self.connected(uid, here);
+        let (duplex, file) = Duplex::create().unwrap();
+        self.fabric.registry().lease(user.peer, user.lease).unwrap().duplex = Some(duplex);
+        (user, End(Duplex::map(&file).unwrap(), there))
     }
 
     /// Does what the socket's thread does when it is woken.
@@ -86,6 +90,9 @@ impl Host {
         User { fabric: &self.fabric, peer, lease }
     }
 }
+
+/// What an application has of a connection.
+struct End(Duplex, OwnedFd);
 
 impl User<'_> {
     fn create(&self, name: &str) -> Result<(), Problem> {
@@ -137,7 +144,13 @@ impl User<'_> {
 
     /// How many sinks of this host an event was sent to.
     fn submit(&self, source: SourceId, number: i32) -> u32 {
-        let payload = number.to_le_bytes();
+        self.submit_long(source, number, 4)
+    }
+
+    /// The same, with so many bytes.
+    fn submit_long(&self, source: SourceId, number: i32, bytes: usize) -> u32 {
+        let mut payload = number.to_le_bytes().to_vec();
+        payload.resize(bytes, 7);
         let event = Submission { payload: &payload, ..Submission::default() };
         self.fabric.network.with(|node, now, port| node.submit(source, &event, now, port)).unwrap().local
     }
@@ -345,10 +358,10 @@ fn a_binding_needs_what_a_sink_needs() {
 }
 
 /// What an application has been told of decisions: of what, for whom, how much.
-fn decided(end: &OwnedFd) -> Vec<(String, String, Option<i64>)> {
+fn decided(End(duplex, socket): &mut End) -> Vec<(String, String, Option<i64>)> {
     let (mut buffer, mut all) = ([0; 4096], Vec::new());
-    while let Ok(got) = fds::recv_all_now(end, &mut buffer) {
-        if let Some(FromDaemon::Decided(one)) = FromDaemon::decode(&buffer[..got.length]) {
+    while let Some(length) = duplex.next(&*socket, &mut buffer).unwrap() {
+        if let Some(FromDaemon::Decided(one)) = FromDaemon::decode(&buffer[..length]) {
             all.push((one.attribute.to_owned(), one.subject.to_owned(), one.amount));
         }
     }
@@ -358,7 +371,7 @@ fn decided(end: &OwnedFd) -> Vec<(String, String, Option<i64>)> {
 #[test]
 fn what_waits_in_a_sinks_queue_or_was_dropped_there_was_not_achieved() {
     let host = Host::start(Vec::new());
-    let alice = host.user(ALICE);
+    let (alice, _end) = host.reader(ALICE);
     alice.create("video").unwrap();
     let (source, sink) = (alice.source("video").unwrap(), alice.sink("video").unwrap());
     host.turn();
@@ -370,6 +383,67 @@ fn what_waits_in_a_sinks_queue_or_was_dropped_there_was_not_achieved() {
     alice.reads(sink, 4);
     assert!(rate(3) > 0);
     assert_eq!(rate(5), 0);
+}
+
+/// The numbers in the events that have come to an application.
+fn came(End(duplex, socket): &mut End) -> Vec<i32> {
+    let (mut buffer, mut all) = (vec![0; MAX_MESSAGE], Vec::new());
+    while let Some(length) = duplex.next(&*socket, &mut buffer).unwrap() {
+        if let Some(FromDaemon::Event(event)) = FromDaemon::decode(&buffer[..length]) {
+            all.push(i32::from_le_bytes(event.payload[..4].try_into().unwrap()));
+        }
+    }
+    all
+}
+
+#[test]
+fn what_finds_no_room_waits_and_goes_out_in_order_when_there_is() {
+    let host = Host::start(Vec::new());
+    let (alice, mut end) = host.reader(ALICE);
+    alice.create("video").unwrap();
+    let (source, sink) = (alice.source("video").unwrap(), alice.sink("video").unwrap());
+    host.turn();
+    let mut buffer = vec![0; MAX_MESSAGE];
+    let (mut all, mut submitted) = (Vec::new(), 0);
+    while submitted < 60 {
+        // As many as its queue holds, and more than the ring does.
+        (0..15).for_each(|number| assert_eq!(alice.submit_long(source, submitted + number, 16_000), 1));
+        submitted += 15;
+        host.turn();
+        alice.reads(sink, 15);
+    }
+    assert_eq!(host.fabric.registry().leases[&alice.lease].outbox.len(), 1);
+    assert_eq!(host.fabric.network.look(|node| node.sink_counts(sink)).unwrap().queued, 16);
+    for _ in 0..10 {
+        all.extend(came(&mut end));
+        host.fabric.serve_lease(alice.lease, &mut buffer);
+        host.turn();
+    }
+    // Those that the ring held, the one that waited, and as many as there was credit for.
+    assert!(all.is_sorted() && all.first() == Some(&0) && all.len() == 16 + 1 + 15, "{all:?}");
+}
+
+#[test]
+fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
+    let host = Host::start(Vec::new());
+    let (alice, End(mut duplex, socket)) = host.reader(ALICE);
+    alice.create("video").unwrap();
+    let source = alice.source("video").unwrap();
+    let mut message = Vec::new();
+    FromClient::Submit(Submit { source: source.0, payload: &[0; 4], ..Submit::default() }).encode(&mut message);
+    (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
+    assert!(duplex.send(&socket, b"nonsense").unwrap());
+    let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());
+    let heard = || host.fabric.totals.submitted.load(Ordering::Relaxed);
+    // Woken twice: its turn comes once.
+    (0..2).for_each(|_| host.fabric.hear_messages(alice.lease, &mut buffer));
+    assert_eq!(heard(), 100);
+    (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
+    host.fabric.hear_messages(alice.lease, &mut buffer);
+    host.fabric.mailbox.unread(alice.lease);
+    host.fabric.mailbox.take(&mut noted);
+    assert_eq!((heard(), noted.unread), (164, vec![alice.lease]));
+    assert_eq!(host.fabric.totals.nonsense.load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -398,16 +472,16 @@ fn a_hosts_events_are_paced_as_long_as_one_of_its_viewers_is_there() {
 fn a_delay_puts_off_the_report_that_it_names_and_no_other() {
     let host = Host::start(Vec::new());
     host.fabric.network.add_policy(Box::new(Ear(host.fabric.mailbox.clone())));
-    let (alice, end) = host.reader(ALICE);
+    let (alice, mut end) = host.reader(ALICE);
     alice.create("video").unwrap();
     alice.sink("video").unwrap();
     host.turn();
-    let asks = |attribute: &str| {
+    let mut asks = |attribute: &str| {
         let event = told("spread", QualityKind::Delay, attribute, 5_000_000, clock::now());
         let input = Input::Control("quality:video".parse().unwrap(), "camera".parse().unwrap(), event);
         host.fabric.network.manager(|manager, now, port| manager.handle(input, now, port));
         host.turn();
-        (host.fabric.reports.next().unwrap(), decided(&end))
+        (host.fabric.reports.next().unwrap(), decided(&mut end))
     };
     let due = host.fabric.reports.next().unwrap();
     let said = ("app.report_delay".to_owned(), "app.position".to_owned(), Some(5_000_000));
@@ -419,10 +493,10 @@ fn a_delay_puts_off_the_report_that_it_names_and_no_other() {
 #[test]
 fn an_application_is_told_what_is_decided_for_its_number_in_a_group() {
     let host = Host::start(Vec::new());
-    let (alice, end) = host.reader(ALICE);
+    let (alice, mut end) = host.reader(ALICE);
     alice.register("player", "crew", [10, 15]);
     let number = number_of(&"crew".parse().unwrap(), &"player".parse().unwrap());
     host.fabric.network.manager(|_, _, port| port.apply(number, AttributeId::of("app.level"), 3));
     host.turn();
-    assert_eq!(decided(&end), [("app.level".to_owned(), "player".to_owned(), Some(3))]);
+    assert_eq!(decided(&mut end), [("app.level".to_owned(), "player".to_owned(), Some(3))]);
 }
