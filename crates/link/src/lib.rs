@@ -32,3 +32,4 @@ pub use engine::{Counters, Engine, EngineEvent, Handler, LEASE, MAX_FRAME, MAX_H
 pub use error::Error;
 pub use link::{Inside, Link, Listener};
 pub use threads::{one_receive_thread, single_receive_thread};
+pub use zenoh::{Attending, attend};

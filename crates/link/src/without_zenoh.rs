@@ -1,6 +1,8 @@
 //! Stands in for the engine Zenoh in a build without the feature `zenoh`: Zenoh and its dependencies are half of the build,
 //! and the demo needs no network.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use qfabric_channel::Incarnation;
@@ -16,6 +18,19 @@ pub(crate) fn open(
     _: impl FnOnce() + Send + 'static,
 ) -> Result<Arc<dyn Engine>, Error> {
     Err(Error::WithoutZenoh)
+}
+
+/// There is none.
+#[derive(Debug)]
+pub enum Attending {}
+
+/// There is no thread of a network.
+pub fn attend(
+    _: OwnedFd,
+    _: impl FnMut() -> bool + Send + 'static,
+    _: impl Fn(&'static str, String) + Send + 'static,
+) -> io::Result<Option<Attending>> {
+    Ok(None)
 }
 
 /// Whether two configurations open the same network; the engine plain has no settings of its own.

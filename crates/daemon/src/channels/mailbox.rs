@@ -97,15 +97,17 @@ pub(super) struct Noted {
     pub lent: VecDeque<Lent>,
     /// Connections that have more to say than was heard in one turn.
     pub unread: Vec<LeaseId>,
+    /// Connections that have ended.
+    pub over: Vec<LeaseId>,
     /// Notices that there was no room for.
     pub dropped: u64,
 }
 
 impl Noted {
     fn is_empty(&self) -> bool {
-        let Noted { ready, writable, notices, applied, told, adjusted, delayed, lent, unread, .. } = self;
+        let Noted { ready, writable, notices, applied, told, adjusted, delayed, lent, unread, over, .. } = self;
         let decided = [applied.is_empty(), told.is_empty(), adjusted.is_empty(), delayed.is_empty(), lent.is_empty()];
-        let heard = [ready.is_empty(), writable.is_empty(), notices.is_empty(), unread.is_empty()];
+        let heard = [ready.is_empty(), writable.is_empty(), notices.is_empty(), unread.is_empty(), over.is_empty()];
         !heard.contains(&false) && !decided.contains(&false)
     }
 }
@@ -193,6 +195,7 @@ impl Mailbox {
         into.delayed.clear();
         into.lent.clear();
         into.unread.clear();
+        into.over.clear();
         std::mem::swap(&mut *self.noted.lock(), into);
     }
 
@@ -215,6 +218,10 @@ impl Mailbox {
             true => {}
             false => noted.unread.push(lease),
         });
+    }
+
+    pub fn over(&self, lease: LeaseId) {
+        self.note(|noted| noted.over.push(lease));
     }
 
     pub fn apply(&self, application: AppId, attribute: AttributeId, amount: i64) {

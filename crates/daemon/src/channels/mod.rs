@@ -101,7 +101,10 @@ pub(crate) struct Fabric {
     reports: Reports,
     lending: Lending,
     closer: Closer,
+    /// What the socket's thread waits for.
     epoll: OwnedFd,
+    /// The sockets of all connections.
+    lines: OwnedFd,
     /// The way to the control thread.
     requests: Requests,
     stopping: AtomicBool,
@@ -160,6 +163,7 @@ impl Fabric {
         let mailbox = Arc::new(Mailbox::new(ending).map_err(failed)?);
         let host = config.name().expect("checked with the configuration");
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let lines = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let network = Network::open(config, host.clone(), &mailbox)?;
         let mailbox_wake = mailbox.waker();
         Ok(Fabric {
@@ -177,6 +181,7 @@ impl Fabric {
             lending: Lending::new(mailbox_wake),
             closer: Closer::default(),
             epoll,
+            lines,
             requests,
             stopping: AtomicBool::new(false),
             totals: Totals::default(),

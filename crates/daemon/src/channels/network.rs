@@ -1,11 +1,15 @@
 //! The node with its resource manager, and what carries its frames.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
 use qfabric_host::manager::{Controller, Manager, ManagerPort, Member, MemberPort, Outcome, Whom};
-use qfabric_link::{self as link, Address, Counters, EngineKind, Inside, Link, Listener, Role, Security, Tls};
+use qfabric_link::{
+    self as link, Address, Attending, Counters, EngineKind, Inside, Link, Listener, Role, Security, Tls,
+};
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_sync::{Lock, rank};
@@ -15,7 +19,7 @@ use qfabric_types::monitor::{AttributeId, Reading};
 use qfabric_types::{AppId, Instant, ThreadId};
 
 use super::mailbox::{Lent, Mailbox};
-use super::{ChannelsConfig, EngineName, Mode, Scouting, node, socket};
+use super::{ChannelsConfig, EngineName, Mode, Scouting, lock, node, socket};
 use crate::handshakes;
 use crate::startup::DaemonError;
 
@@ -143,6 +147,22 @@ impl Network {
                 managed.wake(now, port);
                 managed.next_wakeup()
             }),
+        }
+    }
+
+    /// Calls `turn` in the network's own thread whenever `fd` is readable; see [`link::attend`]. None: there is no such
+    /// thread.
+    pub fn attend(
+        &self,
+        fd: OwnedFd,
+        turn: impl FnMut() -> bool + Send + 'static,
+        failed: impl Fn(&'static str, String) + Send + 'static,
+    ) -> io::Result<Option<Attending>> {
+        match self {
+            Network::Linked { config, .. } if lock(config).engine == EngineKind::Zenoh => {
+                link::attend(fd, turn, failed)
+            }
+            _ => Ok(None),
         }
     }
 

@@ -22,6 +22,8 @@ use crate::closer::Foreign;
 
 /// Messages read from one connection per turn.
 const MESSAGES_PER_TURN: usize = 64;
+/// Their bytes: what the network can take in while its own thread is busy with a turn.
+const BYTES_PER_TURN: usize = 128 << 10;
 /// Connections accepted per turn.
 const ACCEPTED_PER_TURN: usize = 16;
 
@@ -54,7 +56,7 @@ impl Fabric {
         let id = registry.add(peer, socket.clone());
         drop(registry);
         if self.watch(&*socket, id).is_err() {
-            self.end_lease(id);
+            self.mailbox.over(id);
         }
     }
 
@@ -78,9 +80,8 @@ impl Fabric {
             Ok(got) if got.length > 0 || got.is_cut => got,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             over => {
-                drop(registry);
                 self.closer.close(uid, over);
-                return self.end_lease(id);
+                return self.leave(lease, id);
             }
         };
         // Longer than any message: the rest is gone, the connection is still good.
@@ -90,23 +91,29 @@ impl Fabric {
             _ if is_nudge(said) => {}
             _ => count(&self.totals.nonsense),
         }
-        let mut is_over = false;
         if !got.fds.is_empty() {
             self.closer.close(uid, got.fds);
-            is_over = self.closer.is_full(uid);
+            if self.closer.is_full(uid) {
+                return self.leave(lease, id);
+            }
         }
         drop(registry);
-        match is_over {
-            true => self.end_lease(id),
-            false => self.hear_messages(id, buffer),
-        }
+        self.hear_messages(id, buffer);
+    }
+
+    /// A connection is over. What was opened under it is ended by the socket's thread, since that may take its time.
+    fn leave(&self, lease: &Lease, id: LeaseId) {
+        self.unwatch(&*lease.socket);
+        self.mailbox.over(id);
     }
 
     /// From now on its messages go through shared memory.
     fn greet(&self, lease: &mut Lease, id: LeaseId, version: u8) {
         let mut message = Vec::new();
         let made = match version {
-            VERSION => Duplex::create().map_err(|error| format!("there is no memory to share: {error}; try again later")),
+            VERSION => {
+                Duplex::create().map_err(|error| format!("there is no memory to share: {error}; try again later"))
+            }
             _ => Err(format!(
                 "this daemon speaks version {VERSION} of channels.sock, you speak {version}; bring both up to date"
             )),
@@ -130,15 +137,22 @@ impl Fabric {
     pub(super) fn hear_messages(&self, id: LeaseId, buffer: &mut [u8]) {
         let mut registry = self.registry();
         self.flush(&mut registry, id);
+        let mut bytes = 0;
         for _ in 0..MESSAGES_PER_TURN {
+            if bytes >= BYTES_PER_TURN {
+                break;
+            }
             let Some(lease) = registry.leases.get_mut(&id).filter(|lease| lease.outbox.is_empty()) else { return };
             let Some(duplex) = lease.duplex.as_mut() else { return };
             // Who is not there any more is noticed by its socket.
             match duplex.take(&*lease.socket, buffer).unwrap_or(Took::Nothing) {
-                Took::Message(length) => match FromClient::decode(&buffer[..length]) {
-                    Some(message) => self.obey(&mut registry, id, &message),
-                    None => count(&self.totals.nonsense),
-                },
+                Took::Message(length) => {
+                    bytes += length;
+                    match FromClient::decode(&buffer[..length]) {
+                        Some(message) => self.obey(&mut registry, id, &message),
+                        None => count(&self.totals.nonsense),
+                    }
+                }
                 Took::Nonsense => count(&self.totals.nonsense),
                 Took::Nothing if duplex.may_sleep() => return,
                 Took::Nothing => {}

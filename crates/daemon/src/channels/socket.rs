@@ -1,11 +1,14 @@
-//! The thread of `channels.sock`: one that waits for everything, and never for anybody in particular.
+//! The thread of `channels.sock`, which waits for everything and never for anybody in particular; and the connections' own
+//! words, which the network's thread hears where it can.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use qfabric_link::Attending;
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_types::ThreadId;
@@ -18,11 +21,14 @@ use super::mailbox::Noted;
 use super::{Channels, Fabric, count};
 use crate::ending::Ending;
 
-/// What the thread waits for beside connections, whose numbers begin at 1.
+/// What the thread waits for.
 const MAILBOX: u64 = 0;
-const LISTENER: u64 = u64::MAX;
+const LISTENER: u64 = 1;
+const LINES: u64 = 2;
 /// Sources seen per turn; the rest at the next, at once.
 const SOURCES: usize = 64;
+/// What has happened already is asked for.
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Longest sleep, where nothing is due.
 const LONGEST_NS: u64 = 60_000_000_000;
 
@@ -30,29 +36,65 @@ const LONGEST_NS: u64 = 60_000_000_000;
 pub(crate) struct SocketThread {
     fabric: Arc<Fabric>,
     thread: Option<JoinHandle<()>>,
+    attending: Option<Attending>,
 }
 
 impl SocketThread {
     /// Starts it; `listener` is `channels.sock`, non-blocking. None, where this host has no channels.
+    ///
+    /// Connections are served by the network's thread, where there is one: what they submit goes out without another thread's
+    /// being woken for it.
     pub fn start(channels: &Channels, listener: OwnedFd, ending: &Ending) -> io::Result<Option<SocketThread>> {
         let Ok(fabric) = channels.on().cloned() else { return Ok(None) };
+        let mut lines = Lines::new(&fabric);
+        let failing = ending.clone();
+        let failed = move |thread, message| failing.failed(thread, message);
+        let attending = fabric.network.attend(fabric.lines.try_clone()?, move || lines.turn(), failed)?;
+        if attending.is_none() {
+            fabric.add(&fabric.lines, LINES)?;
+        }
         fabric.add(&listener, LISTENER)?;
         fabric.add(fabric.mailbox.fd(), MAILBOX)?;
-        let turning =
-            Turning { fabric: fabric.clone(), listener, buffer: vec![0; MAX_MESSAGE], noted: Noted::default() };
+        let turning = Turning { lines: Lines::new(&fabric), listener, noted: Noted::default() };
         let thread = Some(ending.spawn("qf-channels", move || turning.run())?);
-        Ok(Some(SocketThread { fabric, thread }))
+        Ok(Some(SocketThread { fabric, thread, attending }))
     }
 }
 
 impl Drop for SocketThread {
     fn drop(&mut self) {
         self.fabric.stop();
+        self.attending = None;
         if let Some(thread) = self.thread.take() {
             // A panic in it was reported where it happened.
             let _ = thread.join();
         }
         self.fabric.end();
+    }
+}
+
+/// Serves connections, in whichever thread.
+struct Lines {
+    fabric: Arc<Fabric>,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    fn new(fabric: &Arc<Fabric>) -> Lines {
+        Lines { fabric: fabric.clone(), buffer: vec![0; MAX_MESSAGE] }
+    }
+
+    /// Those that have said something. False: there are none any more.
+    fn turn(&mut self) -> bool {
+        let Lines { fabric, buffer } = self;
+        if fabric.stopping.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut space = [const { MaybeUninit::uninit() }; SOURCES];
+        // An error (a signal) is as good as nothing having happened.
+        let Ok((happened, _)) = epoll::wait(&fabric.lines, &mut space[..], Some(&NOW)) else { return true };
+        happened.iter().for_each(|event| fabric.serve_lease(event.data.u64(), buffer));
+        !happened.is_empty()
     }
 }
 
@@ -66,47 +108,48 @@ pub(super) fn enter(priority: u32) {
 }
 
 struct Turning {
-    fabric: Arc<Fabric>,
+    lines: Lines,
     listener: OwnedFd,
-    buffer: Vec<u8>,
     noted: Noted,
 }
 
 impl Turning {
     fn run(mut self) {
-        enter(self.fabric.config.priority);
+        enter(self.lines.fabric.config.priority);
         let mut happened = Vec::with_capacity(SOURCES);
-        while !self.fabric.stopping.load(Ordering::Acquire) {
+        while !self.lines.fabric.stopping.load(Ordering::Acquire) {
             self.sleep(&mut happened);
             for event in &happened {
-                self.hear(event.data.u64(), event.flags);
+                self.hear(event.data.u64());
             }
-            self.fabric.report_handed(clock::now());
-            self.fabric.answer_pings();
+            self.lines.fabric.report_handed(clock::now());
+            self.lines.fabric.answer_pings();
         }
     }
 
     fn sleep(&self, happened: &mut Vec<epoll::Event>) {
         happened.clear();
-        let now = clock::now().get();
-        let due = self.fabric.network.wake().into_iter().chain(self.fabric.reports.next()).min();
+        let (now, fabric) = (clock::now().get(), &self.lines.fabric);
+        let due = fabric.network.wake().into_iter().chain(fabric.reports.next()).min();
         let due = due.map_or(LONGEST_NS, |due| due.get().saturating_sub(now).min(LONGEST_NS));
         let timeout = Timespec { tv_sec: (due / 1_000_000_000) as i64, tv_nsec: (due % 1_000_000_000) as i64 };
         // An error (a signal) is as good as nothing having happened.
-        let _ = epoll::wait(&self.fabric.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
+        let _ = epoll::wait(&fabric.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
     }
 
-    fn hear(&mut self, token: u64, flags: EventFlags) {
+    fn hear(&mut self, token: u64) {
+        let Turning { lines, listener, noted } = self;
+        let Lines { fabric, buffer } = &mut *lines;
         match token {
             MAILBOX => {
-                self.fabric.mailbox.take(&mut self.noted);
-                (0..std::mem::take(&mut self.noted.dropped)).for_each(|_| count(&self.fabric.totals.notices_dropped));
-                self.fabric.carry_out(&mut self.noted);
-                self.noted.unread.drain(..).for_each(|lease| self.fabric.hear_messages(lease, &mut self.buffer));
+                fabric.mailbox.take(noted);
+                (0..std::mem::take(&mut noted.dropped)).for_each(|_| count(&fabric.totals.notices_dropped));
+                fabric.carry_out(noted);
+                noted.unread.drain(..).for_each(|lease| fabric.hear_messages(lease, buffer));
+                noted.over.drain(..).for_each(|lease| fabric.end_lease(lease));
             }
-            LISTENER => self.fabric.accept(&self.listener),
-            lease if flags.intersects(EventFlags::HUP | EventFlags::ERR) => self.fabric.end_lease(lease),
-            lease => self.fabric.serve_lease(lease, &mut self.buffer),
+            LISTENER => fabric.accept(listener),
+            _ => _ = lines.turn(),
         }
     }
 }
@@ -118,14 +161,19 @@ impl Fabric {
 
     /// A new connection's words are waited for.
     pub(super) fn watch(&self, socket: impl AsFd, id: LeaseId) -> io::Result<()> {
-        self.add(socket, id)
+        Ok(epoll::add(&self.lines, socket, EventData::new_u64(id), EventFlags::IN)?)
+    }
+
+    /// They are not any more.
+    pub(super) fn unwatch(&self, socket: impl AsFd) {
+        // Never watched: then there is nothing to forget.
+        let _ = epoll::delete(&self.lines, socket);
     }
 
     /// Ends a connection, and what was opened under it.
     pub(super) fn end_lease(&self, id: LeaseId) {
         let Some(lease) = self.registry().remove(id) else { return };
-        // Never watched: then there is nothing to forget.
-        let _ = epoll::delete(&self.epoll, &*lease.socket);
+        self.unwatch(&*lease.socket);
         self.end_filters(id);
         self.network.with(|node, now, port| {
             // What has ended by itself is no error here.

@@ -6,6 +6,7 @@
 //! that a peer has, and a burst from a callback, with nobody left to write, would close the connection. Batches that
 //! fill up hold 1 MiB, and an idle one leaves as quickly.
 
+mod attend;
 pub(crate) mod keys;
 mod look;
 mod publishers;
@@ -31,6 +32,7 @@ use zenoh::{Session, Wait};
 use crate::engine::{Counters, Engine, EngineEvent, Handler};
 use crate::presence::{Change, Presence};
 use crate::{Config, Error, MAX_FRAME, security, threads};
+pub use attend::{Attending, attend};
 use keys::Keys;
 use publishers::Publishers;
 use session::{OwnSession, in_a_plain_thread};
