@@ -514,7 +514,7 @@ typedef struct qf_sent {
    */
   uint32_t filtered;
   /**
-   * Sinks that are too slow, where the channel's policy is to drop.
+   * Sinks that are too slow, where the channel's policy is to drop, or at hosts that it would not reach in time.
    */
   uint32_t dropped;
 } qf_sent;

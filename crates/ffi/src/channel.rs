@@ -74,7 +74,7 @@ pub struct qf_sent {
     pub local: u32,
     /// Sinks that filters passed over.
     pub filtered: u32,
-    /// Sinks that are too slow, where the channel's policy is to drop.
+    /// Sinks that are too slow, where the channel's policy is to drop, or at hosts that it would not reach in time.
     pub dropped: u32,
 }
 

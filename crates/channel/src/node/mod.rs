@@ -12,6 +12,7 @@ mod books;
 mod channel;
 mod clock;
 mod filters;
+mod flow;
 mod groups;
 mod hold;
 mod join;

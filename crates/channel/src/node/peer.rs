@@ -7,6 +7,7 @@ use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
 use super::clock::Clock;
+use super::flow::Flow;
 use crate::HostRecord;
 use crate::counts::Fates;
 use crate::wire::Reported;
@@ -26,6 +27,8 @@ pub(crate) struct Peer {
     /// When it was last told this host's.
     pub told: Option<Instant>,
     pub clock: Clock,
+    /// Events with deadlines on their way to it.
+    pub flow: Flow,
     /// It speaks another version of the protocol, and that was said.
     pub other_version: bool,
 }
@@ -115,6 +118,7 @@ impl Peer {
             ask_due: Some(now + PATIENCE),
             told: None,
             clock: Clock::default(),
+            flow: Flow::default(),
             other_version: false,
         }
     }

@@ -1,5 +1,6 @@
 //! From a source to the network.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_types::channel::{ChannelId, Name};
@@ -7,12 +8,14 @@ use qfabric_types::format::Format;
 use qfabric_types::{Instant, Nanos};
 
 use super::channel::Roster;
+use super::peer::Peer;
 use super::receive::{self, Scratch};
 use super::{Channel, Ctx, Node, books};
 use crate::filter::{self, Choice, Draft};
-use crate::wire::{Header, write_attributes};
+use crate::wire::{self, Header, Kind, write_attributes};
 use crate::{
-    AttributesRef, Destination, Event, NodeCounts, Port, Pressure, Sent, SourceId, Submission, SubmitError, Target,
+    AttributesRef, Destination, Event, Lane, NodeCounts, Port, Pressure, Sent, SourceId, Submission, SubmitError,
+    Target,
 };
 
 /// What the steps of one submission share.
@@ -20,6 +23,7 @@ struct Step<'a, 'p> {
     channel: &'a mut Channel,
     scratch: &'a mut Scratch,
     counts: &'a mut NodeCounts,
+    peers: &'a mut BTreeMap<Name, Peer>,
     host: &'a Arc<Name>,
     incarnation: u64,
     ctx: &'a mut Ctx<'p>,
@@ -41,8 +45,8 @@ impl Node {
         check(channel, source.0, event, now)?;
         write_attributes(event.attributes, &mut self.scratch.attributes)?;
         let (host, incarnation) = (&self.host, self.config.incarnation.0);
-        let (scratch, counts) = (&mut self.scratch, &mut self.counts);
-        let mut step = Step { channel, scratch, counts, host, incarnation, ctx: &mut ctx };
+        let (scratch, counts, peers) = (&mut self.scratch, &mut self.counts, &mut self.peers);
+        let mut step = Step { channel, scratch, counts, peers, host, incarnation, ctx: &mut ctx };
         let done = step.run(source.0, event);
         let due = step.channel.sources.get_mut(&source.0).and_then(|source| match done {
             Ok(sent) if sent.remote > 0 => books::mark_due(source, now),
@@ -87,7 +91,9 @@ impl Step<'_, '_> {
         let wanted = aim(&self.channel.roster, event, &mut self.scratch.chosen);
         let passed = self.filter(number, event, wanted);
         sent.filtered = (wanted - passed) as u32;
-        sent.dropped = self.hold_back(number)?;
+        let held = self.hold_back(number)?;
+        let late = self.leave_out_late(event);
+        sent.dropped = held + late;
         let Some(source) = self.channel.sources.get_mut(&number) else { return Err(SubmitError::Gone(number)) };
         source.last += 1;
         sent.number = source.last;
@@ -96,13 +102,17 @@ impl Step<'_, '_> {
                 tally.sent += u64::from(*chosen);
             }
             sent.remote = self.send(number, event, sent.number);
+            if sent.remote > 0 && event.deadline.is_some() && self.channel.lane() == Lane::Data {
+                self.follow(self.scratch.frame.len());
+            }
             sent.local = self.give(number, event, sent.number);
         }
         let counts = &mut self.channel.sources.get_mut(&number).ok_or(SubmitError::Gone(number))?.counts;
         counts.submitted += 1;
         counts.sent += wanted as u64;
         counts.filtered += u64::from(sent.filtered);
-        counts.dropped += u64::from(sent.dropped);
+        counts.dropped += u64::from(held);
+        counts.late += u64::from(late);
         Ok(sent)
     }
 
@@ -149,6 +159,35 @@ impl Step<'_, '_> {
             source.counts.blocked += 1;
         }
         Err(SubmitError::WouldBlock { until })
+    }
+
+    /// Passes over the sinks of hosts where the event would come too late; how many.
+    fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
+        let Some(deadline) = event.deadline.filter(|_| self.channel.lane() == Lane::Data) else { return 0 };
+        let (left, mut late) = (deadline.since(self.ctx.now), 0);
+        for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
+            let chosen = &mut self.scratch.chosen[span.from..span.to];
+            let flow = self.peers.get_mut(&*span.host).map(|peer| &mut peer.flow);
+            if chosen.contains(&true) && flow.is_some_and(|flow| !flow.is_in_time(left, self.ctx.now)) {
+                late += filter::count(chosen) as u32;
+                chosen.fill(false);
+            }
+        }
+        late
+    }
+
+    /// So many bytes with a deadline have gone to the hosts of the chosen sinks: pings go behind them, where they are due.
+    fn follow(&mut self, bytes: usize) {
+        let t0 = self.ctx.now.get();
+        for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
+            let goes_there = self.scratch.chosen[span.from..span.to].contains(&true);
+            let peer = self.peers.get_mut(&*span.host).filter(|_| goes_there);
+            if peer.is_some_and(|peer| peer.flow.sent(bytes, self.ctx.now)) {
+                wire::begin(&mut self.scratch.frame, Kind::Ping, self.incarnation).u64(t0);
+                self.ctx.port.send(Destination::Host(&span.host), Lane::Data, &self.scratch.frame);
+                self.counts.frames_out += 1;
+            }
+        }
     }
 
     /// One frame for all where all hosts get it whole, else one for each host, and one for each sink whose own filters

@@ -59,7 +59,9 @@ impl Node {
     }
 
     pub(crate) fn answered(&mut self, from: &Name, pong: &Pong, ctx: &mut Ctx<'_>) {
-        if let Some(peer) = self.peers.get_mut(from) {
+        let Some(peer) = self.peers.get_mut(from) else { return };
+        // A ping that went behind events waited with them: it says nothing of clocks.
+        if !peer.flow.answered(Instant::new(pong.t0), ctx.now) {
             peer.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), ctx.now);
         }
     }

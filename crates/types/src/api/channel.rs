@@ -223,7 +223,7 @@ pub struct SourceCounts {
     pub filtered: u64,
     /// Passed over because the sink was too slow, or dropped because its queue was full or it left.
     pub dropped: u64,
-    /// Dropped at the sink's host because their deadline had passed.
+    /// Dropped at the sink's host because their deadline had passed, or here because it would have.
     pub late: u64,
     /// Lost on the way, or without a word of what became of them when the sink's host was gone.
     pub lost: u64,
