@@ -16,9 +16,10 @@ use crate::handshakes::Handshakes;
 /// Overrides the configured filter.
 const FILTER_VARIABLE: &str = "QFABRIC_LOG";
 
-/// Zenoh warns at each call that a certificate is checked against the authority and not against a host's name: that is
-/// what the access list is for. Whoever wants to see it says so in the filter.
-const QUIET: &str = "zenoh_link_tls=error";
+/// What Zenoh says without need: at each call that a certificate is checked against the authority and not against a host's name,
+/// which is what the access list is for; that gossip is off, which is wanted; its own numbers and addresses. Whoever wants to see
+/// it says so in the filter.
+const QUIET: &str = "zenoh=warn,zenoh::net::routing::hat=error,zenoh_link_tls=error";
 
 /// Lines that wait to be written: the start of a service with many applications fits.
 const WAITING: usize = 4_096;

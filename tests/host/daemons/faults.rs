@@ -60,6 +60,12 @@ fn a_crash_silence_a_cut_cable_and_a_partition_are_known_to_all_and_heal() {
 
     let lost = talk.balances(site.hosts());
     println!("all books balance; {lost} events were lost or dropped, and counted");
+    for host in site.hosts() {
+        let log = host.log();
+        let alarms = log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR"));
+        let foreign: Vec<_> = alarms.filter(|line| !line.contains("not connected: ")).collect();
+        assert!(foreign.is_empty(), "{} alarms without need: {foreign:#?}", host.name);
+    }
 }
 
 /// Hosts 1 and 2 with their router 0 on one side, 4 with its router 3 on the other; nothing else connects the sides.

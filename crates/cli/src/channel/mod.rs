@@ -3,6 +3,7 @@
 mod authority;
 mod bench;
 mod events;
+mod filter;
 mod list;
 mod ping;
 mod publish;
@@ -32,6 +33,7 @@ enum Command {
     Watch(watch::Args),
     Pub(publish::Args),
     Sub(subscribe::Args),
+    Filter(filter::Args),
     Bench(bench::Args),
     Ping(ping::Args),
     Reload(reload::Args),
@@ -47,6 +49,7 @@ pub fn run(args: Args) -> Outcome {
         Command::Watch(args) => watch::run(args),
         Command::Pub(args) => publish::run(args),
         Command::Sub(args) => subscribe::run(args),
+        Command::Filter(args) => filter::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Reload(args) => reload::run(args),

@@ -265,6 +265,65 @@ fn filters_run_where_they_are_wanted_and_refusals_say_what_to_do() {
 }
 
 #[test]
+fn a_filter_is_installed_steered_replaced_and_removed_while_events_flow() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::start(all.path(), "alpha", "beta");
+    let file = |name: &str, code: &str| {
+        std::fs::write(all.path().join(name), code).unwrap();
+        all.path().join(name).to_str().unwrap().to_owned()
+    };
+    let small = file("small.ec", "return input.size <= get_attribute(most);");
+    let filter = |words: &[&str]| alpha.run(&[&["channel", "filter"], words].concat());
+    filter(&["ls", "video"]).expect(3, &["no channel `video`"]);
+    let _holding = alpha.hold();
+    let _reading = alpha.subscribe(&[]);
+    eventually("both are there", || {
+        let hosts = alpha.run(&["channel", "show", "video", "--json"]).json()["hosts"].clone();
+        hosts[0]["sinks"].as_array().is_some_and(|sinks| sinks.len() == 1)
+    });
+    filter(&["ls", "video"]).expect(0, &["no filters", "filter install"]);
+    let passed = |size: u32| {
+        let sent = alpha.publish(&[], &format!("{{\"number\": 1, \"size\": {size}}}"));
+        sent.json()["filtered"] == 0
+    };
+    let install = |name: &str, file: &str| {
+        let words = ["channel", "filter", "install", "video", name, file, "--param", "most=100"];
+        let mut child = alpha.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "alpha: installed, until Ctrl-C\n");
+        Running { child, out }
+    };
+    let mut first = install("small", &small);
+    assert_eq!([passed(50), passed(500)], [true, false]);
+    filter(&["set", "video", "small", "most=1000"]).expect(0, &["alpha: changed"]);
+    assert_eq!([passed(500), passed(5_000)], [true, false]);
+    filter(&["set", "video", "small", "least=1"]).expect(3, &["least"]);
+    // Another text under the same name; what it calls the same keeps its value.
+    let large = file("large.ec", "return input.size > get_attribute(most);");
+    filter(&["install", "video", "small", &large, "--stay"]).expect(0, &["alpha: installed"]);
+    assert_eq!([passed(500), passed(5_000)], [false, true]);
+    let list = filter(&["ls", "video", "--json"]).json();
+    assert_eq!(
+        (&list[0]["name"], &list[0]["direction"], list.as_array().unwrap().len()),
+        (&"small".into(), &"out".into(), 1)
+    );
+    filter(&["rm", "video", "small"]).expect(0, &["alpha: removed"]);
+    assert!(passed(500));
+    filter(&["rm", "video", "small"]).expect(3, &["small"]);
+    first.child.kill().unwrap();
+    // One that ends takes its filter along.
+    let second = install("again", &small);
+    assert!(!passed(500));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&second.child), rustix::process::Signal::INT)
+        .unwrap();
+    eventually("the filter is gone", || passed(500));
+    filter(&["install", "video", "broken", &file("broken.ec", "return input.length;")]).expect(3, &["length"]);
+    filter(&["install", "video", "small", &small, "--on", "nowhere"]).expect(3, &["nowhere"]);
+}
+
+#[test]
 fn what_is_monitored_is_said_and_seen() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::start(all.path(), "alpha", "beta");

@@ -52,10 +52,11 @@ pub use inbox::Notice;
 pub use members::{Received, Sink, Source, Submission};
 
 pub use qfabric_types::api::channel::{
-    BalancePolicy, BindingRequest, ChannelInfo, CodePolicy, Decided, Direction, FilterInfo, GroupInfo, GroupMember,
-    GroupPolicy, GroupRequest, HoldPolicy, Holding, HostAnswer, HostInfo, Installed, LeaseId, MediaPolicy, MonitorInfo,
-    MonitorRequest, Order, PaceInfo, Policy, PolicyInfo, Pressure, QosRange, Reloaded, RolesPolicy, SinkCounts,
-    SinkInfo, SourceCounts, SourceInfo, SpreadPolicy, SyncPolicy, TreeLink, TreePolicy, TreeStream, TypeInfo, Where,
+    BalancePolicy, BindingRequest, ChannelInfo, CodePolicy, Decided, Direction, FilterInfo, FilterRequest, GroupInfo,
+    GroupMember, GroupPolicy, GroupRequest, HoldPolicy, Holding, HostAnswer, HostInfo, Installed, LeaseId, MediaPolicy,
+    MonitorInfo, MonitorRequest, Order, PaceInfo, ParameterRequest, Policy, PolicyInfo, Pressure, QosRange, Reloaded,
+    RolesPolicy, SinkCounts, SinkInfo, SourceCounts, SourceInfo, SpreadPolicy, SyncPolicy, TreeLink, TreePolicy,
+    TreeStream, TypeInfo, Where,
 };
 pub use qfabric_types::channel::{ChannelId, Name, Plane};
 pub use qfabric_types::channel_wire::{Attributes, Decided as Decision, Event, Sent, To};

@@ -140,7 +140,8 @@ impl Channels {
             let started = fabric.start_policy(None, policy.clone());
             started.map_err(|problem| DaemonError::Channels(refused(problem)))?;
         }
-        tracing::info!(host = %fabric.host, realm = %config.realm, engine = ?config.engine, "this host has channels");
+        let (host, realm, engine, listen) = (&fabric.host, &config.realm, config.engine, config.listen.join(", "));
+        tracing::info!(%host, %realm, ?engine, listen, "this host has channels");
         let fabric = Arc::new(fabric);
         fabric.mailbox.serve(&fabric);
         Ok(Channels { fabric: Some(fabric), requests })
