@@ -278,8 +278,9 @@ fn a_filter_is_installed_steered_replaced_and_removed_while_events_flow() {
     let _holding = alpha.hold();
     let _reading = alpha.subscribe(&[]);
     eventually("both are there", || {
-        let hosts = alpha.run(&["channel", "show", "video", "--json"]).json()["hosts"].clone();
-        hosts[0]["sinks"].as_array().is_some_and(|sinks| sinks.len() == 1)
+        let shown = alpha.run(&["channel", "show", "video", "--json"]);
+        let sinks = || shown.json()["hosts"][0]["sinks"].as_array().map_or(0, Vec::len);
+        shown.code == 0 && sinks() == 1
     });
     filter(&["ls", "video"]).expect(0, &["no filters", "filter install"]);
     let passed = |size: u32| {
