@@ -232,7 +232,10 @@ impl Talk {
                     && (sources.iter().all(adds_up) || self.waits(hosts) && sources.iter().all(is_sober))
             };
             let took = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| eventually("books", fits)));
-            assert!(took.is_ok(), "books of {}: {books:#?}", host.name);
+            let all = || {
+                hosts.iter().map(|host| format!("{}: {:#?}\n", host.name, host.show(self.channel))).collect::<String>()
+            };
+            assert!(took.is_ok(), "books of {}: {books:#?}\n{}", host.name, all());
             lost += books.1.iter().map(|(_, sink)| sink.lost + sink.dropped).sum::<u64>();
         }
         lost
