@@ -18,8 +18,13 @@ pub struct Bare {
 
 impl Bare {
     pub fn open(net: &str, host: usize) -> Bare {
+        Bare::open_with(&format!("tcp/{net}.1:7700"), host, &[])
+    }
+
+    /// At another endpoint, and with more settings.
+    pub fn open_with(endpoint: &str, host: usize, more: &[(&str, String)]) -> Bare {
         let mut config = zenoh::Config::default();
-        let address = format!("[\"tcp/{net}.1:7700\"]");
+        let address = format!("[\"{endpoint}\"]");
         let (listen, connect) = if host == 0 { (&*address, "[]") } else { ("[]", &*address) };
         let settings = [
             ("listen/endpoints", listen),
@@ -27,7 +32,8 @@ impl Bare {
             ("scouting/multicast/enabled", "false"),
             ("scouting/gossip/enabled", "false"),
         ];
-        settings.iter().for_each(|(key, value)| config.insert_json5(key, value).expect("a setting"));
+        let settings = settings.into_iter().chain(more.iter().map(|(key, value)| (*key, &**value)));
+        settings.for_each(|(key, value)| config.insert_json5(key, value).expect("a setting"));
         let session = zenoh::open(config).wait().expect("a session");
         let bare = Bare { session, there: Arc::default(), kept: Mutex::default() };
         if host == 0 {
@@ -40,10 +46,12 @@ impl Bare {
     fn publisher(&self, topic: &'static str) -> zenoh::pubsub::Publisher<'static> {
         let (priority, congestion) = match topic {
             "bulk" => (Priority::Data, CongestionControl::Drop),
+            "stream" => (Priority::Data, CongestionControl::Block),
             "control" => (Priority::RealTime, CongestionControl::Block),
             _ => (Priority::RealTime, CongestionControl::Drop),
         };
-        let publisher = self.session.declare_publisher(topic).express(topic != "bulk").priority(priority);
+        let publisher =
+            self.session.declare_publisher(topic).express(!matches!(topic, "bulk" | "stream")).priority(priority);
         publisher.congestion_control(congestion).wait().expect("a publisher")
     }
 }

@@ -11,11 +11,15 @@ const ZMQ: &str = include_str!("foreign/zmq.c");
 const DDS: &str = include_str!("foreign/dds.c");
 const IDL: &str = include_str!("foreign/event.idl");
 
-/// Cyclone on loopback, by unicast, as many participants as there are sinks.
-pub const DDS_SETTINGS: &str = "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name=\"lo\"/></Interfaces>\
-    <AllowMulticast>false</AllowMulticast></General><Discovery><ParticipantIndex>auto</ParticipantIndex>\
-    <MaxAutoParticipantIndex>120</MaxAutoParticipantIndex><Peers><Peer address=\"localhost\"/></Peers></Discovery>\
-    </Domain></CycloneDDS>";
+/// Cyclone on one interface, by unicast, as many participants as there are sinks.
+pub fn dds_settings(interface: &str, peers: &[&str]) -> String {
+    let peers: String = peers.iter().map(|peer| format!("<Peer address=\"{peer}\"/>")).collect();
+    format!(
+        "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name=\"{interface}\"/></Interfaces>\
+         <AllowMulticast>false</AllowMulticast></General><Discovery><ParticipantIndex>auto</ParticipantIndex>\
+         <MaxAutoParticipantIndex>120</MaxAutoParticipantIndex><Peers>{peers}</Peers></Discovery></Domain></CycloneDDS>"
+    )
+}
 
 /// The rival's program; none: it is no foreign one. The error says what is missing.
 pub fn program(rival: &str) -> Option<Result<PathBuf, String>> {

@@ -66,7 +66,10 @@ impl Process {
             None => (env::current_exe().ok()?, &[][..], Some(part.join(" "))),
         };
         let mut command = Process::command(policy.prefix(), &program);
-        command.args(arguments).env(ROLE, role.unwrap_or_default()).env("CYCLONEDDS_URI", foreign::DDS_SETTINGS);
+        command
+            .args(arguments)
+            .env(ROLE, role.unwrap_or_default())
+            .env("CYCLONEDDS_URI", foreign::dds_settings("lo", &["localhost"]));
         if matches!(part[1], "zenoh" | "tcp" | "nats") {
             command.env_remove("ZENOH_RUNTIME");
         }
