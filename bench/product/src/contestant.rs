@@ -1,0 +1,207 @@
+//! Who takes part in round trips, and what each needs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::field::foreign;
+use crate::process::Process;
+use crate::site::{Host, NET, Policy, Site};
+use crate::wire::SIZE;
+
+/// Ways of an event from an application to an application of the other host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Contestant {
+    /// Through both daemons, with mutual TLS.
+    Qfabric,
+    /// The same, asked for by `qfabric channel ping`.
+    Ping,
+    /// Through two relays that do nothing else, with mutual TLS.
+    Floor,
+    /// A TCP connection between the two applications.
+    Tcp,
+    /// Zenoh's Rust library as it is, over TCP.
+    Zenoh,
+    /// The same, with mutual TLS.
+    ZenohTls,
+    /// NATS, with its server on one of the hosts, over TCP.
+    Nats,
+    /// ZeroMQ, over TCP.
+    Zmq,
+    /// Cyclone DDS, over UDP.
+    Dds,
+    /// Mosquitto on one of the hosts, over TCP.
+    Mqtt,
+}
+
+impl Contestant {
+    /// Neither ours nor a floor.
+    pub fn is_rival(self) -> bool {
+        use Contestant::{Floor, Ping, Qfabric, Tcp};
+        ![Qfabric, Ping, Floor, Tcp].contains(&self)
+    }
+
+    /// In commands of this program.
+    fn word(self) -> String {
+        self.to_possible_value().expect("none is left out").get_name().to_owned()
+    }
+
+    /// In tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Contestant::Qfabric => "Q-Fabric",
+            Contestant::Ping => "qfabric channel ping",
+            Contestant::Floor => "floor: relays, TLS",
+            Contestant::Tcp => "TCP echo",
+            Contestant::Zenoh => "Zenoh",
+            Contestant::ZenohTls => "Zenoh, TLS",
+            Contestant::Nats => "NATS",
+            Contestant::Zmq => "ZeroMQ",
+            Contestant::Dds => "Cyclone DDS",
+            Contestant::Mqtt => "Mosquitto",
+        }
+    }
+
+    fn broker(self) -> Option<&'static str> {
+        match self {
+            Contestant::Nats => Some("nats-server"),
+            Contestant::Mqtt => Some("mosquitto"),
+            _ => None,
+        }
+    }
+
+    fn relays(self, site: &Site, policy: Policy) -> Result<Option<[Process; 2]>> {
+        (self == Contestant::Floor).then(|| start_relays(site, policy)).transpose()
+    }
+
+    /// Why it cannot take part here.
+    pub fn lacks(self) -> Option<String> {
+        match (foreign::program(&self.word()), self.broker()) {
+            (Some(Err(why)), _) => Some(why),
+            (_, Some(broker)) if !is_installed(broker) => Some(format!("{broker} is not installed")),
+            _ => None,
+        }
+    }
+
+    /// Round trips of 100 B, microseconds: p50 and p99.
+    pub fn round_trip(self, site: &Site, policy: Policy, trips: usize, tag: &str) -> Result<[f64; 2]> {
+        let trips = trips.to_string();
+        let _broker = self.broker().map(|broker| start_broker(site, policy, broker)).transpose()?;
+        match self {
+            Contestant::Ping => channel_ping(site, policy, &trips),
+            Contestant::Zmq | Contestant::Dds => self.ask_foreign(site, policy, &trips),
+            _ => self.ask(site, policy, tag, &trips),
+        }
+    }
+
+    /// Who answers is on the left, who asks on the right.
+    fn ask(self, site: &Site, policy: Policy, tag: &str, trips: &str) -> Result<[f64; 2]> {
+        let _relays = self.relays(site, policy)?;
+        let mut echo = start(&site.left, policy, &["echo"], &self.path(&site.left, tag))?;
+        echo.line("ready")?;
+        let ping = [self.path(&site.right, tag), vec![trips.to_owned()]].concat();
+        start(&site.right, policy, &["ping"], &ping)?.numbers()
+    }
+
+    /// Its name, and how an application of this host gets there.
+    fn path(self, host: &Host, tag: &str) -> Vec<String> {
+        let word = self.word();
+        match self {
+            Contestant::Qfabric => vec![word, host.socket().display().to_string(), tag.to_owned()],
+            Contestant::Floor => vec![word, host.relay().display().to_string()],
+            Contestant::Tcp => vec![word, format!("{NET}.1:7700")],
+            Contestant::ZenohTls => vec![word, host.folder.display().to_string(), host.name.to_owned()],
+            _ => vec![word],
+        }
+    }
+
+    /// Who publishes is on the left, who counts what comes on the right.
+    pub fn start_flow(self, site: &Site, part: &str, topic: &str, tag: &str) -> Result<Flow> {
+        let relays = self.relays(site, Policy::Fair)?;
+        let mut source = start(&site.left, Policy::Fair, &[part], &self.path(&site.left, tag))?;
+        source.line("ready")?;
+        let mut drain = start(&site.right, Policy::Fair, &["drain", topic], &self.path(&site.right, tag))?;
+        drain.line("ready")?;
+        Ok(Flow { source, drain, _relays: relays })
+    }
+
+    fn ask_foreign(self, site: &Site, policy: Policy, trips: &str) -> Result<[f64; 2]> {
+        let program = foreign::program(&self.word()).context("it speaks C")?.map_err(anyhow::Error::msg)?;
+        let settings = foreign::dds_settings("eth0", &[&site.left.address, &site.right.address]);
+        let start = |host: &Host, part: &[&str]| {
+            let mut command = host.command(policy, &program);
+            Process::start(command.args(part).env("CYCLONEDDS_URI", &settings))
+        };
+        let size = SIZE.to_string();
+        let mut echo = start(&site.left, &["echo", &self.word(), NET, &size])?;
+        echo.line("ready")?;
+        start(&site.right, &["ping", &self.word(), NET, &size, trips])?.numbers()
+    }
+}
+
+/// Events from one process to another.
+pub struct Flow {
+    pub source: Process,
+    pub drain: Process,
+    _relays: Option<[Process; 2]>,
+}
+
+/// A part of this program, on a host.
+fn start(host: &Host, policy: Policy, part: &[&str], path: &[String]) -> Result<Process> {
+    Process::start(host.command(policy, &env::current_exe()?).arg("play").args(part).args(path))
+}
+
+/// A busy loop for each CPU.
+pub fn start_hogs() -> Result<Vec<Process>> {
+    let (program, cpus) = (env::current_exe()?, thread::available_parallelism()?.get());
+    let hogs = (0..cpus).map(|_| Process::start(Command::new(&program).args(["play", "hog"]))).collect();
+    thread::sleep(Duration::from_millis(300));
+    hogs
+}
+
+fn start_relays(site: &Site, policy: Policy) -> Result<[Process; 2]> {
+    let relay = |host: &Host, role: &str| {
+        let (socket, folder) = (host.relay(), host.folder.display().to_string());
+        let _ = fs::remove_file(&socket);
+        let words = [socket.display().to_string(), folder];
+        start(host, policy, &["relay", host.name, role, &format!("{NET}.1:7700")], &words)
+    };
+    let mut relays = [relay(&site.left, "listens")?, relay(&site.right, "calls")?];
+    relays.iter_mut().try_for_each(|relay| relay.line("ready").map(drop))?;
+    Ok(relays)
+}
+
+/// `qfabric channel ping`: without the time that the answering application takes.
+fn channel_ping(site: &Site, policy: Policy, trips: &str) -> Result<[f64; 2]> {
+    let mut command = site.right.command(policy, &site.program);
+    command.args(["channel", "ping", "left", "--count", trips, "--interval", "500us", "--json", "--socket"]);
+    let output = command.arg(site.right.socket()).stderr(Stdio::inherit()).output()?;
+    let answer: Value = serde_json::from_slice(&output.stdout).context("qfabric channel ping")?;
+    let of = |part: &str| answer["round_trip"][part].as_f64().with_context(|| format!("no answer: {answer}"));
+    Ok([of("p50_us")?, of("p99_us")?])
+}
+
+fn start_broker(site: &Site, policy: Policy, broker: &str) -> Result<Process> {
+    let (address, file) = (&site.left.address, site.folder.path().join("mosquitto.conf"));
+    let mut command = site.left.command(policy, Path::new(broker));
+    match broker {
+        "mosquitto" => {
+            fs::write(&file, format!("listener 7700 {address}\nallow_anonymous true\nuser root\n"))?;
+            command.arg("-c").arg(file)
+        }
+        _ => command.args(["-a", address, "-p", "7700"]),
+    };
+    let broker = Process::start(command.stderr(Stdio::null()));
+    thread::sleep(Duration::from_millis(500));
+    broker
+}
+
+fn is_installed(program: &str) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).map(|folder| folder.join(program)).any(|file: PathBuf| file.is_file())
+}

@@ -1,0 +1,103 @@
+//! Events that flow one way: throughput, a rate, and what submission costs.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::field::{Peer, cpu_us};
+use crate::play::say;
+use crate::wire::SIZE;
+
+/// Bytes of an event of the stream: the most there may be.
+pub const STREAM: usize = 16 << 10;
+/// Events per second.
+pub const RATE: u32 = 100_000;
+/// How long the stream and the rate go on.
+pub const TIME: Duration = Duration::from_secs(3);
+/// Events that are submitted one after the other, and how often.
+const BURST: u32 = 50;
+const BURSTS: u32 = 100;
+
+/// What arrived, since the first and until the last event.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    events: u64,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+static SEEN: Mutex<Seen> = Mutex::new(Seen { events: 0, first: None, last: None });
+
+/// Counts the events of a topic.
+pub fn drain(peer: &dyn Peer, topic: &'static str) {
+    let count = |_: &[u8]| {
+        let (now, mut seen) = (Instant::now(), SEEN.lock().expect("no panic"));
+        *seen = Seen { events: seen.events + 1, first: seen.first.or(Some(now)), last: Some(now) };
+    };
+    peer.subscribe(topic, Box::new(count));
+    thread::sleep(Duration::from_millis(500));
+    peer.here(topic);
+    say("ready");
+}
+
+/// Says how many events came, and within how many seconds.
+pub fn tell() {
+    let Seen { events, first, last } = *SEEN.lock().expect("no panic");
+    let time = first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+    say(&format!("result {events} {time}"));
+}
+
+/// As fast as they are taken. Says how many were sent, and within how many seconds.
+pub fn stream(peer: &dyn Peer) {
+    let mut publish = begun(peer, "stream");
+    let (bytes, begin, mut sent) = (vec![0; STREAM], Instant::now(), 0);
+    while begin.elapsed() < TIME {
+        publish(&bytes);
+        sent += 1;
+    }
+    say(&format!("result {sent} {}", begin.elapsed().as_secs_f64()));
+}
+
+/// [`RATE`] events a second, or as many as are taken. Says the same.
+pub fn rate(peer: &dyn Peer) {
+    let mut publish = begun(peer, "bulk");
+    let total = u64::from(RATE) * TIME.as_secs();
+    let (begin, mut sent) = (Instant::now(), 0);
+    while sent < total && begin.elapsed() < 3 * TIME {
+        let due = (begin.elapsed().as_secs_f64() * f64::from(RATE)) as u64;
+        while sent < due.min(total) {
+            publish(&[0; SIZE]);
+            sent += 1;
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+    say(&format!("result {sent} {}", begin.elapsed().as_secs_f64()));
+}
+
+/// Says what CPU time of this process one submission takes, microseconds: of fifty one after the other, and of one a
+/// millisecond.
+pub fn submit(peer: &dyn Peer) {
+    let mut publish = begun(peer, "bulk");
+    let mut cost = |burst: u32, bursts: u32, pause: Duration| {
+        let spent = |_| {
+            thread::sleep(pause);
+            let before = cpu_us();
+            (0..burst).for_each(|_| publish(&[0; SIZE]));
+            cpu_us() - before
+        };
+        (0..bursts).map(spent).sum::<f64>() / f64::from(burst * bursts)
+    };
+    cost(BURST, BURSTS / 10, Duration::from_millis(5));
+    let together = cost(BURST, BURSTS, Duration::from_millis(5));
+    let alone = cost(1, BURST * BURSTS / 5, Duration::from_millis(1));
+    say(&format!("result {together} {alone}"));
+}
+
+/// A way to publish to the one who drains.
+fn begun(peer: &dyn Peer, topic: &'static str) -> crate::field::Publish {
+    let publish = peer.publish(topic);
+    say("ready");
+    peer.wait_for(topic, 1);
+    thread::sleep(Duration::from_millis(700));
+    publish
+}

@@ -1,0 +1,175 @@
+//! The conductor: rounds in which all take turns, each time in another order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::contestant::{Contestant, start_hogs};
+use crate::flow::STREAM;
+use crate::site::{Policy, Site};
+
+/// Who publishes as fast as it goes, at a rate, and to know what it costs.
+pub const FLOWS: [Contestant; 4] = [Contestant::Qfabric, Contestant::Floor, Contestant::Zenoh, Contestant::ZenohTls];
+
+/// Under which circumstances round trips are made: whether every CPU has a busy loop, and the applications' policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Condition {
+    pub name: &'static str,
+    pub is_busy: bool,
+    pub policy: Policy,
+}
+
+impl Condition {
+    const fn new(name: &'static str, is_busy: bool, policy: Policy) -> Condition {
+        Condition { name, is_busy, policy }
+    }
+
+    /// The same policy, without the busy loops.
+    pub fn idle(&self) -> &'static str {
+        CONDITIONS.iter().find(|other| !other.is_busy && other.policy == self.policy).map_or("idle", |other| other.name)
+    }
+}
+
+pub const CONDITIONS: [Condition; 4] = [
+    Condition::new("idle", false, Policy::Fair),
+    Condition::new("busy", true, Policy::Fair),
+    Condition::new("idle, SCHED_FIFO", false, Policy::Fifo),
+    Condition::new("busy, SCHED_FIFO", true, Policy::Fifo),
+];
+
+/// One figure of one round.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    pub round: usize,
+    pub experiment: &'static str,
+    pub contestant: &'static str,
+    pub metric: &'static str,
+    pub value: f64,
+}
+
+/// A run, as far as it has come.
+pub struct Run {
+    pub site: Site,
+    pub trips: usize,
+    pub contestants: Vec<Contestant>,
+    pub stop: Arc<AtomicBool>,
+    pub records: Vec<Record>,
+    /// CPU time that the hypervisor took in each round, percent.
+    pub stolen: Vec<f64>,
+    /// Who did not get through: round, circumstances, name, why.
+    pub failures: Vec<String>,
+    /// Measurements so far.
+    pub measured: usize,
+}
+
+impl Run {
+    /// Round trips of all under all conditions, then flows.
+    pub fn round(&mut self, round: usize) -> Result<()> {
+        let before = Cpu::now()?;
+        let mut order = self.contestants.clone();
+        order.rotate_left(round % self.contestants.len());
+        for condition in CONDITIONS {
+            eprintln!("round {}: {}", round + 1, condition.name);
+            let _hogs = if condition.is_busy { start_hogs()? } else { Vec::new() };
+            for contestant in &order {
+                self.round_trip(round, condition, *contestant)?;
+            }
+        }
+        let mut all = FLOWS;
+        all.rotate_left(round % FLOWS.len());
+        all.iter().try_for_each(|who| self.flows(round, *who))?;
+        let stolen = before.stolen_percent(&Cpu::now()?);
+        self.stolen.push(stolen);
+        Ok(())
+    }
+
+    fn round_trip(&mut self, round: usize, condition: Condition, who: Contestant) -> Result<()> {
+        let (tag, Condition { name, policy, .. }) = (self.next()?, condition);
+        eprintln!("  {}", who.name());
+        match who.round_trip(&self.site, policy, self.trips, &tag) {
+            // One way is half of a round trip.
+            Ok([half, most]) => self.note(round, name, who, &[("p50", half / 2.0), ("p99", most / 2.0)]),
+            Err(error) if who.is_rival() => {
+                let failure = format!("round {}, {name}, {}: {error:#}", round + 1, who.name());
+                eprintln!("  {failure}");
+                self.failures.push(failure);
+            }
+            Err(error) => return Err(error).context(who.name()),
+        }
+        Ok(())
+    }
+
+    fn flows(&mut self, round: usize, who: Contestant) -> Result<()> {
+        eprintln!("round {}: throughput, rate, submission: {}", round + 1, who.name());
+        let Flow { sent, events, time, .. } = self.flow(who, "stream", "stream")?;
+        let megabytes = (events - 1.0).max(0.0) * STREAM as f64 / time.max(1e-9) / 1e6;
+        self.note(round, "stream", who, &[("MB/s", megabytes), ("sent", sent), ("lost", sent - events)]);
+        let Flow { sent, events, submitting, .. } = self.flow(who, "rate", "bulk")?;
+        let rate = [("events/s", sent / submitting), ("sent", sent), ("delivered", events), ("lost", sent - events)];
+        self.note(round, "rate", who, &rate);
+        let tag = self.next()?;
+        let mut flow = who.start_flow(&self.site, "submit", "bulk", &tag)?;
+        let [together, alone] = flow.source.numbers()?;
+        self.note(round, "submission", who, &[("together", together), ("alone", alone)]);
+        Ok(())
+    }
+
+    fn flow(&mut self, who: Contestant, part: &str, topic: &str) -> Result<Flow> {
+        let tag = self.next()?;
+        let mut flow = who.start_flow(&self.site, part, topic, &tag)?;
+        let [sent, submitting] = flow.source.numbers()?;
+        // What is still on its way.
+        thread::sleep(Duration::from_secs(1));
+        flow.drain.ask()?;
+        let [events, time] = flow.drain.numbers()?;
+        Ok(Flow { sent, submitting, events, time })
+    }
+
+    fn note(&mut self, round: usize, experiment: &'static str, who: Contestant, all: &[(&'static str, f64)]) {
+        let contestant = who.name();
+        let record =
+            |(metric, value): &(&'static str, f64)| Record { round, experiment, contestant, metric, value: *value };
+        self.records.extend(all.iter().map(record));
+    }
+
+    /// The name of the next measurement, unless the user wants to stop.
+    fn next(&mut self) -> Result<String> {
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("stopped");
+        }
+        self.measured += 1;
+        Ok(self.measured.to_string())
+    }
+}
+
+/// What one flow came to: events sent and arrived, and in how many seconds.
+struct Flow {
+    sent: f64,
+    submitting: f64,
+    events: f64,
+    time: f64,
+}
+
+/// CPU time of the machine, in ticks.
+struct Cpu {
+    all: u64,
+    stolen: u64,
+}
+
+impl Cpu {
+    fn now() -> Result<Cpu> {
+        let text = std::fs::read_to_string("/proc/stat")?;
+        let line = text.lines().next().context("/proc/stat is empty")?;
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+        // The last two, guests', are in the first two.
+        Ok(Cpu { all: ticks.iter().take(8).sum(), stolen: ticks.get(7).copied().unwrap_or(0) })
+    }
+
+    fn stolen_percent(&self, later: &Cpu) -> f64 {
+        100.0 * (later.stolen - self.stolen) as f64 / (later.all - self.all).max(1) as f64
+    }
+}
