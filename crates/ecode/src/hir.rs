@@ -4,6 +4,8 @@
 //! be ill-typed. Evaluation is left to right everywhere. All values are 64-bit words that hold a value of the
 //! expression's type, sign- or zero-extended ([`Scalar::wrap`]).
 
+use std::collections::BTreeSet;
+
 use qfabric_types::format::{Format, Scalar};
 
 /// A whole checked program.
@@ -25,6 +27,19 @@ pub struct Program {
     pub loops: Vec<Repetition>,
     /// Whether it contains a loop.
     pub has_loops: bool,
+    /// What its text names.
+    pub uses: Uses,
+}
+
+/// What a text names beside its own variables; comments do not count. Its attributes are [`Program::attributes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Constants of the environment.
+    pub constants: BTreeSet<String>,
+    /// Members of `input`; all of them where it is copied whole.
+    pub inputs: BTreeSet<String>,
+    /// Members of `output`; all of them where it is copied whole.
+    pub outputs: BTreeSet<String>,
 }
 
 /// What is known of a loop before it runs.

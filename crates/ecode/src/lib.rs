@@ -31,6 +31,6 @@ pub use engine::{Engine, Limits, World};
 pub use environment::Environment;
 pub use format_text::format_text;
 pub use front::{compile, parse_formats};
-pub use hir::{Fault, FaultKind, Program};
+pub use hir::{Fault, FaultKind, Program, Uses};
 pub use interp::Interpreter;
 pub use pretty::pretty;

@@ -584,3 +584,20 @@ mod the_entry {
         assert_eq!(errors.iter().next().unwrap().message(), said);
     }
 }
+
+#[test]
+fn a_program_says_which_constants_and_members_its_text_uses() {
+    let text = "
+        struct input { int load; int other; };
+        struct output { int level; int rate; };
+        /* output.rate = LIMIT; */
+        if (input.load > MOST) output.level = 1; // output.rate
+        return 1;";
+    let constants = [("MOST".to_owned(), 7), ("LIMIT".to_owned(), 9)].into_iter().collect();
+    let env = qfabric_ecode::Environment { constants, ..Default::default() };
+    let uses = qfabric_ecode::compile(text, &env).unwrap().uses;
+    let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!([&uses.constants, &uses.inputs, &uses.outputs].map(names), ["MOST", "load", "level"]);
+    let whole = program("struct input { int a; int b; }; struct output { int a; int b; }; output = input; return 1;");
+    assert_eq!([&whole.uses.inputs, &whole.uses.outputs].map(names), ["a b", "a b"]);
+}

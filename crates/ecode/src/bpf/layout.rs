@@ -122,6 +122,7 @@ mod tests {
             loops: vec![],
             writes_shared: false,
             has_loops: false,
+            uses: Default::default(),
         };
         let layout = Layout::of(&program);
         let entry = layout.functions[3];

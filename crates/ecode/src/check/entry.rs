@@ -165,6 +165,7 @@ impl Checker<'_> {
             return self
                 .fail(error.help("parameters of the function that is called are members of the input, by name"));
         };
+        self.uses.inputs.insert(name.name.clone());
         let offset = self.allocate(ty.size(), ty.align(), "a parameter", name.span)?;
         let scalar = if let Type::Scalar(scalar) = ty { Some(scalar) } else { None };
         let place = |base, offset| Place { base, offset, indices: Vec::new(), ty: scalar.unwrap_or(Scalar::U8) };
@@ -199,8 +200,9 @@ impl Checker<'_> {
         let writes_shared = bodies().any(super::loops::writes_shared);
         let has_loops = bodies().any(super::loops::has_loops);
         let (statics, attributes) = (std::mem::take(&mut self.statics), std::mem::take(&mut self.attributes));
-        let loops = std::mem::take(&mut self.loops);
-        let mut program = Program { input, output, statics, attributes, functions, loops, writes_shared, has_loops };
+        let (loops, uses) = (std::mem::take(&mut self.loops), std::mem::take(&mut self.uses));
+        let mut program =
+            Program { input, output, statics, attributes, functions, loops, writes_shared, has_loops, uses };
         program.charge();
         program
     }

@@ -29,7 +29,7 @@ use qfabric_types::format::Scalar;
 use crate::ast::Ident;
 use crate::diagnostics::{Diagnostic, Sink, Span};
 use crate::environment::Environment;
-use crate::hir::{Base, FunctionId, Place, Repetition};
+use crate::hir::{Base, FunctionId, Place, Repetition, Uses};
 use crate::parser::Failed;
 use scope::{Scopes, Symbol};
 use types::Struct;
@@ -100,6 +100,7 @@ struct Checker<'a> {
     text_locals: HashSet<String>,
     /// Of all functions.
     loops: Vec<Repetition>,
+    uses: Uses,
     frame: Frame,
 }
 
@@ -122,6 +123,7 @@ impl<'a> Checker<'a> {
             broken: HashSet::new(),
             text_locals: HashSet::new(),
             loops: Vec::new(),
+            uses: Uses::default(),
             frame: Frame::default(),
         };
         checker.take_environment();

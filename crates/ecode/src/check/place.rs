@@ -48,6 +48,11 @@ enum Named {
     Target(Target),
 }
 
+/// Whether an expression is the name `input` or `output`.
+fn is_event(expr: &Expr) -> bool {
+    matches!(&expr.kind, ExprKind::Name(name) if name == "input" || name == "output")
+}
+
 impl Checker<'_> {
     /// The value of a name, a member or an element.
     pub(super) fn read(&mut self, expr: &Expr) -> Checked<Value> {
@@ -56,7 +61,10 @@ impl Checker<'_> {
             Named::Target(Target::Attribute(number)) => {
                 Ok(Value::Number(hir::Expr { kind: hir::ExprKind::Attr(number), ty: Scalar::I64 }))
             }
-            Named::Target(Target::Memory(location)) => Ok(self.load(location)),
+            Named::Target(Target::Memory(location)) => {
+                self.use_whole(expr, &location);
+                Ok(self.load(location))
+            }
         }
     }
 
@@ -91,7 +99,12 @@ impl Checker<'_> {
         };
         match named {
             Named::Target(Target::Memory(location)) if location.is_const => self.fail_const(expr, &location),
-            Named::Target(target) => Ok(target),
+            Named::Target(target) => {
+                if let Target::Memory(location) = &target {
+                    self.use_whole(expr, location);
+                }
+                Ok(target)
+            }
             Named::Constant(..) => {
                 let message = format!("`{}` is a constant", self.quote(expr.span));
                 let error = Diagnostic::new(expr.span, message, "cannot be assigned to");
@@ -120,6 +133,9 @@ impl Checker<'_> {
             }
             ExprKind::Member(base, member) => {
                 let base_location = self.location(base)?;
+                if is_event(base) {
+                    self.use_member(base_location.base, &member.name);
+                }
                 self.member(base_location, base.span, member).map(Named::memory)
             }
             ExprKind::Index(base, index) => {
@@ -130,6 +146,21 @@ impl Checker<'_> {
                 let error = Diagnostic::new(expr.span, "this is a number, it has no parts", "not a variable");
                 self.fail(error)
             }
+        }
+    }
+
+    fn use_member(&mut self, base: Base, name: &str) {
+        match base {
+            Base::Input => self.uses.inputs.insert(name.to_owned()),
+            Base::Output => self.uses.outputs.insert(name.to_owned()),
+            Base::Static | Base::Local => false,
+        };
+    }
+
+    /// `input` or `output` by itself: all its members.
+    fn use_whole(&mut self, expr: &Expr, location: &Location) {
+        if let (true, Type::Struct(structure)) = (is_event(expr), &location.ty) {
+            structure.members.iter().for_each(|member| self.use_member(location.base, &member.name));
         }
     }
 
@@ -146,7 +177,13 @@ impl Checker<'_> {
 
     fn name(&mut self, name: &str, span: Span) -> Checked<Named> {
         match self.scopes.find(name) {
-            Some(Symbol::Constant(value, ty)) => return Ok(Named::Constant(*value, *ty)),
+            Some(Symbol::Constant(value, ty)) => {
+                let constant = Named::Constant(*value, *ty);
+                if self.env.constants.contains_key(name) {
+                    self.uses.constants.insert(name.to_owned());
+                }
+                return Ok(constant);
+            }
             Some(Symbol::Variable(variable)) => return Ok(Named::memory(Location::of(variable.clone()))),
             None => {}
         }

@@ -284,6 +284,7 @@ impl Maker {
             loops: maker.loops,
             writes_shared: true,
             has_loops: true,
+            uses: Default::default(),
         };
         program.charge();
         program

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_ecode::{Engine, Environment, Limits, World, compile};
+use qfabric_ecode::{Engine, Environment, Limits, Program, World, compile};
 use qfabric_host::manager::policies::{RATE, stream_of, told};
 use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
 use qfabric_types::api::Problem;
@@ -92,25 +92,21 @@ pub(super) struct Code {
 impl Code {
     /// Compiles a text, or says what is wrong with it.
     pub fn new(policy: &CodePolicy, record: Shared) -> Result<Code, Problem> {
-        let CodePolicy { channel, code, attributes, control, filter, silence_ns, .. } = policy;
-        if code.len() > MOST_TEXT {
-            return Err(refused::out_of_range("the text's length", code.len(), "at most 65536 bytes"));
-        }
+        let CodePolicy { channel, attributes, control, filter, silence_ns, .. } = policy;
         if let Some(silence) = silence_ns.filter(|silence| !SILENCES.contains(silence)) {
             return Err(refused::out_of_range("silence_ns", silence, "10 ms to 1 h"));
         }
-        if !code.contains("struct output") {
-            return Err(refused::code("the text declares no `struct output`, so it decides nothing".to_owned()));
-        }
-        let mut constants: BTreeMap<String, i64> = constants().collect();
-        constants.insert("APP_RATE_MILLI".to_owned(), AttributeId::of(RATE).0.into());
-        let input = (!code.contains("struct input")).then(all_words);
-        let environment = Environment { input, constants, ..Environment::default() };
-        let program = compile(code, &environment).map_err(|wrong| refused::code(wrong.to_string()))?;
+        let program = compiled(policy)?;
         let filter = filter.as_deref().map(|filter| spot(channel, filter)).transpose()?;
         let words = program.input.fields.iter().map(word).collect::<Result<_, _>>()?;
         let output = program.output.as_ref().map_or(&[][..], |output| &output.fields);
-        let decides = output.iter().map(|field| decided(field, filter.is_some())).collect::<Result<_, _>>()?;
+        let mut decides = output.iter().map(|field| decided(field, filter.is_some())).collect::<Result<Vec<_>, _>>()?;
+        decides.retain(|(name, _)| program.uses.outputs.contains(name));
+        if decides.is_empty() {
+            return Err(refused::code(
+                "the text sets no member of its `struct output`, so it decides nothing".to_owned(),
+            ));
+        }
         let limits = Limits { emissions: 0, ..Limits::default() };
         let engine = (node::engines())(&program, limits).map_err(refused::code)?;
         let channel = ChannelId { plane: Plane::Quality, name: channel.clone() };
@@ -268,6 +264,22 @@ impl Controller for Code {
     fn next_wakeup(&self) -> Option<Instant> {
         self.heard.values().map(|heard| heard.due).min()
     }
+}
+
+/// Whether a text decides at what rate events go to each host.
+pub(super) fn paces(policy: &CodePolicy) -> Result<bool, Problem> {
+    Ok(compiled(policy)?.uses.outputs.contains("rate_milli"))
+}
+
+fn compiled(CodePolicy { code, .. }: &CodePolicy) -> Result<Program, Problem> {
+    if code.len() > MOST_TEXT {
+        return Err(refused::out_of_range("the text's length", code.len(), "at most 65536 bytes"));
+    }
+    let mut constants: BTreeMap<String, i64> = constants().collect();
+    constants.insert("APP_RATE_MILLI".to_owned(), AttributeId::of(RATE).0.into());
+    let input = (!code.contains("struct input")).then(all_words);
+    let environment = Environment { input, constants, ..Environment::default() };
+    compile(code, &environment).map_err(|wrong| refused::code(wrong.to_string()))
 }
 
 fn interests(channel: &ChannelId, attributes: &[String], control: bool) -> Vec<Interest> {
@@ -461,6 +473,16 @@ mod tests {
     fn ten_lines_decide_on_a_filter_and_a_rate_and_only_changes_are_said() {
         let (said, _) = run(CALM, &[9, 0, 0, 0]);
         assert_eq!(said, ["pick most = 20", "apply 8333", "apply 25000", "pick most = 100"]);
+    }
+
+    #[test]
+    fn a_rate_that_only_a_comment_names_is_not_decided() {
+        let paces = |code: &str| paces(&policy(code)).unwrap();
+        assert!(paces("struct output { long rate_milli; }; output.rate_milli = 5; return 1;"));
+        assert!(!paces("/* rate_milli */ struct output { long level; }; output.level = 5; return 1; // rate_milli"));
+        let declared = "struct output { long rate_milli, level; }; output.level = 5; return 1;";
+        assert!(!paces(declared));
+        assert_eq!(run(declared, &[1]).0, ["tell Level 5"], "a member that is never set decides nothing");
     }
 
     #[test]

@@ -86,6 +86,8 @@ struct Running {
     /// The controller's in the manager.
     number: u64,
     record: Shared,
+    /// The channels of which it decides at what rate events go to each host.
+    paced: Vec<Name>,
 }
 
 impl Policies {
@@ -122,7 +124,9 @@ impl Fabric {
         let policy = build::read(policy, peer.is_none())?;
         let user = self.user_of(peer, &policy);
         let mut running = lock(&self.policies.running);
-        self.check_place(&running, &name, &policy)?;
+        let code_paces = matches!(&policy, Policy::Code(code) if code::paces(code)?);
+        let paced: Vec<Name> = policy.paced(code_paces).into_iter().cloned().collect();
+        self.check_place(&running, &name, &policy, &paced)?;
         check_share(&running, peer)?;
         let record = Shared::default();
         let inner = self.build(&policy, &record, clock::now())?;
@@ -132,27 +136,38 @@ impl Fabric {
         let supervised = Supervised {
             inner,
             record: record.clone(),
-            hands: self.hands(&policy, user),
+            hands: self.hands(&policy, &paced, user),
             peer: peer.unwrap_or(OF_THE_HOST),
             mailbox: self.mailbox.clone(),
         };
         let number = self.network.add_policy(Box::new(supervised));
         let uid = peer.map(|peer| peer.owner.uid);
         tracing::info!(%name, kind = policy.kind(), channel = %policy.channel(), "a policy was started");
-        let started = Running { policy, uid, number, record };
+        let started = Running { policy, uid, number, record, paced };
         let info = started.info(&name);
         running.insert(name, started);
         Ok(info)
     }
 
-    fn check_place(&self, running: &BTreeMap<Name, Running>, name: &Name, policy: &Policy) -> Result<(), Problem> {
+    fn check_place(
+        &self,
+        running: &BTreeMap<Name, Running>,
+        name: &Name,
+        policy: &Policy,
+        paced: &[Name],
+    ) -> Result<(), Problem> {
         if running.contains_key(name) {
             return Err(refused::exists(name));
         }
         if running.len() >= MOST {
             return Err(refused::too_many(MOST));
         }
-        match running.iter().find_map(|(other, running)| Some((other, running.policy.rivals(policy)?))) {
+        let rival = |(other, running): (_, &Running)| {
+            let both = running.paced.iter().find(|channel| paced.contains(channel));
+            let rates = both.map(|channel| format!("at what rates `{channel}` goes to its sinks"));
+            Some((other, rates.or_else(|| running.policy.rivals(policy))?))
+        };
+        match running.iter().find_map(rival) {
             Some((other, what)) => Err(refused::rival(other, &what)),
             None => Ok(()),
         }
@@ -168,7 +183,7 @@ impl Fabric {
         }
         let Some(stopped) = running.remove(name) else { return Ok(()) };
         self.network.remove_policy(stopped.number);
-        stopped.policy.paced().into_iter().for_each(|channel| self.let_all_through(channel));
+        stopped.paced.iter().for_each(|channel| self.let_all_through(channel));
         if let Policy::Balance(balance) = &stopped.policy {
             self.unbalance(&balance.channel);
         }
@@ -222,16 +237,14 @@ impl Fabric {
         })
     }
 
-    fn hands(&self, policy: &Policy, user: Option<u32>) -> Hands {
+    fn hands(&self, policy: &Policy, paced: &[Name], user: Option<u32>) -> Hands {
         match policy {
             // Of a group, or of the group of the channel's name.
             Policy::Group(_) | Policy::Media(_) | Policy::Balance(_) => {
                 Hands::Members(Members::new(policy.channel(), &self.mailbox))
             }
-            _ if policy.paces() => {
-                Hands::Streams(policy.paced().into_iter().map(|channel| self.streams(policy, channel, user)).collect())
-            }
-            _ => Hands::None,
+            _ if paced.is_empty() => Hands::None,
+            _ => Hands::Streams(paced.iter().map(|channel| self.streams(policy, channel, user)).collect()),
         }
     }
 

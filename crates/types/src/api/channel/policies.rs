@@ -220,25 +220,18 @@ impl Policy {
         given.clone().or_else(|| format!("{}.{}", self.kind(), self.channel()).parse().ok())
     }
 
-    /// The channels of which it decides at what rate events go to each host.
-    pub fn paced(&self) -> Vec<&Name> {
+    /// The channels of which it decides at what rate events go to each host. Whether a text in E-code does
+    /// (`code_paces`), its compiler knows.
+    pub fn paced(&self, code_paces: bool) -> Vec<&Name> {
         match self {
             Policy::Roles(_) | Policy::Hold(_) | Policy::Tree(_) => self.channels(),
-            Policy::Code(CodePolicy { code, .. }) if code.contains("rate_milli") => self.channels(),
+            Policy::Code(_) if code_paces => self.channels(),
             _ => Vec::new(),
         }
     }
 
-    /// Whether it decides at what rate events go to each host.
-    pub fn paces(&self) -> bool {
-        !self.paced().is_empty()
-    }
-
-    /// What both would decide, each undoing what the other does; none: they go together.
+    /// What both would decide beside rates ([`Policy::paced`]), each undoing what the other does; none: they go together.
     pub fn rivals(&self, other: &Policy) -> Option<String> {
-        if let Some(both) = self.paced().into_iter().find(|channel| other.paced().contains(channel)) {
-            return Some(format!("at what rates `{both}` goes to its sinks"));
-        }
         match (self, other) {
             (Policy::Sync(one), Policy::Sync(two)) if one.channel == two.channel => {
                 Some(format!("when events of `{}` are shown", one.channel))
@@ -363,7 +356,7 @@ mod tests {
     #[test]
     fn a_policy_is_written_by_its_kind_and_named_after_its_channel() {
         let policy: Policy = serde_json::from_str(r#"{"kind": "roles", "channel": "video"}"#).unwrap();
-        assert_eq!((policy.name().unwrap().as_str(), policy.paces()), ("roles.video", true));
+        assert_eq!((policy.name().unwrap().as_str(), policy.paced(false).len()), ("roles.video", 1));
         let Policy::Roles(RolesPolicy { event_bits: 8_000, fade: false, .. }) = policy else { panic!("{policy:?}") };
         let text = r#"{"kind": "hold", "name": "calm", "channel": "video", "rate": 24.5}"#;
         let hold: Policy = serde_json::from_str(text).unwrap();
