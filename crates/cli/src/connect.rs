@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use qfabric_client::{Client, ClientError};
-use qfabric_daemon::{Config, Embedded, MechanismName};
+use qfabric_daemon::{Config, Embedded};
+use qfabric_types::MechanismName;
 
 use crate::exit::Failure;
 

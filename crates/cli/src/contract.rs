@@ -1,9 +1,10 @@
 //! The options that say a contract, shared by the commands that ask for one.
 
 use clap::ArgAction;
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use qfabric_types::{
-    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, Nanos, PredictorSpec, Reclaiming, Share, Window,
+    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, MechanismName, Nanos, PredictorSpec, Reclaiming,
+    Share, Window,
 };
 
 use crate::exit::Failure;
@@ -181,6 +182,11 @@ impl ContractArgs {
     fn name<'a>(&'a self, program: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(program)
     }
+}
+
+/// The parser of `--mechanism`.
+pub fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {
+    PossibleValuesParser::new(MechanismName::ALL.map(MechanismName::name)).try_map(|name| name.parse::<MechanismName>())
 }
 
 #[cfg(test)]

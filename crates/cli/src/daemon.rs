@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
-use qfabric_daemon::{Config, DaemonError, EngineName, InvalidConfig, MechanismName};
+use qfabric_daemon::{Config, DaemonError, EngineName, InvalidConfig};
+use qfabric_types::MechanismName;
 
 use crate::exit::{Done, Failure, Outcome};
 
@@ -20,8 +20,8 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
     /// Which mechanism, instead of the configured one
-    #[arg(long, value_parser = PossibleValuesParser::new(["auto", "deadline", "ext"]))]
-    mechanism: Option<String>,
+    #[arg(long, value_parser = crate::contract::mechanisms())]
+    mechanism: Option<MechanismName>,
     /// Only read and check the configuration
     #[arg(long)]
     check: bool,
@@ -47,12 +47,7 @@ impl Args {
         if let Some(directory) = &self.directory {
             config = config.in_directory(directory);
         }
-        match self.mechanism.as_deref() {
-            Some("deadline") => config.mechanism.name = MechanismName::Deadline,
-            Some("ext") => config.mechanism.name = MechanismName::Ext,
-            Some(_) => config.mechanism.name = MechanismName::Auto,
-            None => {}
-        }
+        config.mechanism.name = self.mechanism.unwrap_or(config.mechanism.name);
         config.check()?;
         config.check_here()?;
         Ok(config)

@@ -10,16 +10,14 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
 use qfabric_client::{Client, ClientError};
-use qfabric_daemon::MechanismName;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, FoundRhythm};
 use qfabric_types::text::is_plain;
-use qfabric_types::{AppId, Contract, JobSource, Nanos, Quality, ServerCounts, Share, ThreadId};
+use qfabric_types::{AppId, Contract, JobSource, MechanismName, Nanos, Quality, ServerCounts, Share, ThreadId};
 
 use crate::connect::{self, Service};
-use crate::contract::ContractArgs;
+use crate::contract::{ContractArgs, mechanisms};
 use crate::exit::{Done, Failure, Outcome};
 use crate::program::{Running, Waiting};
 use crate::{output, profiles};
@@ -46,8 +44,8 @@ pub struct Args {
     #[command(flatten)]
     contract: ContractArgs,
     /// Which mechanism must carry the reservations out; auto: the daemon's, or the one that can what is asked
-    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "deadline", "ext"]))]
-    mechanism: String,
+    #[arg(long, default_value_t, value_parser = mechanisms())]
+    mechanism: MechanismName,
     /// Start from this profile of a trial execution: a name under which probe stored it, or a file
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -82,8 +80,8 @@ pub fn run(args: Args) -> Outcome {
         output::check_writable(path)?;
     }
     let program = Waiting::start(&args.command)?;
-    let service = Service::find(args.socket.as_deref(), mechanism(&args.mechanism, &contract))?;
-    check_mechanism(&service.client, &args.mechanism)?;
+    let service = Service::find(args.socket.as_deref(), mechanism(args.mechanism, &contract))?;
+    check_mechanism(&service.client, args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: Covers::Program, contract };
     let admit = || admit(&service.client, &request, args.claim.as_ref());
     let (running, admitted) = match args.after {
@@ -122,21 +120,17 @@ pub fn name_of(command: &[OsString]) -> String {
 }
 
 /// The mechanism that a service of our own would use.
-fn mechanism(wanted: &str, contract: &Contract) -> MechanismName {
-    match wanted {
-        "deadline" => MechanismName::Deadline,
-        "ext" => MechanismName::Ext,
-        _ if contract.needs().or(contract.reclaiming.beyond_deadline()).is_some() => MechanismName::Ext,
-        _ => MechanismName::Auto,
-    }
+fn mechanism(wanted: MechanismName, contract: &Contract) -> MechanismName {
+    let needs_ext = contract.needs().or(contract.reclaiming.beyond_deadline()).is_some();
+    if wanted == MechanismName::Auto && needs_ext { MechanismName::Ext } else { wanted }
 }
 
-fn check_mechanism(client: &Client, wanted: &str) -> Result<(), Failure> {
-    if wanted == "auto" {
+fn check_mechanism(client: &Client, wanted: MechanismName) -> Result<(), Failure> {
+    if wanted == MechanismName::Auto {
         return Ok(());
     }
     let status = client.status().map_err(connect::failure)?;
-    if status.mechanism == wanted {
+    if status.mechanism == wanted.name() {
         return Ok(());
     }
     let why = status.fallback.map(|why| format!(" ({why})")).unwrap_or_default();
@@ -331,10 +325,10 @@ mod tests {
     fn a_contract_that_needs_ext_brings_ext_where_nothing_else_is_said() {
         let plain = Contract::default();
         let windowed = Contract { window: "1/5".parse().ok(), ..Contract::default() };
-        assert_eq!(mechanism("auto", &plain), MechanismName::Auto);
-        assert_eq!(mechanism("auto", &windowed), MechanismName::Ext);
-        assert_eq!(mechanism("deadline", &windowed), MechanismName::Deadline);
-        assert_eq!(mechanism("ext", &plain), MechanismName::Ext);
+        assert_eq!(mechanism(MechanismName::Auto, &plain), MechanismName::Auto);
+        assert_eq!(mechanism(MechanismName::Auto, &windowed), MechanismName::Ext);
+        assert_eq!(mechanism(MechanismName::Deadline, &windowed), MechanismName::Deadline);
+        assert_eq!(mechanism(MechanismName::Ext, &plain), MechanismName::Ext);
     }
 
     #[test]

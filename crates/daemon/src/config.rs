@@ -9,7 +9,7 @@ use qfabric_host::Limits;
 use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{HostLimits, InvalidLimit};
 use qfabric_types::text::is_plain;
-use qfabric_types::{Nanos, Owner, Reservation, Share};
+use qfabric_types::{MechanismName, Nanos, Owner, Reservation, Share};
 use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
@@ -75,19 +75,6 @@ pub struct MechanismConfig {
     pub best_effort_period: Nanos,
     /// `ext`: what takes its place where the kernel ends it.
     pub fallback: Fallback,
-}
-
-/// The mechanisms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MechanismName {
-    /// `deadline` where it works, else `ext`.
-    #[default]
-    Auto,
-    /// SCHED_DEADLINE.
-    Deadline,
-    /// Q-Fabric's own scheduler in the kernel (sched_ext): windows, events, servers for whole programs.
-    Ext,
 }
 
 /// What takes the place of a mechanism that the kernel ended.

@@ -38,11 +38,11 @@ mod startup;
 
 pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting};
 pub use config::{
-    Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, MechanismConfig,
-    MechanismName, Reclaim,
+    Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, MechanismConfig, Reclaim,
 };
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
+pub use qfabric_types::MechanismName;
 pub use startup::DaemonError;
 
 use tokio::signal::unix::{SignalKind, signal};

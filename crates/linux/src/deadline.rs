@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use qfabric_types::{Abilities, Instant, Nanos, Reclaiming, Reservation, Setting, ThreadId};
+use qfabric_types::{Abilities, Instant, MechanismName, Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 use crate::journal::{self, Journal, Touched};
 use crate::leaving::{self, Account, Watch};
@@ -239,7 +239,7 @@ impl Deadline {
 
 impl Mechanism for Deadline {
     fn name(&self) -> &'static str {
-        "deadline"
+        MechanismName::Deadline.name()
     }
 
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {

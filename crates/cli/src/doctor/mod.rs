@@ -135,6 +135,8 @@ mod tests {
     use qfabric_linux::doctor::Facts;
     use qfabric_types::Share;
 
+    use qfabric_types::MechanismName;
+
     use super::*;
 
     fn report() -> Report {
@@ -145,7 +147,11 @@ mod tests {
             fix: Some("switch it on".into()),
             fixable: true,
         };
-        let facts = Facts { mechanism: Some("deadline"), capacity: Some(Share::from_f64(1.8)), ..Facts::default() };
+        let facts = Facts {
+            mechanism: Some(MechanismName::Deadline),
+            capacity: Some(Share::from_f64(1.8)),
+            ..Facts::default()
+        };
         Report { findings: vec![finding], facts }
     }
 

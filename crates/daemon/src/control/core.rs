@@ -8,7 +8,7 @@ use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget, capacity};
 use qfabric_types::api::{Application, HostLimits, HostStatus, Problem};
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, ThreadId};
+use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, ThreadId};
 
 use super::aims::Aims;
 use super::counters::Counters;
@@ -231,12 +231,12 @@ impl Core {
         let before = std::mem::replace(&mut self.mechanism, mechanism).name();
         self.own = Own::default();
         let configured = self.room.and_then(|room| room.configured());
-        self.room = (self.mechanism.name() == "deadline").then(|| Room::probed(capacity));
-        let capacity = self.room.as_mut().map_or(capacity, |room| {
+        self.room = capacity.map(Room::probed);
+        let capacity = self.room.as_mut().map_or(Share::ZERO, |room| {
             room.configure(configured);
             room.capacity()
         });
-        if self.mechanism.name() == "deadline" {
+        if self.room.is_some() {
             thread::reserve_for_ourselves(reservation);
         }
         self.counters.ejections += 1;

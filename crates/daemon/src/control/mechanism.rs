@@ -12,11 +12,11 @@ use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::journal::Journal;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::{ApplyError, Deadline, Mechanism, books, capacity};
-use qfabric_types::{Nanos, Reservation, Setting, Share, ThreadId, Window};
+use qfabric_types::{MechanismName, Nanos, Reservation, Setting, Share, ThreadId, Window};
 
 use super::room::Room;
 use super::thread::StartError;
-use crate::config::{Config, Fallback, MechanismName};
+use crate::config::{Config, Fallback};
 
 /// A mechanism ready for use.
 pub(super) struct Opened {
@@ -105,12 +105,13 @@ fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {
     Ok(Opened { mechanism: Box::new(mechanism), room, best_effort, journal: Some(journal) })
 }
 
-/// What takes the place of one that the kernel ended, and what may be promised then.
-pub(super) fn instead(fallback: Fallback, journal: Option<Journal>) -> (Box<dyn Mechanism + Send>, Share) {
-    let nothing = || -> (Box<dyn Mechanism + Send>, Share) { (Box::new(Nothing), Share::ZERO) };
+/// What takes the place of one that the kernel ended, and what may be promised then; no capacity: nothing takes it.
+pub(super) fn instead(fallback: Fallback, journal: Option<Journal>) -> (Box<dyn Mechanism + Send>, Option<Share>) {
     match (fallback, capacity::probe(), journal) {
-        (Fallback::Deadline, Ok(capacity), Some(journal)) => (Box::new(Deadline::with_journal(journal)), capacity),
-        _ => nothing(),
+        (Fallback::Deadline, Ok(capacity), Some(journal)) => {
+            (Box::new(Deadline::with_journal(journal)), Some(capacity))
+        }
+        _ => (Box::new(Nothing), None),
     }
 }
 
@@ -158,7 +159,7 @@ mod tests {
             Setting { thread: ThreadId(7), reservation, reclaiming: Reclaiming::Hard, terms: Default::default() };
         assert!(mechanism.apply(&give).unwrap_err().to_string().contains("none cannot give reservations"));
         assert_eq!(mechanism.apply(&Setting { reservation: None, ..give }), Ok(()));
-        assert_eq!((mechanism.name(), capacity), ("none", Share::ZERO));
+        assert_eq!((mechanism.name(), capacity), ("none", None));
     }
 
     #[test]

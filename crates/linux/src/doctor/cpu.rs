@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use qfabric_types::{Nanos, Reservation, Share, ThreadId};
+use qfabric_types::{MechanismName, Nanos, Reservation, Share, ThreadId};
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
@@ -24,7 +24,7 @@ pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
     facts.tick_ns = tick().map(Nanos::get);
     let (room, took) = capacity::timed_probe();
     facts.capacity = room.as_ref().ok().copied().filter(|r| *r > Share::ZERO);
-    facts.mechanism = facts.capacity.map(|_| "deadline");
+    facts.mechanism = facts.capacity.map(|_| MechanismName::Deadline);
     let books = books::lost(debugfs);
     facts.booked_for_nobody = books.as_ref().ok().map(|books| books::cpus(books.of_nobody()));
     let hrtick_dl = hrtick::state(debugfs, Feature::HrtickDl);

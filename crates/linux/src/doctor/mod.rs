@@ -15,7 +15,7 @@ mod schedulers;
 
 use std::path::Path;
 
-use qfabric_types::Share;
+use qfabric_types::{MechanismName, Share};
 
 use crate::books;
 use crate::hrtick::{DEBUGFS, Feature};
@@ -72,7 +72,7 @@ impl Finding {
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Facts {
     /// The mechanism to use; `None` where none works.
-    pub mechanism: Option<&'static str>,
+    pub mechanism: Option<MechanismName>,
     /// What the kernel would admit now, in CPUs; `None` where SCHED_DEADLINE is not to be had.
     pub capacity: Option<Share>,
     /// Bandwidth that the kernel holds for nobody, in CPUs (negative: it has booked too little); `None` where that

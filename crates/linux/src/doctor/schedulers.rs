@@ -1,5 +1,6 @@
 //! Schedulers of our own in the kernel: for the CPU (`ext`) and for packets.
 
+use qfabric_types::MechanismName;
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
@@ -13,7 +14,7 @@ pub(super) fn examine(facts: &mut Facts) -> [Finding; 2] {
     let ext = ext(Ext::supported(), &types, rights);
     facts.ext = ext.state == State::Ok;
     if facts.ext && facts.mechanism.is_none() {
-        facts.mechanism = Some("ext");
+        facts.mechanism = Some(MechanismName::Ext);
     }
     [ext, qdisc(&types)]
 }
