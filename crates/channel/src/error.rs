@@ -1,6 +1,7 @@
 //! Refusals: nothing was changed.
 
 use qfabric_types::Nanos;
+use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Difference, Format, FormatError};
 
@@ -8,12 +9,11 @@ use crate::{Action, Attributes, Key, Limits, Origin, Spot};
 
 /// Why a channel, member or group is not to be had.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum Error {
     /// No host holds a channel of this name.
-    #[error("there is no channel `{name}`; create it, or see `qfabric channel ls` for those there are", name = .0.name)]
     Unknown(ChannelId),
     /// There is one of this name.
-    #[error("the channel `{name}` exists, created by {by}; open it", name = channel.name, by = origin.creator)]
     Exists {
         /// Which.
         channel: ChannelId,
@@ -21,10 +21,8 @@ pub enum Error {
         origin: Origin,
     },
     /// This host does not hold it.
-    #[error("the channel `{name}` is not open here; open it first", name = .0.name)]
     NotOpen(ChannelId),
     /// No such source, sink or registration here.
-    #[error("there is no {what} {number} here; it has left, or its channel was closed")]
     Gone {
         /// `source`, `sink` or `registration`.
         what: &'static str,
@@ -32,7 +30,6 @@ pub enum Error {
         number: u32,
     },
     /// The policy says no.
-    #[error("{host} may not {action:?} on `{channel}`; its access list is in the daemon's configuration", channel = channel.name)]
     Forbidden {
         /// Who.
         host: Name,
@@ -42,7 +39,6 @@ pub enum Error {
         channel: ChannelId,
     },
     /// More than there may be.
-    #[error("{asked} {what}, the limit is {limit}; {remedy}")]
     TooMany {
         /// Of what.
         what: &'static str,
@@ -54,7 +50,6 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The channel has no type of this name.
-    #[error("`{channel}` has no events of type `{name}`; it has {known}", channel = channel.name)]
     NoType {
         /// Where.
         channel: ChannelId,
@@ -64,7 +59,6 @@ pub enum Error {
         known: String,
     },
     /// The channel's events cannot be read with the sink's format.
-    #[error("events of type `{name}` cannot be read with this format: {difference}; take the channel's format")]
     Format {
         /// Which type.
         name: String,
@@ -72,31 +66,24 @@ pub enum Error {
         difference: Difference,
     },
     /// A format that describes nothing which can be.
-    #[error(transparent)]
     InvalidFormat(#[from] FormatError),
     /// Two types of one name.
-    #[error("the channel would have two types `{0}`; give them different names")]
     TwoTypes(String),
     /// The queue's length.
-    #[error("a queue of {asked} events; it may have 1 to {}", Limits::QUEUE)]
     Capacity {
         /// What was asked for.
         asked: u32,
     },
     /// The channel's patience.
-    #[error("a patience of {asked}; it may be at most {}", Limits::PATIENCE)]
     Patience {
         /// What was asked for.
         asked: Nanos,
     },
     /// The group's name is too long for a channel's.
-    #[error("the group's name `{0}` is too long: it may have {most} bytes", most = Name::MAX - "group.".len())]
     GroupName(Name),
     /// The group's level.
-    #[error("level {0} of a group; levels are 1 (connection), 2 (role), 3 (stream) and 4 (system)")]
     Level(u8),
     /// A range that has nothing in it.
-    #[error("`{metric}` from {min} to {max}: the minimum is above the maximum")]
     EmptyRange {
         /// Which.
         metric: Key,
@@ -106,8 +93,91 @@ pub enum Error {
         max: i64,
     },
     /// Q-channels are opened with their data channels and groups.
-    #[error("Q-channels are made with their data channels and groups, not by themselves")]
     Hidden,
+}
+
+impl Error {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        match self {
+            Error::Unknown(channel) => Problem::new(
+                "no_such_channel",
+                format!("there is no channel `{}`", channel.name),
+                "create it, or see `qfabric channel ls` for those there are",
+            ),
+            Error::Exists { channel, origin } => Problem::new(
+                "channel_exists",
+                format!("the channel `{}` exists, created by {}", channel.name, origin.creator),
+                "open it",
+            ),
+            Error::NotOpen(channel) => Problem::new(
+                "channel_not_open",
+                format!("the channel `{}` is not open here", channel.name),
+                "open it first",
+            ),
+            Error::Gone { what, number } => Problem::new(
+                "no_such_member",
+                format!("there is no {what} {number} here"),
+                "it has left, or its channel was closed",
+            ),
+            Error::Forbidden { host, action, channel } => Problem::new(
+                "channel_forbidden",
+                format!("{host} may not {action:?} on `{}`", channel.name),
+                "its access list is in the daemon's configuration",
+            ),
+            Error::TooMany { what, asked, limit, remedy } => {
+                Problem::new("channel_limit", format!("{asked} {what}, the limit is {limit}"), *remedy)
+            }
+            Error::NoType { channel, name, known } => Problem::new(
+                "channel_invalid",
+                format!("`{}` has no events of type `{name}`", channel.name),
+                format!("it has {known}"),
+            ),
+            Error::Format { name, difference } => Problem::new(
+                "channel_invalid",
+                format!("events of type `{name}` cannot be read with this format: {difference}"),
+                "take the channel's format",
+            ),
+            Error::InvalidFormat(error) => {
+                Problem::new("channel_invalid", error.to_string(), "declare it as a C structure")
+            }
+            Error::TwoTypes(name) => Problem::new(
+                "channel_invalid",
+                format!("the channel would have two types `{name}`"),
+                "give them different names",
+            ),
+            Error::Capacity { asked } => Problem::new(
+                "channel_invalid",
+                format!("a queue of {asked} events"),
+                format!("it may have 1 to {}", Limits::QUEUE),
+            ),
+            Error::Patience { asked } => Problem::new(
+                "channel_invalid",
+                format!("a patience of {asked}"),
+                format!("it may be at most {}", Limits::PATIENCE),
+            ),
+            Error::GroupName(name) => Problem::new(
+                "channel_invalid",
+                format!("the group's name `{name}` is too long"),
+                format!("it may have {} bytes", Name::MAX - "group.".len()),
+            ),
+            Error::Level(level) => Problem::new(
+                "channel_invalid",
+                format!("level {level} of a group"),
+                "levels are 1 (connection), 2 (role), 3 (stream) and 4 (system)",
+            ),
+            Error::EmptyRange { metric, min, max } => Problem::new(
+                "channel_invalid",
+                format!("`{metric}` from {min} to {max}: the minimum is above the maximum"),
+                "exchange the two",
+            ),
+            Error::Hidden => Problem::new(
+                "channel_invalid",
+                "Q-channels are made with their data channels and groups, not by themselves",
+                "open the data channel",
+            ),
+        }
+    }
 }
 
 /// Why an event was not submitted.
@@ -158,15 +228,14 @@ pub enum SubmitError {
 
 /// Why a filter was not installed, changed or bound.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum FilterError {
     /// Its channel, types or author.
-    #[error(transparent)]
     Channel(#[from] Error),
     /// The text does not compile: what is wrong, with its places.
     #[error("{0}")]
     Text(String),
     /// The text's `input` or `output` does not fit the channel's events.
-    #[error("`struct {structure}` does not fit events of type `{event_type}`: {what}")]
     Layout {
         /// `input` or `output`.
         structure: &'static str,
@@ -176,7 +245,6 @@ pub enum FilterError {
         what: String,
     },
     /// Another host's order about a filter that is not its own.
-    #[error("the filter `{name}` was installed by {by}; choose another name")]
     Owned {
         /// Which.
         name: Name,
@@ -184,10 +252,8 @@ pub enum FilterError {
         by: Name,
     },
     /// There is no such filter here.
-    #[error("there is no filter `{name}` on `{channel}` here", name = .0.name, channel = .0.channel.name)]
     Unknown(Spot),
     /// The filter has no such parameter.
-    #[error("the filter has no parameter `{name}`; it has {known}")]
     NoParameter {
         /// What was asked for.
         name: String,
@@ -195,7 +261,6 @@ pub enum FilterError {
         known: String,
     },
     /// The event has no such number.
-    #[error("events of type `{event_type}` have no number `{field}` to take")]
     NoField {
         /// Which type.
         event_type: String,
@@ -203,6 +268,43 @@ pub enum FilterError {
         field: String,
     },
     /// Nothing could be made to run it.
-    #[error("the filter cannot be run: {0}")]
     Engine(String),
+}
+
+impl FilterError {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        match self {
+            FilterError::Channel(error) => error.problem(),
+            FilterError::Text(text) => Problem::new("code", text, "see `qfabric ecode check`"),
+            FilterError::Layout { structure, event_type, what } => Problem::new(
+                "channel_invalid",
+                format!("`struct {structure}` does not fit events of type `{event_type}`: {what}"),
+                "compare it with the channel's format: qfabric channel show",
+            ),
+            FilterError::Owned { name, by } => Problem::new(
+                "channel_invalid",
+                format!("the filter `{name}` was installed by {by}"),
+                "choose another name",
+            ),
+            FilterError::Unknown(spot) => Problem::new(
+                "no_such_filter",
+                format!("there is no filter `{}` on `{}` here", spot.name, spot.channel.name),
+                "see qfabric channel show",
+            ),
+            FilterError::NoParameter { name, known } => Problem::new(
+                "no_such_filter",
+                format!("the filter has no parameter `{name}`"),
+                format!("it has {known}"),
+            ),
+            FilterError::NoField { event_type, field } => Problem::new(
+                "channel_invalid",
+                format!("events of type `{event_type}` have no number `{field}` to take"),
+                "see its members with qfabric channel show",
+            ),
+            FilterError::Engine(why) => {
+                Problem::new("channel_invalid", format!("the filter cannot be run: {why}"), "see qfabric doctor")
+            }
+        }
+    }
 }

@@ -80,7 +80,7 @@ pub fn failure(error: ClientError) -> Failure {
             Failure::unavailable(format!("{}; see what qfabric doctor finds", problem.message))
         }
         ClientError::Refused(problem) if problem.code == "unavailable" || problem.code == "channels_off" => {
-            Failure::unavailable(format!("{}; {}", problem.message, problem.next_step))
+            Failure::unavailable(problem)
         }
         ClientError::Refused(problem) => Failure::problem(&problem),
         ClientError::Contract(error) => Failure::usage(error),

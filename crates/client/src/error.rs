@@ -20,7 +20,7 @@ pub enum ClientError {
         tried: Vec<(PathBuf, io::Error)>,
     },
     /// The daemon said no; it names the values and the limits.
-    #[error("{}", sentence(.0))]
+    #[error("{0}")]
     Refused(Problem),
     /// The contract cannot be meant; the daemon was not asked.
     #[error(transparent)]
@@ -132,14 +132,6 @@ fn listed(tried: &[(PathBuf, io::Error)]) -> String {
     text
 }
 
-fn sentence(problem: &Problem) -> String {
-    match (problem.message.as_str(), problem.next_step.as_str()) {
-        ("", _) => format!("the daemon refused: {}", problem.code),
-        (message, "") => message.to_owned(),
-        (message, next_step) => format!("{message}; {next_step}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +159,6 @@ mod tests {
         let text = ClientError::Refused(problem).to_string();
         assert_eq!(text, "asked for 0.5 CPU, 0.2 CPU is free; ask for less");
         let bare = Problem { code: "gone".into(), ..Problem::default() };
-        assert_eq!(ClientError::Refused(bare).to_string(), "the daemon refused: gone");
+        assert_eq!(ClientError::Refused(bare).to_string(), "refused: gone");
     }
 }

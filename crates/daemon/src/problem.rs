@@ -3,7 +3,6 @@
 use std::io;
 
 use axum::http::StatusCode;
-use qfabric_linux::ApplyError;
 use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
@@ -84,7 +83,7 @@ pub(crate) fn status(problem: &Problem) -> StatusCode {
 
 pub(crate) fn new(code: &str, message: String, next_step: impl Into<String>) -> Problem {
     debug_assert!(CODES.iter().any(|(known, ..)| *known == code), "{code} is not in CODES");
-    Problem { code: code.to_owned(), message, next_step: next_step.into(), ..Problem::default() }
+    Problem::new(code, message, next_step)
 }
 
 pub(crate) fn invalid(message: String) -> Problem {
@@ -200,25 +199,10 @@ pub(crate) fn internal(message: String) -> Problem {
     new("internal", message, "see the service's log; raise its limits (LimitNOFILE, memory)")
 }
 
-/// The kernel did not carry out the first reservation of an application: it is not admitted.
-pub(crate) fn mechanism(error: &ApplyError) -> Problem {
-    let code = match error {
-        ApplyError::Gone { .. } => "no_such_thread",
-        ApplyError::Affinity { .. } => "affinity",
-        ApplyError::Foreign { .. } => "foreign",
-        ApplyError::Full { .. } => "full",
-        ApplyError::Busy { .. } => "busy",
-        ApplyError::Denied { .. } => "mechanism",
-        ApplyError::Incapable { .. } | ApplyError::Ejected { .. } => "unavailable",
-    };
-    let text = error.to_string();
-    let (message, next_step) = text.split_once("; ").unwrap_or((&text, "see qfabric doctor"));
-    new(code, message.to_owned(), next_step)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qfabric_linux::ApplyError;
 
     #[test]
     fn codes_are_told_apart() {
@@ -230,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_refusal_of_the_kernel_keeps_its_reason_and_its_way_out() {
-        let problem = mechanism(&ApplyError::Gone { thread: ThreadId(7) });
+        let problem = ApplyError::Gone { thread: ThreadId(7) }.problem();
         assert_eq!((problem.code.as_str(), status(&problem)), ("no_such_thread", StatusCode::GONE));
         assert!(problem.message.contains("thread 7") && problem.next_step.contains("forget"), "{problem:?}");
     }

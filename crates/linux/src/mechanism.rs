@@ -4,6 +4,7 @@
 
 use std::os::fd::OwnedFd;
 
+use qfabric_types::api::Problem;
 use qfabric_types::{Abilities, Instant, ServerCounts, Setting, Share, ThreadId};
 
 use crate::cpus::CpuList;
@@ -111,13 +112,10 @@ pub struct RaiseTarget {
 
 /// Why a setting was not carried out. The thread keeps what it had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum ApplyError {
     /// The kernel's own admission test: too much is booked at this moment; or the thread was put back a moment
     /// ago and must rest (at most a second). Try again.
-    #[error(
-        "thread {thread}: the kernel has no room for {asked} now; shrink other reservations first, \
-         or retry after one period of whoever left (their bandwidth stays booked until then)"
-    )]
     Busy {
         /// Which thread.
         thread: ThreadId,
@@ -125,17 +123,11 @@ pub enum ApplyError {
         asked: Share,
     },
     /// The thread is over, or its number belongs to another thread by now.
-    #[error("thread {thread} is gone; forget it")]
     Gone {
         /// Which thread.
         thread: ThreadId,
     },
     /// SCHED_DEADLINE needs a thread that may run on every CPU of its root domain.
-    #[error(
-        "thread {thread} may run on CPUs {mask}, but a reservation needs all of {needed}; widen it \
-         (taskset -cp {needed} {thread}) or give CPUs {mask} a cpuset partition of their own \
-         (cpuset.cpus.partition = root) and move it there"
-    )]
     Affinity {
         /// Which thread.
         thread: ThreadId,
@@ -145,7 +137,6 @@ pub enum ApplyError {
         needed: CpuList,
     },
     /// The kernel says no for another reason.
-    #[error("thread {thread}: refused (errno {errno}), {why}; {fix}")]
     Denied {
         /// Which thread.
         thread: ThreadId,
@@ -157,10 +148,6 @@ pub enum ApplyError {
         fix: String,
     },
     /// The program gave this thread a real-time policy itself.
-    #[error(
-        "thread {thread} runs under {policy}, which its program chose itself, and is left alone; to have it reserved \
-         instead, start the program without its own real-time option"
-    )]
     Foreign {
         /// Which thread.
         thread: ThreadId,
@@ -168,10 +155,6 @@ pub enum ApplyError {
         policy: &'static str,
     },
     /// The setting asks for what this mechanism cannot do.
-    #[error(
-        "thread {thread}: the mechanism {mechanism} cannot give {what}; use --mechanism ext (kernel 6.19 or newer), \
-         or leave that out"
-    )]
     Incapable {
         /// Which thread.
         thread: ThreadId,
@@ -181,7 +164,6 @@ pub enum ApplyError {
         what: &'static str,
     },
     /// The kernel has thrown the mechanism out: everything runs under the default scheduler.
-    #[error("thread {thread}: the kernel ended the scheduler ({reason}); see the service's log, and start it again")]
     Ejected {
         /// Which thread.
         thread: ThreadId,
@@ -189,13 +171,58 @@ pub enum ApplyError {
         reason: String,
     },
     /// More threads than are kept track of.
-    #[error("thread {thread}: {limit} threads are under reservation already; release some, or reserve per process")]
     Full {
         /// Which thread.
         thread: ThreadId,
         /// The bound.
         limit: usize,
     },
+}
+
+impl ApplyError {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        match self {
+            ApplyError::Busy { thread, asked } => Problem::new(
+                "busy",
+                format!("thread {thread}: the kernel has no room for {asked} now"),
+                "shrink other reservations first, or retry after one period of whoever left (their bandwidth stays booked until then)",
+            ),
+            ApplyError::Gone { thread } => {
+                Problem::new("no_such_thread", format!("thread {thread} is gone"), "forget it")
+            }
+            ApplyError::Affinity { thread, mask, needed } => Problem::new(
+                "affinity",
+                format!("thread {thread} may run on CPUs {mask}, but a reservation needs all of {needed}"),
+                format!(
+                    "widen it (taskset -cp {needed} {thread}) or give CPUs {mask} a cpuset partition of their own (cpuset.cpus.partition = root) and move it there"
+                ),
+            ),
+            ApplyError::Denied { thread, errno, why, fix } => {
+                Problem::new("mechanism", format!("thread {thread}: refused (errno {errno}), {why}"), fix)
+            }
+            ApplyError::Foreign { thread, policy } => Problem::new(
+                "foreign",
+                format!("thread {thread} runs under {policy}, which its program chose itself, and is left alone"),
+                "to have it reserved instead, start the program without its own real-time option",
+            ),
+            ApplyError::Incapable { thread, mechanism, what } => Problem::new(
+                "unavailable",
+                format!("thread {thread}: the mechanism {mechanism} cannot give {what}"),
+                "use --mechanism ext (kernel 6.19 or newer), or leave that out",
+            ),
+            ApplyError::Ejected { thread, reason } => Problem::new(
+                "unavailable",
+                format!("thread {thread}: the kernel ended the scheduler ({reason})"),
+                "see the service's log, and start it again",
+            ),
+            ApplyError::Full { thread, limit } => Problem::new(
+                "full",
+                format!("thread {thread}: {limit} threads are under reservation already"),
+                "release some, or reserve per process",
+            ),
+        }
+    }
 }
 
 impl ApplyError {

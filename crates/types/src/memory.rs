@@ -29,6 +29,9 @@ pub use writer::UpWriter;
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::api::Problem;
+use crate::format::Format;
+
 /// What makes a [`Up`] area one: "qf_up" and the layout's version.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"qf_up\0\0\x01");
 /// Bytes before the bit pattern or the first slot: the writer's line and the reader's.
@@ -90,19 +93,40 @@ pub struct Geometry {
 
 /// Sizes that make no memory_up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidGeometry {
     /// Not a power of two, or too few or too many.
-    #[error("memory_up of {0} slots; take a power of two from 2 to 65536")]
     Slots(u32),
     /// More data than an event has.
-    #[error("memory_up for events of {0} bytes; at most {max} bytes are possible", max = crate::format::Format::MAX_SIZE)]
     Data(u32),
     /// The whole is too big.
-    #[error("memory_up of {0} bytes; at most {MAX_UP_BYTES} are possible: take fewer slots")]
     Total(u64),
     /// The memory at hand is none, or one of another version.
-    #[error("this memory is no memory_up of this version; use a daemon of the same version")]
     Foreign,
+}
+
+impl InvalidGeometry {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            InvalidGeometry::Slots(slots) => {
+                (format!("memory_up of {slots} slots"), "take a power of two from 2 to 65536".to_owned())
+            }
+            InvalidGeometry::Data(bytes) => (
+                format!("memory_up for events of {bytes} bytes"),
+                format!("at most {} bytes are possible", Format::MAX_SIZE),
+            ),
+            InvalidGeometry::Total(bytes) => {
+                let most = format!("at most {MAX_UP_BYTES} are possible: take fewer slots");
+                (format!("memory_up of {bytes} bytes"), most)
+            }
+            InvalidGeometry::Foreign => (
+                "this memory is no memory_up of this version".to_owned(),
+                "use a daemon of the same version".to_owned(),
+            ),
+        };
+        Problem::new("chain", message, next_step)
+    }
 }
 
 impl Geometry {

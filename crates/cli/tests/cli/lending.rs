@@ -69,7 +69,8 @@ fn request(guaranteed: Share) -> ApplicationRequest {
 fn offered<T>(answer: Result<T, ClientError>) -> Offer {
     let Err(ClientError::Refused(problem)) = answer else { panic!("not refused") };
     assert_eq!(problem.code, "over_committed");
-    *problem.offer.unwrap_or_else(|| panic!("{}; {}", problem.message, problem.next_step))
+    let said = problem.to_string();
+    *problem.offer.unwrap_or_else(|| panic!("{said}"))
 }
 
 /// What another host keeps for a thread of this process, which this one refuses.

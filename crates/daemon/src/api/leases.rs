@@ -103,7 +103,7 @@ fn send_ring(socket: &OwnedFd, memory: &OwnedFd, wake: &OwnedFd) -> io::Result<(
 }
 
 fn refusal(problem: &Problem) -> String {
-    let text = format!("{}: {}; {}", problem.code, problem.message, problem.next_step);
+    let text = format!("{}: {problem}", problem.code);
     let end = (0..=ANSWER_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].to_owned()
 }

@@ -81,7 +81,7 @@ impl Fabric {
     fn answer(&self) -> Result<(), String> {
         let channel = Ping::channel(&self.host).map_err(|error| error.to_string())?;
         let mut talk = Talk::begin(self).map_err(|error| error.to_string())?;
-        let refused = |problem: Problem| format!("{}; {}", problem.message, problem.next_step);
+        let refused = |problem: Problem| problem.to_string();
         talk.join(self, &channel).map_err(refused)?;
         talk.more(WAITING).map_err(|error| error.to_string())?;
         while !self.stopping.load(Ordering::Acquire) {

@@ -143,7 +143,7 @@ impl Fabric {
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, &binding.channel)?;
         let bound = self.network.with(|node, now, port| node.bind(&binding, now, port));
-        let sink: SinkId = bound.map_err(|error| problems::of_filter(&error))?;
+        let sink: SinkId = bound.map_err(|error| error.problem())?;
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
         Ok(Joined { number: sink.0 })
@@ -195,7 +195,7 @@ impl Fabric {
         let (here, others) = self.wanted(&order.spot().channel, to)?;
         let mut installed = Installed::default();
         if here {
-            self.here(order, reach).map_err(|error| problems::of_filter(&error))?;
+            self.here(order, reach).map_err(|error| error.problem())?;
             installed.hosts.push(HostAnswer { host: self.host.clone(), refused: None });
         }
         if !others.is_empty() {

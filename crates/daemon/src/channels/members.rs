@@ -26,7 +26,7 @@ impl Fabric {
         let mut registry = self.registry();
         let lease = registry.lease(peer, request.lease)?;
         let created = self.network.with(|node, now, port| node.create(&channel, spec, now, port));
-        created.map_err(|error| problems::of(&error))?;
+        created.map_err(|error| error.problem())?;
         lease.opened.push(channel.clone());
         self.network.look(|node| {
             let origin = node.directory().channel(&channel).map(|view| view.origin);
@@ -43,7 +43,7 @@ impl Fabric {
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
         let opened = self.network.with(|node, now, port| node.open(channel, now, port));
-        opened.map_err(|error| problems::of(&error))?;
+        opened.map_err(|error| error.problem())?;
         lease.opened.push(channel.clone());
         drop(registry);
         self.show(channel)
@@ -54,9 +54,9 @@ impl Fabric {
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
         let at = lease.opened.iter().position(|opened| opened == channel);
-        let at = at.ok_or_else(|| problems::of(&qfabric_channel::Error::NotOpen(channel.clone())))?;
+        let at = at.ok_or_else(|| qfabric_channel::Error::NotOpen(channel.clone()).problem())?;
         lease.opened.remove(at);
-        self.network.with(|node, now, port| node.close(channel, now, port)).map_err(|error| problems::of(&error))
+        self.network.with(|node, now, port| node.close(channel, now, port)).map_err(|error| error.problem())
     }
 
     /// A source of the connection.
@@ -68,7 +68,7 @@ impl Fabric {
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, channel)?;
         let joined = self.network.with(|node, now, port| node.source_subscribe(channel, spec, now, port));
-        let source = joined.map_err(|error| problems::of(&error))?;
+        let source = joined.map_err(|error| error.problem())?;
         registry.sources.insert(source, request.lease);
         registry.lease(peer, request.lease)?.sources.insert(source);
         Ok(Joined { number: source.0 })
@@ -88,7 +88,7 @@ impl Fabric {
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, channel)?;
         let joined = self.network.with(|node, now, port| node.sink_subscribe(channel, spec, now, port));
-        let sink = joined.map_err(|error| problems::of(&error))?;
+        let sink = joined.map_err(|error| error.problem())?;
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
         Ok(Joined { number: sink.0 })
@@ -128,7 +128,7 @@ impl Fabric {
         registry.source(peer, source)?;
         let lease = registry.sources[&source];
         registry.forget_source(lease, source);
-        self.network.with(|node, now, port| node.leave_source(source, now, port)).map_err(|error| problems::of(&error))
+        self.network.with(|node, now, port| node.leave_source(source, now, port)).map_err(|error| error.problem())
     }
 
     /// Ends a sink.
@@ -137,7 +137,7 @@ impl Fabric {
         registry.sink(peer, sink)?;
         let lease = registry.sinks[&sink];
         registry.forget_sink(lease, sink);
-        self.network.with(|node, now, port| node.leave_sink(sink, now, port)).map_err(|error| problems::of(&error))
+        self.network.with(|node, now, port| node.leave_sink(sink, now, port)).map_err(|error| error.problem())
     }
 
     /// Changes attributes of a source.
@@ -147,7 +147,7 @@ impl Fabric {
         self.network.with(|node, now, port| {
             let mut each = changes.into_iter();
             each.try_for_each(|(key, value)| node.set_source_attribute(source, key, value, now, port))
-                .map_err(|error| problems::of(&error))
+                .map_err(|error| error.problem())
         })
     }
 
@@ -158,7 +158,7 @@ impl Fabric {
         self.network.with(|node, now, port| {
             let mut each = changes.into_iter();
             each.try_for_each(|(key, value)| node.set_sink_attribute(sink, key, value, now, port))
-                .map_err(|error| problems::of(&error))
+                .map_err(|error| error.problem())
         })
     }
 }

@@ -136,7 +136,7 @@ impl Channels {
         fabric.network.add_policy(Box::new(Ear(fabric.mailbox.clone())));
         fabric.begin_lending()?;
         for policy in &config.policy {
-            let refused = |problem: Problem| format!("channels.policy: {}; {}", problem.message, problem.next_step);
+            let refused = |problem: Problem| format!("channels.policy: {problem}");
             let started = fabric.start_policy(None, policy.clone());
             started.map_err(|problem| DaemonError::Channels(refused(problem)))?;
         }

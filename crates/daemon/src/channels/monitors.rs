@@ -146,7 +146,7 @@ impl Watching {
             self.meters.add_process(application, pid).map_err(missing)?;
             self.processes.insert(application, pid);
         }
-        let refused = |error| problems::monitor(&error);
+        let refused = |error: qfabric_host::monitor::MonitorError| error.problem();
         self.monitor.watch(application, name, watch, &mut self.meters, clock::now()).map_err(refused)?;
         self.found(application, name).map(|watched| self.shown(&watched)).ok_or_else(|| problems::unwatched(name))
     }

@@ -1,8 +1,7 @@
-//! Refusals of Q-channels as the API tells them. What a room says before its last semicolon happened, what it says
-//! behind it is to be done.
+//! Refusals of Q-channels as the API tells them. What a room refuses by itself, it words by
+//! itself (`problem()` of its errors).
 
-use qfabric_channel::{Error, FilterError, InvalidKey};
-use qfabric_host::monitor::MonitorError;
+use qfabric_channel::{Error, InvalidKey};
 use qfabric_types::api::{Claim, Problem};
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -106,7 +105,7 @@ pub(super) fn formats(what: &qfabric_ecode::Diagnostics) -> Problem {
 }
 
 pub(super) fn unheld(channel: &ChannelId) -> Problem {
-    of(&Error::Unknown(channel.clone()))
+    Error::Unknown(channel.clone()).problem()
 }
 
 pub(super) fn not_your_host(uid: u32) -> Problem {
@@ -119,44 +118,12 @@ pub(super) fn unwatched(name: &str) -> Problem {
     new("channel_invalid", format!("{shown:?} is not watched"), "see qfabric monitor ls")
 }
 
-pub(super) fn monitor(error: &MonitorError) -> Problem {
-    told("channel_invalid", error.to_string())
-}
-
 pub(super) fn key(error: &InvalidKey) -> Problem {
     new("channel_invalid", error.to_string(), "choose another name")
 }
 
 pub(super) fn limit(what: &str, limit: usize, key: &str) -> Problem {
     new("channel_limit", format!("{what}, {limit} is the limit"), format!("end what is not needed, or raise {key}"))
-}
-
-pub(super) fn of(error: &Error) -> Problem {
-    let code = match error {
-        Error::Unknown(_) => "no_such_channel",
-        Error::Exists { .. } => "channel_exists",
-        Error::NotOpen(_) => "channel_not_open",
-        Error::Gone { .. } => "no_such_member",
-        Error::Forbidden { .. } => "channel_forbidden",
-        Error::TooMany { .. } => "channel_limit",
-        _ => "channel_invalid",
-    };
-    told(code, error.to_string())
-}
-
-pub(super) fn of_filter(error: &FilterError) -> Problem {
-    match error {
-        FilterError::Channel(error) => of(error),
-        FilterError::Text(_) => new("code", error.to_string(), "see `qfabric ecode check`"),
-        FilterError::Unknown(_) => told("no_such_filter", error.to_string()),
-        FilterError::NoParameter { .. } => told("no_such_filter", error.to_string()),
-        _ => told("channel_invalid", error.to_string()),
-    }
-}
-
-fn told(code: &str, text: String) -> Problem {
-    let (message, next_step) = text.rsplit_once("; ").unwrap_or((&text, "see qfabric channel show"));
-    new(code, message.to_owned(), next_step)
 }
 
 #[cfg(test)]
@@ -168,7 +135,7 @@ mod tests {
         let problem = unheld(&"video".parse().unwrap());
         assert_eq!(problem.code, "no_such_channel");
         assert!(problem.message.contains("video") && problem.next_step.contains("channel ls"), "{problem:?}");
-        let problem = of(&Error::Capacity { asked: 0 });
+        let problem = Error::Capacity { asked: 0 }.problem();
         assert_eq!((problem.code.as_str(), problem.message.as_str()), ("channel_invalid", "a queue of 0 events"));
     }
 }

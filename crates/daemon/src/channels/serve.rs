@@ -68,7 +68,7 @@ impl Fabric {
             (_, true) => problems::limit("too many connections of one user", each, "channels.max_leases_per_user"),
             _ => return None,
         };
-        Some(format!("{}; {}", problem.message, problem.next_step))
+        Some(problem.to_string())
     }
 
     /// Takes what is on a connection's socket: its hello, or what only wakes this thread. Then reads what it has to say.

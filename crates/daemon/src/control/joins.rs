@@ -182,7 +182,7 @@ impl Engine {
         self.plan_observing(now);
         let refused = |thread: &ThreadId| self.core.failures.iter().find(|failure| failure.thread() == *thread);
         if !threads.is_empty() && threads.iter().all(|thread| refused(thread).is_some()) {
-            let why = problem::mechanism(&self.core.failures[0]);
+            let why = self.core.failures[0].problem();
             self.leave(id, now);
             return Err(why);
         }
@@ -221,7 +221,7 @@ impl Engine {
                 }
                 self.change(peer, app, contract, now)
             });
-            let refused = adjusted.err().map(|problem| format!("{}; {}", problem.message, problem.next_step));
+            let refused = adjusted.err().map(|problem| problem.to_string());
             self.core.notes.tell(Note::Adjusted { app, adjustment, refused });
         }
     }

@@ -70,7 +70,7 @@ impl Ecalls {
 
 fn callable(name: &str, owner: Option<ServiceOwner>, peer: Peer) -> Result<ServiceOwner, Problem> {
     let owner = owner.ok_or_else(|| {
-        problems::chain(format!("service {name} is no process's and takes no calls; subscribe to it instead"))
+        problems::chain(format!("service {name} is no process's and takes no calls"), "subscribe to it instead")
     })?;
     match owner.open || peer.may_touch(owner.peer.owner) {
         true => Ok(owner),

@@ -22,7 +22,7 @@ pub(super) fn who_is_told(peer: Peer, request: &mut SubscriptionRequest) -> Resu
     }
     match (request.process_id, peer.owner.uid) {
         (0, 0) => Ok(None),
-        (0, _) => Err(problems::chain("no process is named; name one of yours as process_id or only_pid".to_owned())),
+        (0, _) => Err(problems::chain("no process is named", "name one of yours as process_id or only_pid")),
         (pid, _) => auth::target(peer, pid, Covers::Program).map(Some),
     }
 }
@@ -43,15 +43,15 @@ pub(super) fn narrow(
     }
     let Some(pid) = request.only_pid else { return Ok(None) };
     if !service.concerns_process {
-        let why = format!("events of {} concern no process; leave only_pid out", service.name);
-        return Err(problems::chain(why));
+        let message = format!("events of {} concern no process", service.name);
+        return Err(problems::chain(message, "leave only_pid out"));
     }
     auth::target(peer, pid, Covers::Program).map(Some)
 }
 
 pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {
     match plan.in_daemon.contains(&Step::Signal) && target.is_none() {
-        true => Err(problems::chain("nobody is named to get the signal; give process_id".to_owned())),
+        true => Err(problems::chain("nobody is named to get the signal", "give process_id")),
         false => Ok(()),
     }
 }
@@ -60,16 +60,14 @@ pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Resul
 pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Program]) -> Result<(), Problem> {
     let changes = programs.iter().any(|program| program.output.as_ref().is_some_and(|output| *output != program.input));
     match request.on_fault == OnFault::Pass && changes {
-        true => {
-            Err(problems::chain("on_fault is pass, but a handler makes events of another format; use block".to_owned()))
-        }
+        true => Err(problems::chain("on_fault is pass, but a handler makes events of another format", "use block")),
         false => Ok(()),
     }
 }
 
 pub(super) fn no_such_field(format: &Format, field: &str) -> Problem {
     let known: Vec<_> = format.fields.iter().map(|field| field.name.as_str()).collect();
-    problems::chain(format!("struct {} has no number {field}; it has {}", format.name, known.join(", ")))
+    problems::chain(format!("struct {} has no number {field}", format.name), format!("it has {}", known.join(", ")))
 }
 
 /// Values of attributes by their numbers; a name that is not used is refused.
@@ -79,9 +77,10 @@ pub(super) fn numbered<'a>(
 ) -> Result<BTreeMap<usize, i64>, Problem> {
     let number = |(name, value): (&String, &i64)| {
         let found = names.iter().position(|known| known == name);
-        found
-            .map(|number| (number, *value))
-            .ok_or_else(|| problems::chain(format!("no handler uses attribute {name}; they use: {}", names.join(", "))))
+        found.map(|number| (number, *value)).ok_or_else(|| {
+            let known = format!("they use: {}", names.join(", "));
+            problems::chain(format!("no handler uses attribute {name}"), known)
+        })
     };
     values.into_iter().map(number).collect()
 }

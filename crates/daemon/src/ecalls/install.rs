@@ -93,7 +93,7 @@ impl Ecalls {
         let target = who_is_told(peer, &mut request)?;
         let filtered = narrow(peer, &mut request, &service, granted)?;
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
-        let plan = Plan::of(&request, at_hook).map_err(problems::chain)?;
+        let plan = Plan::of(&request, at_hook)?;
         check_signal_target(&plan, target.as_ref())?;
         self.registry().check_room_for_subscription(peer.owner, &self.config)?;
         let (down, known) = self.session_of(peer, &request)?;
@@ -124,9 +124,9 @@ impl Ecalls {
 
     /// Whether `peer` may use the service at all; `true`: all of it, not only what concerns its own processes.
     fn check_service(&self, peer: Peer, service: &ServiceInfo) -> Result<bool, Problem> {
-        if let Some(why) = &service.unavailable {
-            let (what, remedy) = why.split_once("; ").unwrap_or((why, "see qfabric doctor"));
-            return Err(problems::unavailable(&service.name, what, remedy));
+        let missing = self.registry().services.get(&service.id).and_then(|service| service.unavailable.clone());
+        if let Some(why) = missing {
+            return Err(problems::unavailable(&service.name, &why.what, &why.remedy));
         }
         let granted = self.config.grants(peer.owner, &service.name);
         let Some(owner) = service.owner else { return Ok(granted) };
@@ -235,10 +235,10 @@ impl Ecalls {
             if let Some(hook) = hook {
                 return match (&hook.options, hook.only_pid) == (options, only_pid) {
                     true => Ok(None),
-                    false => Err(problems::chain(format!(
-                        "group {} has other options; give all its members the same options and filter",
-                        key.name
-                    ))),
+                    false => Err(problems::chain(
+                        format!("group {} has other options", key.name),
+                        "give all its members the same options and filter",
+                    )),
                 };
             }
         }
@@ -412,7 +412,7 @@ fn install(
         fault_passes: draft.request.on_fault == OnFault::Pass,
     };
     assert_may_block("loading a program");
-    side.kernel.install(&request).map_err(|error| problems::install(&error))
+    side.kernel.install(&request).map_err(|error| error.problem())
 }
 
 fn memory_step<'a>(draft: &'a Draft, up: Option<&'a Up>) -> Result<KernelStep<'a>, Problem> {
@@ -441,7 +441,7 @@ fn delivered(input: &Format, plan: &Plan, programs: &[Program]) -> Format {
 fn geometry(memory: Option<&MemoryUp>, format: &Format) -> Result<Option<Geometry>, Problem> {
     let Some(memory) = memory else { return Ok(None) };
     let made = Geometry::new(memory.layout, memory.slots, format.size);
-    made.map(Some).map_err(|error| problems::chain(error.to_string()))
+    made.map(Some).map_err(|error| error.problem())
 }
 
 #[cfg(test)]

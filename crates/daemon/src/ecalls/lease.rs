@@ -52,7 +52,7 @@ impl Ecalls {
             drop(registry);
             let problem =
                 problems::limit("too many connections for ECalls", self.config.max_leases, "ecalls.max_leases");
-            return send(&socket, &FromDaemon::Refused(&told(&problem)), &[]);
+            return send(&socket, &FromDaemon::Refused(&problem.to_string()), &[]);
         }
         let id = registry.number();
         let lease = Lease { peer, socket: socket.clone(), down: None, attributes: Vec::new(), sockets: None };
@@ -107,7 +107,7 @@ impl Ecalls {
             FromClient::Bind(slot) => self.bind(socket, id, *slot, came),
         };
         if let Err(problem) = answer {
-            send(socket, &FromDaemon::Refused(&told(&problem)), &[]);
+            send(socket, &FromDaemon::Refused(&problem.to_string()), &[]);
         }
     }
 
@@ -133,7 +133,7 @@ impl Ecalls {
 
     fn give_memory(&self, socket: &Foreign, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
-        let none = || problems::chain(format!("subscription {id} has no memory_up; subscribe with one"));
+        let none = || problems::chain(format!("subscription {id} has no memory_up"), "subscribe with one");
         let up = subscription.up.as_ref().ok_or_else(none)?;
         let given = FromDaemon::Given(Given(Given::UP | Given::WAKE));
         up.with_fds(|fds| send(socket, &given, &fds));
@@ -175,7 +175,7 @@ impl Ecalls {
         if let Some(module) = opened {
             return Ok(module);
         }
-        let module = SocketModule::open(&side.kernel).map_err(|error| problems::install(&error))?;
+        let module = SocketModule::open(&side.kernel).map_err(|error| error.problem())?;
         let module = Arc::new(module);
         let mut registry = self.registry();
         let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
@@ -187,9 +187,10 @@ impl Ecalls {
     fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, came: &[OwnedFd]) -> Result<(), Problem> {
         let module = self.module_of(id)?;
         let [bound] = came else {
-            return Err(problems::chain("no socket came along; send exactly one".to_owned()));
+            return Err(problems::chain("no socket came along", "send exactly one"));
         };
-        let refused = |error: io::Error| problems::chain(format!("the socket cannot be bound: {error}; send a socket"));
+        let refused =
+            |error: io::Error| problems::chain(format!("the socket cannot be bound: {error}"), "send a socket");
         bind_socket_as(module.bind_fd(), bound.as_fd(), slot).map_err(refused)?;
         send(socket, &FromDaemon::Given(Given(0)), &[]);
         Ok(())
@@ -272,8 +273,4 @@ fn send(socket: &Foreign, message: &FromDaemon<'_>, with: &[BorrowedFd<'_>]) {
     if let Err(error) = fds::send(socket, &bytes, with) {
         tracing::debug!(%error, "a client of ECalls was not told");
     }
-}
-
-fn told(problem: &Problem) -> String {
-    format!("{}; {}", problem.message, problem.next_step)
 }

@@ -6,7 +6,10 @@
 //! other services, and groups:                           │ everything
 //! ```
 
+use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{Step, SubscriptionRequest};
+
+use super::problems;
 
 /// Signals below are the C library's own.
 const SIGNALS: std::ops::RangeInclusive<i32> = 34..=64;
@@ -20,7 +23,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Of a request. `at_hook`: the chain begins in the kernel.
-    pub fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, String> {
+    pub fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, Problem> {
         check_signal(request.signal)?;
         let order = order(request)?;
         let leaves = |step: &Step| matches!(step, Step::KThread | Step::Signal);
@@ -29,11 +32,13 @@ impl Plan {
     }
 }
 
-fn check_signal(signal: Option<i32>) -> Result<(), String> {
+fn check_signal(signal: Option<i32>) -> Result<(), Problem> {
     match signal {
-        Some(signal @ (32 | 33)) => Err(format!("signal {signal} is the C library's own; use 34 (SIGRTMIN) to 64")),
+        Some(signal @ (32 | 33)) => {
+            Err(problems::chain(format!("signal {signal} is the C library's own"), "use 34 (SIGRTMIN) to 64"))
+        }
         Some(signal) if !SIGNALS.contains(&signal) => {
-            Err(format!("signal {signal} is no real-time signal; use 34 (SIGRTMIN) to 64"))
+            Err(problems::chain(format!("signal {signal} is no real-time signal"), "use 34 (SIGRTMIN) to 64"))
         }
         _ => Ok(()),
     }
@@ -54,7 +59,7 @@ fn is_handler(step: Step) -> bool {
     matches!(step, Step::KHandler | Step::KCode)
 }
 
-fn order(request: &SubscriptionRequest) -> Result<Vec<Step>, String> {
+fn order(request: &SubscriptionRequest) -> Result<Vec<Step>, Problem> {
     let mut order = match request.order.is_empty() {
         true => Step::ALL.into_iter().filter(|step| is_named(request, *step)).collect(),
         false => request.order.clone(),
@@ -69,29 +74,35 @@ fn order(request: &SubscriptionRequest) -> Result<Vec<Step>, String> {
 }
 
 /// Every step that is named is in the order once, and no other.
-fn complete(request: &SubscriptionRequest, order: &[Step]) -> Result<(), String> {
+fn complete(request: &SubscriptionRequest, order: &[Step]) -> Result<(), Problem> {
     for step in Step::ALL {
         let (count, name) = (order.iter().filter(|named| **named == step).count(), step.name());
         match (count, is_named(request, step) || step == Step::KThread) {
-            (0, true) if step != Step::KThread => return Err(format!("{name} is given, but not in the order; add it")),
-            (1.., false) => {
-                return Err(format!("the order names {name}, which is not given; give it, or leave it out"));
+            (0, true) if step != Step::KThread => {
+                return Err(problems::chain(format!("{name} is given, but not in the order"), "add it"));
             }
-            (2.., _) => return Err(format!("the order names {name} {count} times; name it once")),
+            (1.., false) => {
+                return Err(problems::chain(
+                    format!("the order names {name}, which is not given"),
+                    "give it, or leave it out",
+                ));
+            }
+            (2.., _) => return Err(problems::chain(format!("the order names {name} {count} times"), "name it once")),
             _ => {}
         }
     }
     Ok(())
 }
 
-fn runs_something(order: &[Step]) -> Result<(), String> {
+fn runs_something(order: &[Step]) -> Result<(), Problem> {
     let thread = order.iter().position(|step| *step == Step::KThread);
     match thread {
-        Some(at) if !order[at..].iter().any(|step| is_handler(*step)) => {
-            Err("k_thread has no handler behind it to run; give k_code or k_handler, or leave it out".to_owned())
-        }
+        Some(at) if !order[at..].iter().any(|step| is_handler(*step)) => Err(problems::chain(
+            "k_thread has no handler behind it to run",
+            "give k_code or k_handler, or leave it out",
+        )),
         _ if order.is_empty() => {
-            Err("the subscription does nothing; give k_code, k_handler, memory_up or signal".to_owned())
+            Err(problems::chain("the subscription does nothing", "give k_code, k_handler, memory_up or signal"))
         }
         _ => Ok(()),
     }
@@ -139,16 +150,16 @@ mod tests {
         let only = |change: fn(&mut SubscriptionRequest)| {
             let mut request = SubscriptionRequest::default();
             change(&mut request);
-            Plan::of(&request, true).unwrap_err()
+            Plan::of(&request, true).unwrap_err().message
         };
         assert!(only(|_| ()).contains("does nothing"));
         assert!(only(|r| r.signal = Some(33)).contains("C library"));
         assert!(only(|r| r.signal = Some(9)).contains("34 (SIGRTMIN) to 64"));
         assert!(only(|r| (r.signal, r.k_thread) = (Some(40), true)).contains("no handler"));
-        let refusal = |order: &[Step]| Plan::of(&request(order), true).unwrap_err();
+        let refusal = |order: &[Step]| Plan::of(&request(order), true).unwrap_err().message;
         assert!(refusal(&[KHandler, KCode, MemoryUp]).contains("signal is given"));
         assert!(refusal(&[KHandler, KCode, MemoryUp, Signal, Signal]).contains("signal 2 times"));
         let plain = SubscriptionRequest { signal: Some(40), order: vec![Signal, KCode], ..Default::default() };
-        assert!(Plan::of(&plain, true).unwrap_err().contains("names k_code"));
+        assert!(Plan::of(&plain, true).unwrap_err().message.contains("names k_code"));
     }
 }

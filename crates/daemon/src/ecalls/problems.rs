@@ -1,7 +1,6 @@
 //! ECalls' refusals.
 
 use qfabric_ecode::Diagnostics;
-use qfabric_linux::ecalls::InstallError;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::SubscriptionId;
 
@@ -69,10 +68,9 @@ pub(crate) fn too_long(service: &str, more: u64, has: u64, limit: u32, key: &str
     new("ecalls_limit", message, format!("do less in each turn or take fewer turns, give less fuel, or raise {key}"))
 }
 
-/// What is asked for does not fit together; the text says what to do.
-pub(crate) fn chain(why: String) -> Problem {
-    let (message, next_step) = why.split_once("; ").unwrap_or((&why, "see the guide's page on ECalls"));
-    new("chain", message.to_owned(), next_step)
+/// What is asked for does not fit together.
+pub(crate) fn chain(message: impl Into<String>, next_step: impl Into<String>) -> Problem {
+    Problem::new("chain", message, next_step)
 }
 
 /// The code does not compile.
@@ -83,16 +81,6 @@ pub(crate) fn code(what: &str, diagnostics: &Diagnostics) -> Problem {
 
 pub(crate) fn no_answer(service: &str, why: &str) -> Problem {
     new("no_answer", format!("service {service} did not answer: {why}"), "see whether its process is alive and listens")
-}
-
-pub(crate) fn install(error: &InstallError) -> Problem {
-    match error {
-        InstallError::Unavailable { service, why } => unavailable(service, &why.what, &why.remedy),
-        InstallError::Refused { .. } | InstallError::System { .. } => {
-            new("internal", error.to_string(), "see the service's log")
-        }
-        _ => chain(error.to_string()),
-    }
 }
 
 #[cfg(test)]
@@ -107,7 +95,7 @@ mod tests {
             bad_name("x"),
             not_granted("net.rx", 5),
             limit("64 subscriptions of user 5", 64, "ecalls.max_subscriptions_per_user"),
-            chain("memory_up of 3 slots; take a power of two".into()),
+            chain("memory_up of 3 slots", "take a power of two"),
             no_answer("a.b", "no answer within 5 ms"),
         ] {
             assert!(!problem.next_step.is_empty() && problem.message.len() < 400, "{problem:?}");

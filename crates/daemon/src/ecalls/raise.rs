@@ -181,8 +181,8 @@ pub(crate) fn data(format: &Format, given: &EventData) -> Result<Vec<u8>, Proble
     match has == needs {
         true => Ok(bytes),
         false => {
-            let why = format!("{has} bytes of data, struct {} has {needs}; send the whole structure", format.name);
-            Err(problems::chain(why))
+            let message = format!("{has} bytes of data, struct {} has {needs}", format.name);
+            Err(problems::chain(message, "send the whole structure"))
         }
     }
 }

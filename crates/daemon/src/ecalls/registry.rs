@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use qfabric_linux::ecalls::{Installed, SocketModule};
+use qfabric_linux::ecalls::{Installed, SocketModule, Unsupported};
 use qfabric_types::Owner;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{HandlerInfo, LeaseId, OptionInfo, Origin, ServiceId, ServiceInfo, SubscriptionId};
@@ -42,7 +42,7 @@ pub(crate) struct Service {
     pub declaration: String,
     pub options: Vec<OptionInfo>,
     pub concerns_process: bool,
-    pub unavailable: Option<String>,
+    pub unavailable: Option<Unsupported>,
     /// For one event, of one user's handlers.
     pub max_instructions: u32,
     pub owner: Option<ServiceOwner>,
@@ -273,7 +273,7 @@ impl Service {
             declaration: self.declaration.clone(),
             options: self.options.clone(),
             concerns_process: self.concerns_process,
-            unavailable: self.unavailable.clone(),
+            unavailable: self.unavailable.as_ref().map(ToString::to_string),
             owner: self.owner.map(|owner| owner.peer.owner),
             pid: self.owner.map(|owner| owner.peer.pid),
             subscribers: self.subscriptions.len() as u32,

@@ -47,7 +47,7 @@ impl Service {
         Service {
             options: service.options.iter().map(option).collect(),
             concerns_process: service.concerns_process,
-            unavailable: service.unavailable.as_ref().map(ToString::to_string),
+            unavailable: service.unavailable.clone(),
             ..fresh
         }
     }
@@ -201,7 +201,7 @@ impl Ecalls {
 /// The last structure of a text.
 fn event_format(text: &str) -> Result<Format, Problem> {
     let formats = qfabric_ecode::parse_formats(text).map_err(|error| problems::code("the format", &error))?;
-    let none = || problems::chain("the format declares no structure; write struct NAME { … };".to_owned());
+    let none = || problems::chain("the format declares no structure", "write struct NAME { … };");
     formats.into_iter().next_back().ok_or_else(none)
 }
 

@@ -90,7 +90,7 @@ impl Net {
             return Err(problem::stopping());
         }
         let State { book, attached, .. } = &mut *state;
-        let attachment = Attachment::attach(interface, request, book).map_err(|error| problems::of(&error))?;
+        let attachment = Attachment::attach(interface, request, book).map_err(|error| error.problem())?;
         let entry = Interface { attachment, followed: BTreeMap::new() };
         let info = entry.info();
         attached.insert(interface.to_owned(), entry);
@@ -109,9 +109,9 @@ impl Net {
         problems::check_permission(peer)?;
         let mut state = self.state();
         let entry = state.get(interface)?;
-        qfabric_linux::net::check(spec).map_err(|error| problems::of(&error))?;
+        qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
         admission::check(&entry.attachment, None, &entry.attachment.kept(spec))?;
-        let id = entry.attachment.begin(spec).map_err(|error| problems::of(&error))?;
+        let id = entry.attachment.begin(spec).map_err(|error| error.problem())?;
         entry.stream(id)
     }
 
@@ -126,7 +126,7 @@ impl Net {
         problems::check_permission(peer)?;
         let mut state = self.state();
         let entry = state.get(interface)?;
-        let spec = entry.attachment.spec(id).map_err(|error| problems::of(&error))?.changed(change);
+        let spec = entry.attachment.spec(id).map_err(|error| error.problem())?.changed(change);
         entry.set(id, &spec)?;
         match change.follow {
             Some(0) => drop(entry.followed.remove(&id)),
@@ -141,7 +141,7 @@ impl Net {
         problems::check_permission(peer)?;
         let mut state = self.state();
         let entry = state.get(interface)?;
-        entry.attachment.end(id).map_err(|error| problems::of(&error))?;
+        entry.attachment.end(id).map_err(|error| error.problem())?;
         entry.followed.remove(&id);
         Ok(())
     }
@@ -154,7 +154,7 @@ impl State {
 
     fn detach(&mut self, interface: &str) -> Result<(), Problem> {
         let entry = self.attached.remove(interface).ok_or_else(|| problems::not_attached(interface))?;
-        entry.attachment.detach(&mut self.book).map_err(|error| problems::of(&error))
+        entry.attachment.detach(&mut self.book).map_err(|error| error.problem())
     }
 }
 
@@ -186,13 +186,13 @@ impl Interface {
     }
 
     fn stream(&self, id: StreamId) -> Result<StreamInfo, Problem> {
-        let none = || problems::of(&NetError::NoStream { interface: self.info().interface, id });
+        let none = || NetError::NoStream { interface: self.info().interface, id }.problem();
         self.info().streams.into_iter().find(|stream| stream.id == id).ok_or_else(none)
     }
 
     fn set(&mut self, id: StreamId, spec: &StreamSpec) -> Result<(), Problem> {
-        qfabric_linux::net::check(spec).map_err(|error| problems::of(&error))?;
+        qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
         admission::check(&self.attachment, Some(id), &self.attachment.kept(spec))?;
-        self.attachment.change(id, spec).map_err(|error| problems::of(&error))
+        self.attachment.change(id, spec).map_err(|error| error.problem())
     }
 }

@@ -1,6 +1,5 @@
 //! Refusals of packet scheduling as the API tells them.
 
-use qfabric_linux::net::NetError;
 use qfabric_types::api::Problem;
 
 use crate::auth::Peer;
@@ -38,20 +37,6 @@ pub(super) fn over_link(message: String) -> Problem {
     )
 }
 
-/// A refusal's text says what to do behind its last semicolon.
-pub(super) fn of(error: &NetError) -> Problem {
-    let code = match error {
-        NetError::NoInterface { .. } | NetError::NoStream { .. } => "net_not_found",
-        NetError::NotPermitted { .. } => "net_not_permitted",
-        NetError::NoDwcs { .. } | NetError::NoHtb { .. } => "unavailable",
-        NetError::Value { .. } | NetError::Selector(_) | NetError::NoCgroup { .. } => "net_invalid",
-        _ => "net_refused",
-    };
-    let text = error.to_string();
-    let (message, next_step) = text.rsplit_once("; ").unwrap_or((&text, "see qfabric net show"));
-    problem::new(code, message.to_owned(), next_step)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,12 +50,5 @@ mod tests {
         assert!(check_permission(peer(0)).is_ok());
         let refusal = check_permission(peer(1000)).unwrap_err();
         assert!(refusal.message.contains("1000") && refusal.next_step.contains("CAP_NET_ADMIN"));
-    }
-
-    #[test]
-    fn refusals_keep_what_to_do() {
-        let refusal = of(&NetError::NoRate { interface: "dummy0".into() });
-        assert_eq!(refusal.code, "net_refused");
-        assert!(refusal.message.contains("dummy0") && refusal.next_step.contains("--rate"), "{refusal:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! An assembler: instructions in order, jumps to labels that may be bound later.
 
+use qfabric_types::api::Problem;
+
 use super::insn::{Alu, Insn, Jmp, Operand, Reg, Size, class};
 
 /// A place in the code, bound once.
@@ -25,12 +27,18 @@ impl Code {
 
 /// A jump spans more instructions than its 16-bit offset can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a jump over {distance} instructions: at most 32767 can be crossed; make the program smaller, or its functions fewer or less often called"
-)]
+#[error("{}", self.problem())]
 pub struct TooLarge {
     /// Instructions from the jump to its target.
     pub distance: i64,
+}
+
+impl TooLarge {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        let message = format!("a jump over {} instructions: at most 32767 can be crossed", self.distance);
+        Problem::new("chain", message, "make the program smaller, or its functions fewer or less often called")
+    }
 }
 
 /// Builds code. What control cannot reach is left out (the kernel refuses programs that contain such code): after

@@ -1,5 +1,6 @@
 //! What the monitor is asked, and what it answers.
 
+use qfabric_types::api::Problem;
 use qfabric_types::monitor::{Attribute, AttributeId, Readers, Threshold};
 use qfabric_types::{AppId, Instant, Nanos};
 
@@ -98,9 +99,9 @@ impl<F: FnMut(AppId, Instant, &mut dyn Readers) -> Option<i64> + Send> Source fo
 
 /// Why something is not watched. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum MonitorError {
     /// There is no such attribute.
-    #[error("no attribute {name:?} on this host; {near}")]
     Unknown {
         /// What was asked for.
         name: String,
@@ -108,13 +109,11 @@ pub enum MonitorError {
         near: String,
     },
     /// The period is out of its range.
-    #[error("a poll period of {period} is not possible; use {MIN_PERIOD} to {MAX_PERIOD}")]
     Period {
         /// What was asked for.
         period: Nanos,
     },
     /// A limit is reached.
-    #[error("too many {what}: the limit is {limit}; end some watches first")]
     TooMany {
         /// Of what.
         what: &'static str,
@@ -122,7 +121,6 @@ pub enum MonitorError {
         limit: usize,
     },
     /// The name, or its number, is in use.
-    #[error("{name} cannot be plugged in: {by} has its name or its number; choose another name")]
     Taken {
         /// What was to be plugged in.
         name: String,
@@ -130,19 +128,51 @@ pub enum MonitorError {
         by: String,
     },
     /// An attribute of applications is watched for none.
-    #[error("{name} is about an application: say which (--application)")]
     NeedsApplication {
         /// The attribute.
         name: String,
     },
     /// There is no such watch.
-    #[error("application {application} does not watch attribute {attribute}; watch it first")]
     NotWatched {
         /// Who.
         application: AppId,
         /// What.
         attribute: AttributeId,
     },
+}
+
+impl MonitorError {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        match self {
+            MonitorError::Unknown { name, near } => {
+                Problem::new("channel_invalid", format!("no attribute {name:?} on this host"), near)
+            }
+            MonitorError::Period { period } => Problem::new(
+                "channel_invalid",
+                format!("a poll period of {period} is not possible"),
+                format!("use {MIN_PERIOD} to {MAX_PERIOD}"),
+            ),
+            MonitorError::TooMany { what, limit } => Problem::new(
+                "channel_invalid",
+                format!("too many {what}: the limit is {limit}"),
+                "end some watches first",
+            ),
+            MonitorError::Taken { name, by } => Problem::new(
+                "channel_invalid",
+                format!("{name} cannot be plugged in: {by} has its name or its number"),
+                "choose another name",
+            ),
+            MonitorError::NeedsApplication { name } => {
+                Problem::new("channel_invalid", format!("{name} is about an application"), "say which (--application)")
+            }
+            MonitorError::NotWatched { application, attribute } => Problem::new(
+                "channel_invalid",
+                format!("application {application} does not watch attribute {attribute}"),
+                "watch it first",
+            ),
+        }
+    }
 }
 
 /// What to say to one who looks for an attribute that is not there: those that begin or end alike.

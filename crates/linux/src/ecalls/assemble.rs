@@ -110,7 +110,7 @@ impl Plan<'_> {
             Labels { skip: asm.label(), leave: asm.label(), pass: asm.label(), block: asm.label(), busy: asm.label() };
         let build = Build { plan: self, asm: &mut asm, labels, hook };
         build.whole(btf, number, hooks).map_err(|why| self.unavailable(why))?;
-        asm.finish().map_err(|why| InstallError::TooLarge(why.to_string()))
+        asm.finish().map_err(InstallError::TooLarge)
     }
 
     fn unavailable(&self, why: Unsupported) -> InstallError {

@@ -75,13 +75,15 @@ impl KernelEngine {
         let at = Places::of(program, &layout, limits);
         if at.total > MOST_BYTES {
             let bytes = at.total;
-            let why = format!("{bytes} bytes for frame and emissions; at most {MOST_BYTES}: allow fewer emissions");
+            let why = format!(
+                "{bytes} bytes for frame and emissions, at most {MOST_BYTES} are possible: allow fewer emissions"
+            );
             return Err(InstallError::Steps(why));
         }
         let map = system("state", Map::array(at.total as u32, 1))?;
         let state = system("state", map.map(at.total as usize))?;
         state.copy_from(at.statics, &program.statics);
-        let code = assemble(program, limits, at).map_err(|why| InstallError::TooLarge(why.to_string()))?;
+        let code = assemble(program, limits, at).map_err(InstallError::TooLarge)?;
         let program_of = bpf::Program { kind: Kind::Demand, code, maps: &[map.fd()] };
         Ok(KernelEngine {
             program: program_of.load().map_err(refused)?,

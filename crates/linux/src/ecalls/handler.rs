@@ -183,7 +183,7 @@ impl Installer<'_> {
             let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
                 .map_err(|error| InstallError::System { what: "looking for the interface", error: error.into() })?;
             rustix::net::netdevice::name_to_index(&socket, name).map_err(|_| {
-                self.option("interface".into(), format!("there is no interface {name:?}; `ip link` lists them"))
+                self.option("interface".into(), format!("there is no interface {name:?} (`ip link` lists them)"))
             })
         };
         let takes = |option: &OptionSpec| option.name == "interface";

@@ -21,6 +21,7 @@ use std::os::fd::BorrowedFd;
 
 use qfabric_ecode::{Fault, Limits, Program};
 use qfabric_types::Nanos;
+use qfabric_types::api::Problem;
 
 mod assemble;
 mod delivery;
@@ -112,9 +113,9 @@ pub struct Install<'a> {
 
 /// Why nothing was installed.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InstallError {
     /// There is no such service.
-    #[error("no service {asked:?}; `qfabric services` lists them: {known}")]
     UnknownService {
         /// What was asked for.
         asked: String,
@@ -122,7 +123,6 @@ pub enum InstallError {
         known: String,
     },
     /// The service cannot be had here.
-    #[error("service {service}: {why}")]
     Unavailable {
         /// Which.
         service: String,
@@ -130,7 +130,6 @@ pub enum InstallError {
         why: Unsupported,
     },
     /// An option is unknown, missing or has a bad value.
-    #[error("service {service}, option {option}: {why}")]
     Option {
         /// Which service.
         service: String,
@@ -140,13 +139,10 @@ pub enum InstallError {
         why: String,
     },
     /// The formats or the order of the steps do not fit.
-    #[error("{0}")]
     Steps(String),
     /// The code is too large for the kernel.
-    #[error("{0}")]
-    TooLarge(String),
+    TooLarge(qfabric_ecode::bpf::TooLarge),
     /// The kernel's verifier refused the code: a bug here, for whatever `check` accepts should be accepted.
-    #[error("the kernel refused the handler ({error}); please report this with the program's text: {log}")]
     Refused {
         /// The kernel's answer.
         error: io::Error,
@@ -154,13 +150,43 @@ pub enum InstallError {
         log: String,
     },
     /// A system call failed.
-    #[error("{what}: {error}")]
     System {
         /// What was being done.
         what: &'static str,
         /// The kernel's answer.
         error: io::Error,
     },
+}
+
+impl InstallError {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        match self {
+            InstallError::UnknownService { asked, known } => Problem::new(
+                "chain",
+                format!("no service {asked:?}, there are {known}"),
+                "list them with `qfabric services`",
+            ),
+            InstallError::Unavailable { service, why } => {
+                Problem::new("unavailable", format!("service {service} cannot be had here: {}", why.what), &why.remedy)
+            }
+            InstallError::Option { service, option, why } => Problem::new(
+                "chain",
+                format!("service {service}, option {option}: {why}"),
+                format!("see qfabric services {service}"),
+            ),
+            InstallError::Steps(why) => Problem::new("chain", why, "see the guide's page on ECalls"),
+            InstallError::TooLarge(error) => error.problem(),
+            InstallError::Refused { error, log } => Problem::new(
+                "internal",
+                format!("the kernel refused the handler ({error}): {log}"),
+                "please report this with the program's text",
+            ),
+            InstallError::System { what, error } => {
+                Problem::new("internal", format!("{what}: {error}"), "see the service's log")
+            }
+        }
+    }
 }
 
 /// Whether the kernel has a BPF program of that number ([`Installed::program_ids`]).

@@ -32,7 +32,7 @@ impl<'a> Options<'a> {
     pub fn new(spec: &Spec, given: &'a BTreeMap<String, String>) -> Result<Options<'a>, BadOption> {
         let known = |name: &str| spec.options.iter().any(|option| option.name == name);
         if let Some(name) = given.keys().find(|name| !known(name)) {
-            return Err((name.clone(), format!("there is no such option; {}", list(spec))));
+            return Err((name.clone(), format!("there is no such option, {}", list(spec))));
         }
         let options = Options { given };
         for option in spec.options {
@@ -144,7 +144,7 @@ mod tests {
     fn an_option_that_is_wrong_is_refused_with_what_would_be_right() {
         assert_eq!(
             refusal("sched.wakeup", &[("speed", "9")]),
-            "speed: there is no such option; sched.wakeup takes none"
+            "speed: there is no such option, sched.wakeup takes none"
         );
         assert!(refusal("tcp.accept", &[]).contains("listen: is needed"));
         assert!(refusal("net.rx", &[("interface", "lo"), ("drop", "maybe")]).contains("none of yes, no"));

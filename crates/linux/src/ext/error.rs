@@ -1,14 +1,15 @@
 //! The ways in which the scheduler can fail, each with its way out.
 
+use qfabric_types::api::Problem;
 use qfabric_types::{Nanos, Share, ThreadId};
 
 use super::ServerId;
 
 /// Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum ExtError {
     /// This kernel has no sched_ext that will do.
-    #[error("Linux {release}: {why}; {instead}")]
     Unsupported {
         /// The running kernel.
         release: String,
@@ -18,13 +19,11 @@ pub enum ExtError {
         instead: String,
     },
     /// Another sched_ext scheduler is in charge.
-    #[error("the sched_ext scheduler {name:?} is in charge of this host; stop it first")]
     Occupied {
         /// Its name.
         name: String,
     },
     /// The kernel refused it.
-    #[error("cannot {what}: {why} (errno {errno}); {fix}")]
     Refused {
         /// What was tried.
         what: String,
@@ -36,13 +35,11 @@ pub enum ExtError {
         fix: String,
     },
     /// The scheduler is not in charge any more.
-    #[error("the scheduler is gone ({reason}); every thread is under the kernel's own scheduler again: load it anew")]
     Gone {
         /// What the kernel says about it.
         reason: String,
     },
     /// A value outside what is possible.
-    #[error("{what} {value} is outside {limits}; {fix}")]
     OutOfRange {
         /// Which value.
         what: &'static str,
@@ -54,7 +51,6 @@ pub enum ExtError {
         fix: &'static str,
     },
     /// No CPU has so much left.
-    #[error("{asked} of a CPU asked for, at most {free} is free on {place}; {fix}")]
     NoRoom {
         /// C/T.
         asked: Share,
@@ -66,7 +62,6 @@ pub enum ExtError {
         fix: &'static str,
     },
     /// There is no such CPU, or it is offline.
-    #[error("CPU {cpu} is not online; choose one of {online}")]
     NoCpu {
         /// Which was asked for.
         cpu: u32,
@@ -74,27 +69,21 @@ pub enum ExtError {
         online: String,
     },
     /// Every slot is taken.
-    #[error("{limit} servers exist already; destroy some, or put several threads into one")]
     Full {
         /// The bound.
         limit: u32,
     },
     /// No server has this number.
-    #[error("there is no server {}; create it first", .id.0)]
     NoServer {
         /// The number.
         id: ServerId,
     },
     /// The thread is over.
-    #[error("thread {thread} is gone; forget it")]
     NoThread {
         /// Which.
         thread: ThreadId,
     },
     /// A real-time policy keeps the thread out of sched_ext's reach.
-    #[error(
-        "thread {thread} runs under {policy}, which precedes sched_ext; give it SCHED_OTHER first (chrt -o -p 0 {thread})"
-    )]
     RealTime {
         /// Which.
         thread: ThreadId,
@@ -102,9 +91,6 @@ pub enum ExtError {
         policy: &'static str,
     },
     /// The thread may not run where its server serves.
-    #[error(
-        "thread {thread} may run on CPUs {mask}, its server serves on CPU {cpu}; widen it (taskset -cp {cpu} {thread})"
-    )]
     Affinity {
         /// Which.
         thread: ThreadId,
@@ -114,11 +100,69 @@ pub enum ExtError {
         cpu: u32,
     },
     /// The budget is over the period.
-    #[error("service {service} is longer than its period {period}; ask for at most the period")]
     ServiceOverPeriod {
         /// C.
         service: Nanos,
         /// T.
         period: Nanos,
     },
+}
+
+impl ExtError {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        match self {
+            ExtError::Unsupported { release, why, instead } => {
+                Problem::new("mechanism", format!("Linux {release}: {why}"), instead)
+            }
+            ExtError::Occupied { name } => Problem::new(
+                "mechanism",
+                format!("the sched_ext scheduler {name:?} is in charge of this host"),
+                "stop it first",
+            ),
+            ExtError::Refused { what, errno, why, fix } => {
+                Problem::new("mechanism", format!("cannot {what}: {why} (errno {errno})"), fix)
+            }
+            ExtError::Gone { reason } => Problem::new(
+                "mechanism",
+                format!("the scheduler is gone ({reason})"),
+                "every thread is under the kernel's own scheduler again: load it anew",
+            ),
+            ExtError::OutOfRange { what, value, limits, fix } => {
+                Problem::new("mechanism", format!("{what} {value} is outside {limits}"), *fix)
+            }
+            ExtError::NoRoom { asked, free, place, fix } => Problem::new(
+                "mechanism",
+                format!("{asked} of a CPU asked for, at most {free} is free on {place}"),
+                *fix,
+            ),
+            ExtError::NoCpu { cpu, online } => {
+                Problem::new("mechanism", format!("CPU {cpu} is not online"), format!("choose one of {online}"))
+            }
+            ExtError::Full { limit } => Problem::new(
+                "mechanism",
+                format!("{limit} servers exist already"),
+                "destroy some, or put several threads into one",
+            ),
+            ExtError::NoServer { id } => {
+                Problem::new("mechanism", format!("there is no server {}", id.0), "create it first")
+            }
+            ExtError::NoThread { thread } => Problem::new("mechanism", format!("thread {thread} is gone"), "forget it"),
+            ExtError::RealTime { thread, policy } => Problem::new(
+                "mechanism",
+                format!("thread {thread} runs under {policy}, which precedes sched_ext"),
+                format!("give it SCHED_OTHER first (chrt -o -p 0 {thread})"),
+            ),
+            ExtError::Affinity { thread, mask, cpu } => Problem::new(
+                "mechanism",
+                format!("thread {thread} may run on CPUs {mask}, its server serves on CPU {cpu}"),
+                format!("widen it (taskset -cp {cpu} {thread})"),
+            ),
+            ExtError::ServiceOverPeriod { service, period } => Problem::new(
+                "mechanism",
+                format!("service {service} is longer than its period {period}"),
+                "ask for at most the period",
+            ),
+        }
+    }
 }

@@ -11,8 +11,10 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
+use qfabric_types::api::Problem;
 use qfabric_types::{
-    Abilities, AppId, Instant, Reclaiming, Reservation, ServerCounts, Setting, Share, Terms, ThreadId, Window,
+    Abilities, AppId, Instant, MechanismName, Reclaiming, Reservation, ServerCounts, Setting, Share, Terms, ThreadId,
+    Window,
 };
 
 use super::{Change, Ext, ExtConfig, ExtError, ServerId, ServerSpec};
@@ -193,7 +195,7 @@ impl ExtMechanism {
 
 impl Mechanism for ExtMechanism {
     fn name(&self) -> &'static str {
-        "ext"
+        MechanismName::Ext.name()
     }
 
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {
@@ -287,9 +289,8 @@ fn refusal(thread: ThreadId, reservation: Option<Reservation>, error: ExtError) 
             ApplyError::Affinity { thread, mask: cpus(&mask), needed: cpus(&cpu.to_string()) }
         }
         other => {
-            let text = other.to_string();
-            let (why, fix) = text.split_once("; ").unwrap_or((&text, "see qfabric doctor"));
-            ApplyError::Denied { thread, errno: libc::EINVAL, why: why.to_owned(), fix: fix.to_owned() }
+            let Problem { message: why, next_step: fix, .. } = other.problem();
+            ApplyError::Denied { thread, errno: libc::EINVAL, why, fix }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use qfabric_types::api::Problem;
 use qfabric_types::api::net::{InvalidSelector, Selector, StreamId, StreamSpec};
 use qfabric_types::{Nanos, Share};
 
@@ -9,9 +10,9 @@ use crate::bpf::ObjectError;
 
 /// A refusal, or a fault of the kernel's.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum NetError {
     /// There is none of this name.
-    #[error("there is no interface {name:?}; there are: {there}")]
     NoInterface {
         /// What was asked for.
         name: String,
@@ -19,13 +20,11 @@ pub enum NetError {
         there: String,
     },
     /// The kernel cannot schedule packets by programs.
-    #[error("{why}; use HTB classes instead (--htb), which keep rates but know neither deadlines nor windows")]
     NoDwcs {
         /// What is missing.
         why: String,
     },
     /// The kernel has no HTB either.
-    #[error("this kernel has no {what}; load the module ({module}), or use a kernel that has it")]
     NoHtb {
         /// What is missing.
         what: &'static str,
@@ -33,9 +32,6 @@ pub enum NetError {
         module: &'static str,
     },
     /// Ours is there.
-    #[error(
-        "{interface} is under Q-Fabric's packet scheduling ({kind}) already; detach it first: qfabric net detach {interface}"
-    )]
     Attached {
         /// The interface.
         interface: String,
@@ -43,10 +39,6 @@ pub enum NetError {
         kind: String,
     },
     /// What is there could not be put back afterwards.
-    #[error(
-        "{interface} has a {kind} with classes or children, which could not be put back as it is; remove it first: \
-         tc qdisc del dev {interface} root"
-    )]
     Classful {
         /// The interface.
         interface: String,
@@ -54,19 +46,16 @@ pub enum NetError {
         kind: String,
     },
     /// Changing an interface's queueing needs a capability.
-    #[error("not permitted: {what} needs CAP_NET_ADMIN and CAP_BPF; run the daemon as root, or by its systemd unit")]
     NotPermitted {
         /// What was tried.
         what: &'static str,
     },
     /// Nobody knows how much the link carries.
-    #[error("{interface} does not say how fast it is, so no stream can be admitted; name its rate (--rate 100M)")]
     NoRate {
         /// The interface.
         interface: String,
     },
     /// A value that cannot be meant.
-    #[error("{what} is {value}; {expected}")]
     Value {
         /// Which.
         what: &'static str,
@@ -76,10 +65,8 @@ pub enum NetError {
         expected: String,
     },
     /// The selector names no packets.
-    #[error(transparent)]
     Selector(#[from] InvalidSelector),
     /// Another stream has them.
-    #[error("{selector} is taken by stream {id} of {interface}; change that one, remove it, or choose another")]
     Taken {
         /// The interface.
         interface: String,
@@ -89,7 +76,6 @@ pub enum NetError {
         id: StreamId,
     },
     /// The cgroup is not there.
-    #[error("there is no cgroup {path} ({source}); name its path below the mount of cgroup v2, such as /user.slice")]
     NoCgroup {
         /// What was asked for.
         path: String,
@@ -97,7 +83,6 @@ pub enum NetError {
         source: io::Error,
     },
     /// Every place is taken.
-    #[error("{interface} has {most} streams, which is all that it can have; remove one first")]
     Full {
         /// The interface.
         interface: String,
@@ -105,7 +90,6 @@ pub enum NetError {
         most: u32,
     },
     /// There is none of this number.
-    #[error("{interface} has no stream {id}; see qfabric net stream ls {interface}")]
     NoStream {
         /// The interface.
         interface: String,
@@ -113,10 +97,8 @@ pub enum NetError {
         id: StreamId,
     },
     /// The kernel's side does not load or attach.
-    #[error(transparent)]
     Object(#[from] ObjectError),
     /// What was there before could not be recorded, so it was not touched.
-    #[error("{path}: {source}; nothing was changed", path = path.display())]
     Journal {
         /// The record's file.
         path: std::path::PathBuf,
@@ -124,7 +106,6 @@ pub enum NetError {
         source: io::Error,
     },
     /// The kernel refused a change.
-    #[error("{interface}: {what}: {source}")]
     Kernel {
         /// The interface.
         interface: String,
@@ -133,6 +114,80 @@ pub enum NetError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl NetError {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        match self {
+            NetError::NoInterface { name, there } => {
+                Problem::new("net_not_found", format!("there is no interface {name:?}"), format!("there are: {there}"))
+            }
+            NetError::NoDwcs { why } => Problem::new(
+                "unavailable",
+                why,
+                "use HTB classes instead (--htb), which keep rates but know neither deadlines nor windows",
+            ),
+            NetError::NoHtb { what, module } => Problem::new(
+                "unavailable",
+                format!("this kernel has no {what}"),
+                format!("load the module ({module}), or use a kernel that has it"),
+            ),
+            NetError::Attached { interface, kind } => Problem::new(
+                "net_refused",
+                format!("{interface} is under Q-Fabric's packet scheduling ({kind}) already"),
+                format!("detach it first: qfabric net detach {interface}"),
+            ),
+            NetError::Classful { interface, kind } => Problem::new(
+                "net_refused",
+                format!("{interface} has a {kind} with classes or children, which could not be put back as it is"),
+                format!("remove it first: tc qdisc del dev {interface} root"),
+            ),
+            NetError::NotPermitted { what } => Problem::new(
+                "net_not_permitted",
+                format!("not permitted: {what} needs CAP_NET_ADMIN and CAP_BPF"),
+                "run the daemon as root, or by its systemd unit",
+            ),
+            NetError::NoRate { interface } => Problem::new(
+                "net_refused",
+                format!("{interface} does not say how fast it is, so no stream can be admitted"),
+                "name its rate (--rate 100M)",
+            ),
+            NetError::Value { what, value, expected } => {
+                Problem::new("net_invalid", format!("{what} is {value}"), expected)
+            }
+            NetError::Selector(error) => error.problem(),
+            NetError::Taken { interface, selector, id } => Problem::new(
+                "net_refused",
+                format!("{selector} is taken by stream {id} of {interface}"),
+                "change that one, remove it, or choose another",
+            ),
+            NetError::NoCgroup { path, source } => Problem::new(
+                "net_invalid",
+                format!("there is no cgroup {path} ({source})"),
+                "name its path below the mount of cgroup v2, such as /user.slice",
+            ),
+            NetError::Full { interface, most } => Problem::new(
+                "net_refused",
+                format!("{interface} has {most} streams, which is all that it can have"),
+                "remove one first",
+            ),
+            NetError::NoStream { interface, id } => Problem::new(
+                "net_not_found",
+                format!("{interface} has no stream {id}"),
+                format!("see qfabric net stream ls {interface}"),
+            ),
+            NetError::Object(error) => Problem::new("net_refused", error.to_string(), "see qfabric doctor"),
+            NetError::Journal { path, source } => Problem::new(
+                "net_refused",
+                format!("{}: {source}; nothing was changed", path.display()),
+                "make room in the run folder",
+            ),
+            NetError::Kernel { interface, what, source } => {
+                Problem::new("net_refused", format!("{interface}: {what}: {source}"), "see qfabric net show")
+            }
+        }
+    }
 }
 
 /// The longest period and phase.

@@ -32,6 +32,8 @@ pub mod net;
 pub use lending::{Claim, Loan, NoClaim, Offer};
 pub use limits::{Change, HostLimits, InvalidLimit, LimitsPatch};
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{AppId, Contract, Invariance, Nanos, Overload, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
@@ -215,6 +217,25 @@ pub struct Problem {
     /// For `over_committed`, where hosts lend to each other: which one keeps what was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Box<Offer>>,
+}
+
+impl Problem {
+    /// A refusal with its stable name, what happened, and what to do about it.
+    pub fn new(code: &str, message: impl Into<String>, next_step: impl Into<String>) -> Problem {
+        Problem { code: code.to_owned(), message: message.into(), next_step: next_step.into(), ..Problem::default() }
+    }
+}
+
+/// The one place that makes a sentence of message and next step: `asked for 0.5 CPU, 0.2 CPU is free; ask for less`.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { code, message, next_step, .. } = self;
+        match (message.as_str(), next_step.as_str()) {
+            ("", _) => write!(f, "refused: {code}"),
+            (message, "") => f.write_str(message),
+            (message, next_step) => write!(f, "{message}; {next_step}"),
+        }
+    }
 }
 
 /// Who holds how much of what is promised.

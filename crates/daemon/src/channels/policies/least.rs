@@ -8,7 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::BalancePolicy;
 use qfabric_types::channel::{ChannelId, Name};
 
-use super::super::{Fabric, lock, problems};
+use super::super::{Fabric, lock};
 use super::Scoped;
 
 /// Filters are called in the order of their names: of those that others have left.
@@ -64,7 +64,7 @@ impl Fabric {
         let least = Scoped { what, user };
         match self.put_least(channel, &least) {
             Ok(()) | Err(FilterError::Channel(Error::NotOpen(_))) => {}
-            Err(error) => return Err(problems::of_filter(&error)),
+            Err(error) => return Err(error.problem()),
         }
         lock(&self.policies.least).insert(channel.clone(), least);
         Ok(())

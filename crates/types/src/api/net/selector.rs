@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Problem;
+
 /// Whose packets. Where several fit, the flow decides before the mark, the mark before the cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -69,19 +71,39 @@ pub struct Flow {
 
 /// The text names no packets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidSelector {
     /// Not a five-tuple.
-    #[error("flow {0:?} is not protocol,from,to, such as udp,10.0.0.1:5000,10.0.0.2:6000 or tcp,[::1]:80,[::1]:4000")]
     Flow(String),
     /// Neither side can reach the other.
-    #[error("flow {0:?} goes from one IP version to the other; name two addresses of the same")]
     Mixed(String),
     /// Mark 0 is what packets have that nobody marked.
-    #[error("mark 0 is no mark: every packet has it; choose a number from 1 to 4294967295")]
     NoMark,
     /// A path that does not begin at the root.
-    #[error("cgroup {0:?} is not a path below the mount of cgroup v2; begin with /, such as /user.slice/x.scope")]
     Cgroup(String),
+}
+
+impl InvalidSelector {
+    /// What happened, and what to do about it.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            InvalidSelector::Flow(flow) => (
+                format!("flow {flow:?} is not protocol,from,to"),
+                "write it such as udp,10.0.0.1:5000,10.0.0.2:6000 or tcp,[::1]:80,[::1]:4000",
+            ),
+            InvalidSelector::Mixed(flow) => {
+                (format!("flow {flow:?} goes from one IP version to the other"), "name two addresses of the same")
+            }
+            InvalidSelector::NoMark => {
+                ("mark 0 is no mark: every packet has it".to_owned(), "choose a number from 1 to 4294967295")
+            }
+            InvalidSelector::Cgroup(path) => (
+                format!("cgroup {path:?} is not a path below the mount of cgroup v2"),
+                "begin with /, such as /user.slice/x.scope",
+            ),
+        };
+        Problem::new("net_invalid", message, next_step)
+    }
 }
 
 impl FromStr for Flow {
