@@ -220,6 +220,7 @@ mod tests {
         assert!(daemon.send(b"last"));
         drop(daemon);
         assert_eq!(application.next().unwrap(), b"last");
+        assert_eq!(application.next(), None, "what woke it was on the socket first");
         let gone = application.duplex.next(&application.socket, &mut [0; 8]).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
         let (mut daemon, application) = pair();
