@@ -150,7 +150,7 @@ mod tests {
         let only = |change: fn(&mut SubscriptionRequest)| {
             let mut request = SubscriptionRequest::default();
             change(&mut request);
-            Plan::of(&request, true).unwrap_err().message
+            Plan::of(&request, true).unwrap_err().to_string()
         };
         assert!(only(|_| ()).contains("does nothing"));
         assert!(only(|r| r.signal = Some(33)).contains("C library"));

@@ -261,7 +261,7 @@ fn what_cannot_be_installed_is_refused_with_the_reason() {
     let refusal = |ask: Ask, steps: &[Step]| ask.install(&kernel, steps, None).unwrap_err().to_string();
     let ring = EventRing::new(4096).unwrap();
     let tail = [Step::Tail { ring: &ring, id: 1 }];
-    assert!(refusal(Ask::of("sched.snore"), &tail).contains("`qfabric services` lists them: sched.wakeup"));
+    assert!(refusal(Ask::of("sched.snore"), &tail).contains("there are sched.wakeup"));
     assert!(refusal(Ask::of("sched.wakeup"), &[]).contains("there is no step"));
     assert!(refusal(Ask::with("net.rx", &[("interface", "nowhere0")]), &tail).contains("`ip link` lists them"));
     assert!(refusal(Ask::with("app.deferred", &[("when", "syscall")]), &tail).contains("needs a process"));
