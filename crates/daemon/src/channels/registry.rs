@@ -8,6 +8,7 @@ use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
+use qfabric_types::{Instant, Nanos};
 
 use super::problems;
 use crate::auth::Peer;
@@ -32,6 +33,7 @@ pub(super) struct Lease {
     pub socket: Arc<Foreign>,
     /// Its messages, in both directions; none before it has said hello.
     pub duplex: Option<Duplex>,
+    pub habit: Habit,
     /// What it creates or opens, each as often as it did.
     pub opened: Vec<ChannelId>,
     pub sources: BTreeSet<SourceId>,
@@ -40,6 +42,33 @@ pub(super) struct Lease {
     /// Messages that there was no room for. While there are any, nothing is read from it, so that there are at
     /// most one answer, and a word on each of its members.
     pub outbox: VecDeque<Vec<u8>>,
+}
+
+/// How often a connection wakes this service: which thread is to hear it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Habit {
+    /// When it last did.
+    woke: Instant,
+    /// So many times in a row soon after the time before.
+    quick: u8,
+    /// It is heard by the socket's thread.
+    pub is_busy: bool,
+}
+
+/// Who wakes this service again within this time does it often.
+const OFTEN: Nanos = Nanos::from_micros(100);
+/// So many times in a row, and it is busy, until it is quiet for some time.
+const QUICK: u8 = 16;
+const QUIET: Nanos = Nanos::from_millis(10);
+
+impl Habit {
+    /// It has woken this service. True: another thread is to hear it from now on.
+    pub fn woke(&mut self, now: Instant) -> bool {
+        let since = now.since(std::mem::replace(&mut self.woke, now));
+        self.quick = if since < OFTEN { self.quick.saturating_add(1) } else { 0 };
+        let is_busy = if self.is_busy { since < QUIET } else { self.quick >= QUICK };
+        std::mem::replace(&mut self.is_busy, is_busy) != is_busy
+    }
 }
 
 /// How many events of a sink its reader has room for.
@@ -65,6 +94,7 @@ impl Registry {
             peer,
             socket,
             duplex: None,
+            habit: Habit::default(),
             opened: Vec::new(),
             sources: BTreeSet::new(),
             sinks: BTreeMap::new(),
@@ -148,6 +178,19 @@ mod tests {
 
     fn peer(uid: u32) -> Peer {
         Peer { pid: 1, owner: Owner { uid, gid: 1 } }
+    }
+
+    #[test]
+    fn who_wakes_the_service_often_is_busy_until_it_is_quiet() {
+        let (mut habit, mut now) = (Habit::default(), Instant::ZERO + QUIET);
+        let mut woke = |us: u64| {
+            now = now + Nanos::from_micros(us);
+            (habit.woke(now), habit.is_busy)
+        };
+        assert!((0..100).all(|_| woke(150) == (false, false)));
+        let changed = (1..100).find(|_| woke(20) == (true, true));
+        assert_eq!(changed, Some(16));
+        assert_eq!([woke(20), woke(2_000), woke(11_000)], [(false, true), (false, true), (true, false)]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use qfabric_channel::{SinkId, SourceId, Submission, SubmitError, Target};
+use qfabric_linux::clock;
 use qfabric_shm::{Duplex, fds, is_nudge};
 use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
@@ -76,6 +77,9 @@ impl Fabric {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         let uid = lease.peer.owner.uid;
+        if lease.habit.woke(clock::now()) {
+            self.move_to(lease, id);
+        }
         let got = match fds::recv_all_now(&*lease.socket, buffer) {
             Ok(got) if got.length > 0 || got.is_cut => got,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
