@@ -131,7 +131,7 @@ pub fn run(settings: &str) -> ! {
     let source = join(&link);
     loop {
         let event = Submission { payload: b"picture", ..Submission::default() };
-        let _ = link.with(|node, now, port| node.submit(source, &event, now, port));
+        let _ = link.with(|node, now| node.submit(source, &event, now));
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -148,12 +148,12 @@ fn join(link: &Link) -> SourceId {
     let video = ChannelId { plane: Plane::Data, name: "video".parse().expect("a name") };
     let format = Format { name: "picture".into(), size: 0, align: 1, fields: Vec::new() };
     let spec = Spec { types: vec![EventType { format }], ..Spec::default() };
-    link.with(|node, now, port| {
-        if node.open(&video, now, port).is_err() {
-            node.create(&video, spec, now, port).expect("a channel");
+    link.with(|node, now| {
+        if node.open(&video, now).is_err() {
+            node.create(&video, spec, now).expect("a channel");
         }
         let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-        node.sink_subscribe(&video, sink, now, port).expect("a sink");
-        node.source_subscribe(&video, SourceSpec::default(), now, port).expect("a source")
+        node.sink_subscribe(&video, sink, now).expect("a sink");
+        node.source_subscribe(&video, SourceSpec::default(), now).expect("a source")
     })
 }

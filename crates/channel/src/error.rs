@@ -183,7 +183,7 @@ impl Error {
 /// Why an event was not submitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// A sink is slow and the channel's policy is to wait: try again when [`crate::Port::writable`] is called, or at
+    /// A sink is slow and the channel's policy is to wait: try again when [`crate::Output::Writable`] says so, or at
     /// `until`.
     #[error("a sink is slow; try again when told, or after {until:?}")]
     WouldBlock {

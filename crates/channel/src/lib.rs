@@ -1,12 +1,12 @@
 //! Q-channels as a state machine: one host's side of all channels, without I/O and without a clock.
 //!
 //! Applications, resource managers and the network call a [`Node`]'s methods with the time; what it wants done it says
-//! to a [`Port`]: frames to other hosts, events to local sinks. `link` is the port over Zenoh or plain sockets, `sim`
-//! the one over a made-up network.
+//! in [`Output`]s: frames to other hosts, sinks that have something to take. `link` carries them out over Zenoh or plain
+//! sockets, `sim` over a made-up network.
 //!
 //! ```text
-//! submit ─> type, size, deadline ─> OUT-filters ─> Port::send ┄┄> arrive ─> source known? in order? in time?
-//!                                   (which sinks)                        ─> IN-filters ─> Port::deliver or a queue ─> take
+//! submit ─> type, size, deadline ─> OUT-filters ─> Output::Send ┄┄> arrive ─> source known? in order? in time?
+//!                                   (which sinks)                        ─> IN-filters ─> a queue ─> take
 //! ```
 //! What every node tells every other one (who holds which channel, with which sources, sinks and groups) is the
 //! [`Directory`]: each has all of it, so that no host is needed by the others.
@@ -24,7 +24,7 @@ mod ids;
 mod member;
 mod node;
 mod notice;
-mod port;
+mod output;
 mod queue;
 mod spec;
 #[cfg(feature = "testing")]
@@ -40,10 +40,10 @@ pub use event::{Event, Sent, Submission, Taken, Target};
 pub use filter::{Binding, Candidates, Choose, Direction, FilterSpec, Order as FilterOrder, Spot};
 pub use group::{QosRange, Registration};
 pub use ids::{Incarnation, MemberId, RegistrationId, RequestId, SinkId, SourceId};
-pub use member::{Delivery, SinkInfo, SinkSpec, SourceInfo, SourceSpec};
+pub use member::{SinkInfo, SinkSpec, SourceInfo, SourceSpec};
 pub use node::Node;
 pub use notice::Notice;
-pub use port::{Destination, Lane, Port};
+pub use output::{Destination, Lane, Output};
 pub use spec::{EventType, Limits, Order, Origin, Pressure, Spec};
 #[cfg(feature = "testing")]
 pub use testing::conformance;

@@ -18,19 +18,6 @@ pub struct SourceSpec {
     pub attributes: Attributes,
 }
 
-/// How a sink gets its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Delivery {
-    /// [`crate::Port::deliver`] is called when an event arrives, before the next frame is looked at: copy and wake.
-    Call,
-    /// Kept for [`crate::Node::take`].
-    Queue {
-        /// How many events, from 1 to [`Limits::QUEUE`]. The channel's policy says what happens to one more.
-        capacity: u32,
-    },
-}
-
 /// What a sink is wanted to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkSpec {
@@ -42,15 +29,16 @@ pub struct SinkSpec {
     pub formats: Vec<Format>,
     /// What OUT-filters can know of it.
     pub attributes: Attributes,
-    /// How it gets them.
-    pub delivery: Delivery,
+    /// How many events its queue keeps for [`crate::Node::take`], from 1 to [`Limits::QUEUE`]. The channel's policy says
+    /// what happens to one more.
+    pub capacity: u32,
 }
 
 impl Default for SinkSpec {
     /// All types, into a queue of 256.
     fn default() -> SinkSpec {
-        let delivery = Delivery::Queue { capacity: 256 };
-        SinkSpec { application: None, types: vec![], formats: vec![], attributes: Attributes::default(), delivery }
+        let (application, types, formats) = (None, vec![], vec![]);
+        SinkSpec { application, types, formats, attributes: Attributes::default(), capacity: 256 }
     }
 }
 
@@ -70,7 +58,7 @@ pub struct SinkInfo {
     pub application: Option<Name>,
     /// The types it wants, one bit each.
     pub types: u64,
-    /// Events it can keep; 0: it is called at once.
+    /// Events it can keep; 0: it keeps none, and is never full.
     pub capacity: u32,
     /// What OUT-filters can know of it.
     pub attributes: Attributes,

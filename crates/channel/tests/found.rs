@@ -15,14 +15,14 @@ fn world() -> (Memory, Vec<Name>, SinkId) {
     let hosts = world.hosts();
     let types = parse_formats("struct one { int a; };").expect("it compiles");
     let types = types.into_iter().map(|format| EventType { format }).collect();
-    let made = world.with(&hosts[0], |node, now, port| {
-        node.create(&channel(), Spec { types, ..Spec::default() }, now, port).expect("created");
-        node.sink_subscribe(&channel(), SinkSpec::default(), now, port).expect("a sink")
+    let made = world.with(&hosts[0], |node, now| {
+        node.create(&channel(), Spec { types, ..Spec::default() }, now).expect("created");
+        node.sink_subscribe(&channel(), SinkSpec::default(), now).expect("a sink")
     });
     world.settle();
-    world.with(&hosts[1], |node, now, port| {
-        node.open(&channel(), now, port).expect("opened");
-        node.sink_subscribe(&channel(), SinkSpec::default(), now, port).expect("a sink")
+    world.with(&hosts[1], |node, now| {
+        node.open(&channel(), now).expect("opened");
+        node.sink_subscribe(&channel(), SinkSpec::default(), now).expect("a sink")
     });
     world.settle();
     (world, hosts, made)
@@ -34,7 +34,7 @@ fn begin(kind: u8, incarnation: u64) -> Vec<u8> {
 }
 
 fn arrive(world: &mut Memory, hosts: &[Name], frame: &[u8]) {
-    world.with(&hosts[0], |node, now, port| node.arrive(&hosts[1], Lane::Control, frame, now, port));
+    world.with(&hosts[0], |node, now| node.arrive(&hosts[1], Lane::Control, frame, now));
 }
 
 #[test]
@@ -43,10 +43,9 @@ fn an_event_as_the_first_word_of_a_new_start_leaves_no_seat_of_the_old_one() {
     let later = world.node(&hosts[1]).incarnation().0 + 1;
     arrive(&mut world, &hosts, &[begin(1, later), vec![0; 24]].concat());
     world.node(&hosts[0]).assert_sound();
-    let source =
-        world.with(&hosts[0], |node, now, port| node.source_subscribe(&channel(), SourceSpec::default(), now, port));
+    let source = world.with(&hosts[0], |node, now| node.source_subscribe(&channel(), SourceSpec::default(), now));
     let event = Submission { payload: &[0; 4], ..Submission::default() };
-    let sent = world.with(&hosts[0], |node, now, port| node.submit(source.expect("a source"), &event, now, port));
+    let sent = world.with(&hosts[0], |node, now| node.submit(source.expect("a source"), &event, now));
     assert_eq!(sent.map(|sent| (sent.remote, sent.local)), Ok((0, 1)));
 }
 
@@ -54,8 +53,7 @@ fn an_event_as_the_first_word_of_a_new_start_leaves_no_seat_of_the_old_one() {
 fn a_host_that_says_it_has_sent_as_many_as_can_be_counted_does_not_stop_this_ones_sources() {
     let (mut world, hosts, sink) = world();
     let (here, there) = (world.node(&hosts[0]).incarnation().0, world.node(&hosts[1]).incarnation().0);
-    let source =
-        world.with(&hosts[0], |node, now, port| node.source_subscribe(&channel(), SourceSpec::default(), now, port));
+    let source = world.with(&hosts[0], |node, now| node.source_subscribe(&channel(), SourceSpec::default(), now));
     let source = source.expect("a source");
     for from in [1_u64, 2] {
         let to = [&here.to_le_bytes()[..], &9_u32.to_le_bytes(), &from.to_le_bytes(), &[0, 1, b'v', 1, 0]].concat();
@@ -63,7 +61,7 @@ fn a_host_that_says_it_has_sent_as_many_as_can_be_counted_does_not_stop_this_one
         arrive(&mut world, &hosts, &[begin(6, there), to, marked].concat());
     }
     let event = Submission { payload: &[0; 4], ..Submission::default() };
-    world.with(&hosts[0], |node, now, port| node.submit(source, &event, now, port)).expect("submitted");
+    world.with(&hosts[0], |node, now| node.submit(source, &event, now)).expect("submitted");
     assert_eq!(world.node(&hosts[0]).sink_counts(sink).map(|counts| counts.sent), Ok(u64::MAX));
 }
 

@@ -1,9 +1,9 @@
 //! Who may do what, and what strangers, liars and other versions can do to a node: be counted.
 
-use qfabric_channel::testing::{Memory, Settings, World};
+use qfabric_channel::testing::{EAGER, Memory, Settings, World};
 use qfabric_channel::{
-    Action, Config, Delivery, Direction, Error, EventType, FilterError, FilterOrder, FilterSpec, Lane, Limits, Notice,
-    PROTOCOL, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
+    Action, Config, Direction, Error, EventType, FilterError, FilterOrder, FilterSpec, Lane, Limits, Notice, PROTOCOL,
+    Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::Nanos;
@@ -47,44 +47,43 @@ fn spec() -> Spec {
 }
 
 fn called() -> SinkSpec {
-    SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() }
+    SinkSpec { capacity: EAGER, ..SinkSpec::default() }
 }
 
 /// A channel of `h0` that all hold.
 fn world(settings: Settings, configure: fn(Config) -> Config) -> (Memory, Vec<Name>) {
     let mut world = Memory::configured(settings, configure);
     let hosts = world.hosts();
-    world.with(&hosts[0], |node, now, port| node.create(&channel("v"), spec(), now, port)).expect("created");
+    world.with(&hosts[0], |node, now| node.create(&channel("v"), spec(), now)).expect("created");
     world.settle();
     for host in &hosts[1..] {
-        world.with(host, |node, now, port| node.open(&channel("v"), now, port)).expect("opened");
+        world.with(host, |node, now| node.open(&channel("v"), now)).expect("opened");
     }
     world.settle();
     (world, hosts)
 }
 
 fn source(world: &mut Memory, host: &Name) -> SourceId {
-    let made =
-        world.with(host, |node, now, port| node.source_subscribe(&channel("v"), SourceSpec::default(), now, port));
+    let made = world.with(host, |node, now| node.source_subscribe(&channel("v"), SourceSpec::default(), now));
     world.settle();
     made.expect("a source")
 }
 
 fn sink(world: &mut Memory, host: &Name, sink: SinkSpec) -> SinkId {
-    let made = world.with(host, |node, now, port| node.sink_subscribe(&channel("v"), sink, now, port));
+    let made = world.with(host, |node, now| node.sink_subscribe(&channel("v"), sink, now));
     world.settle();
     made.expect("a sink")
 }
 
 fn submit(world: &mut Memory, host: &Name, source: SourceId) -> qfabric_channel::Sent {
     let event = Submission { payload: &[0; 8], ..Submission::default() };
-    world.with(host, |node, now, port| node.submit(source, &event, now, port)).expect("submitted")
+    world.with(host, |node, now| node.submit(source, &event, now)).expect("submitted")
 }
 
 #[test]
 fn what_a_host_may_not_do_the_others_do_not_believe() {
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, house);
-    world.with(&hosts[1], |node, now, port| node.create(&channel("own"), spec(), now, port)).expect("it thinks so");
+    world.with(&hosts[1], |node, now| node.create(&channel("own"), spec(), now)).expect("it thinks so");
     world.settle();
     assert!(world.node(&hosts[0]).directory().channel(&channel("own")).is_none(), "h1 may not create");
     let denied =
@@ -101,7 +100,7 @@ fn what_a_host_may_not_do_the_others_do_not_believe() {
     assert_eq!(submit(&mut world, &hosts[0], from).remote, 1, "h3 may not join");
     world.settle();
     assert_eq!(world.delivered(&hosts[2]).iter().map(|event| event.sink).collect::<Vec<_>>(), [to]);
-    let own = world.with(&hosts[2], |node, _, _| node.install(&filter("mine", "return 1;")));
+    let own = world.with(&hosts[2], |node, _| node.install(&filter("mine", "return 1;")));
     assert!(matches!(own, Err(FilterError::Channel(Error::Forbidden { .. }))), "{own:?}");
 }
 
@@ -111,10 +110,10 @@ fn other_rules_hold_for_what_was_told_before() {
     sink(&mut world, &hosts[3], called());
     let from = source(&mut world, &hosts[0]);
     assert_eq!(submit(&mut world, &hosts[0], from).remote, 1);
-    world.with(&hosts[0], |node, now, port| node.set_policy(Box::new(House), now, port));
+    world.with(&hosts[0], |node, now| node.set_policy(Box::new(House), now));
     world.settle();
     assert_eq!(submit(&mut world, &hosts[0], from).remote, 0);
-    world.with(&hosts[0], |node, now, port| node.set_policy(Box::new(Open), now, port));
+    world.with(&hosts[0], |node, now| node.set_policy(Box::new(Open), now));
     world.settle();
     assert_eq!(submit(&mut world, &hosts[0], from).remote, 1);
 }
@@ -124,7 +123,7 @@ fn other_rules_end_what_this_host_may_not_any_more_and_say_so() {
     let open = |config| Config { policy: Box::new(Open), ..config };
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, open);
     let rules = |world: &mut Memory, host: &Name, policy: Box<dyn Policy>| {
-        world.with(host, |node, now, port| node.set_policy(policy, now, port));
+        world.with(host, |node, now| node.set_policy(policy, now));
         world.settle();
         let revoked =
             |notice| if let Notice::Revoked { channel, action } = notice { Some((channel, action)) } else { None };
@@ -133,7 +132,7 @@ fn other_rules_end_what_this_host_may_not_any_more_and_say_so() {
     let (from, to) = (source(&mut world, &hosts[1]), sink(&mut world, &hosts[1], called()));
     let elsewhere = source(&mut world, &hosts[0]);
     let node = |world: &mut Memory| {
-        world.with(&hosts[1], |node, _, _| (node.source_counts(from).is_ok(), node.sink_counts(to).is_ok()))
+        world.with(&hosts[1], |node, _| (node.source_counts(from).is_ok(), node.sink_counts(to).is_ok()))
     };
     assert_eq!(rules(&mut world, &hosts[1], Box::new(Open)), [], "nothing has changed");
     assert_eq!(rules(&mut world, &hosts[1], Box::new(House)), [(channel("v"), Action::Send)]);
@@ -141,14 +140,14 @@ fn other_rules_end_what_this_host_may_not_any_more_and_say_so() {
     assert_eq!(submit(&mut world, &hosts[0], elsewhere).remote, 1, "its sink stays");
     let sits = sink(&mut world, &hosts[3], called());
     assert_eq!(rules(&mut world, &hosts[3], Box::new(House)), [(channel("v"), Action::Join)]);
-    assert!(world.with(&hosts[3], |node, _, _| node.sink_counts(sits).is_err() && node.is_open(&channel("v"))));
+    assert!(world.with(&hosts[3], |node, _| node.sink_counts(sits).is_err() && node.is_open(&channel("v"))));
     // Of a channel that its creator may not have created nothing is left.
-    world.with(&hosts[1], |node, now, port| node.set_policy(Box::new(Open), now, port));
-    world.with(&hosts[1], |node, now, port| node.create(&channel("w"), spec(), now, port)).expect("created");
+    world.with(&hosts[1], |node, now| node.set_policy(Box::new(Open), now));
+    world.with(&hosts[1], |node, now| node.create(&channel("w"), spec(), now)).expect("created");
     world.settle();
-    world.with(&hosts[2], |node, now, port| node.open(&channel("w"), now, port)).expect("opened");
+    world.with(&hosts[2], |node, now| node.open(&channel("w"), now)).expect("opened");
     assert_eq!(rules(&mut world, &hosts[2], Box::new(House)), [(channel("w"), Action::Create)]);
-    assert!(!world.with(&hosts[2], |node, _, _| node.is_open(&channel("w"))));
+    assert!(!world.with(&hosts[2], |node, _| node.is_open(&channel("w"))));
 }
 
 #[test]
@@ -157,12 +156,12 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, open);
     for (by, name) in [(0, "stays"), (1, "goes")] {
         let order = FilterOrder::Install(filter(name, "return 1;"));
-        world.with(&hosts[by], |node, now, port| node.ship(&hosts[2..3], &order, now, port));
+        world.with(&hosts[by], |node, now| node.ship(&hosts[2..3], &order, now));
     }
     world.settle();
-    world.with(&hosts[2], |node, _, _| node.install(&filter("own", "return 1;"))).expect("its own");
-    world.with(&hosts[2], |node, now, port| node.set_policy(Box::new(House), now, port));
-    let left = world.with(&hosts[2], |node, _, _| node.filters(&channel("v")));
+    world.with(&hosts[2], |node, _| node.install(&filter("own", "return 1;"))).expect("its own");
+    world.with(&hosts[2], |node, now| node.set_policy(Box::new(House), now));
+    let left = world.with(&hosts[2], |node, _| node.filters(&channel("v")));
     assert_eq!(left.iter().map(|(spot, _)| spot.name.as_str()).collect::<Vec<_>>(), ["own", "stays"]);
     let goes = Notice::FilterChanged { spot: filter("goes", "").spot, author: hosts[1].clone() };
     assert_eq!(world.notices(&hosts[2]).into_iter().filter(|notice| *notice == goes).count(), 2, "came, and went");
@@ -173,7 +172,7 @@ fn claim(world: &mut Memory, from: &Name, to: &Name) {
     let record = world.node(to).directory().host(from).expect("it is there");
     let prefix = [&[PROTOCOL, 2][..], &record.incarnation.0.to_le_bytes(), &record.version.to_le_bytes()].concat();
     let hold = [&[1, 0, 1, 0, 1, b'v'][..], &[0; 8], &[2, b'h', b'0', 0, 0, 0, 0]].concat();
-    world.with(to, |node, now, port| node.arrive(from, Lane::Control, &[prefix, hold].concat(), now, port));
+    world.with(to, |node, now| node.arrive(from, Lane::Control, &[prefix, hold].concat(), now));
 }
 
 #[test]
@@ -205,7 +204,7 @@ fn a_shipped_filter_runs_where_it_is_allowed_and_answers_come_back() {
     let from = source(&mut world, &hosts[2]);
     assert_eq!(submit(&mut world, &hosts[2], from).remote, 1);
     let ship = |world: &mut Memory, to: &[Name], order: &FilterOrder| {
-        world.with(&hosts[0], |node, now, port| node.ship(to, order, now, port));
+        world.with(&hosts[0], |node, now| node.ship(to, order, now));
         world.run_for(Nanos::from_millis(3_000));
         let notices = world.notices(&hosts[0]).into_iter();
         notices
@@ -240,7 +239,7 @@ fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
     sink(&mut world, &hosts[0], called());
     let from = source(&mut world, &hosts[2]);
     let ship = |world: &mut Memory, by: &Name, order: FilterOrder| -> Vec<Result<(), String>> {
-        world.with(by, |node, now, port| node.ship(&[hosts[2].clone()], &order, now, port));
+        world.with(by, |node, now| node.ship(&[hosts[2].clone()], &order, now));
         world.run_for(Nanos::from_millis(1_000));
         let answers = world.notices(by).into_iter();
         answers
@@ -249,7 +248,7 @@ fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
     };
     let (none, own) = (filter("none", "return 0;"), filter("own", "return 1;"));
     assert_eq!(ship(&mut world, &hosts[0], FilterOrder::Install(none.clone())), [Ok(())]);
-    world.with(&hosts[2], |node, _, _| node.install(&own)).expect("its own");
+    world.with(&hosts[2], |node, _| node.install(&own)).expect("its own");
     assert_eq!(submit(&mut world, &hosts[2], from).filtered, 1);
     for (order, by) in [
         (FilterOrder::Install(filter("none", "return 1;")), &hosts[0]),
@@ -260,10 +259,10 @@ fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
         let why = format!("the filter `{name}` was installed by {by}; choose another name");
         assert_eq!(ship(&mut world, &hosts[1], order), [Err(why)]);
     }
-    assert_eq!(world.with(&hosts[2], |node, _, _| node.filter_author(&none.spot).cloned()), Some(hosts[0].clone()));
+    assert_eq!(world.with(&hosts[2], |node, _| node.filter_author(&none.spot).cloned()), Some(hosts[0].clone()));
     world.kill(&hosts[0]);
     world.run_for(Nanos::from_millis(3_000));
-    let left = world.with(&hosts[2], |node, _, _| node.filters(&none.spot.channel));
+    let left = world.with(&hosts[2], |node, _| node.filters(&none.spot.channel));
     assert_eq!(left.iter().map(|(spot, _)| spot.name.as_str()).collect::<Vec<_>>(), ["own"]);
 }
 
@@ -271,7 +270,7 @@ fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
 fn refusals_of_filters_say_where_and_why() {
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, |config| config);
     let mut refused = |text: &str| {
-        let refused = world.with(&hosts[0], |node, _, _| node.install(&filter("f", text)));
+        let refused = world.with(&hosts[0], |node, _| node.install(&filter("f", text)));
         refused.expect_err("refused").to_string()
     };
     assert!(refused("struct input { long a; }; return 1;").contains("`a` is long here, int in the event"));
@@ -283,9 +282,9 @@ fn refusals_of_filters_say_where_and_why() {
     assert!(refused(&" ".repeat(1 << 16)).contains("65536 bytes of text, the limit is 65535"));
     for number in 0..Limits::FILTERS {
         let filter = filter(&format!("f{number}"), "return 1;");
-        world.with(&hosts[0], |node, _, _| node.install(&filter)).expect("there is room");
+        world.with(&hosts[0], |node, _| node.install(&filter)).expect("there is room");
     }
-    let more = world.with(&hosts[0], |node, _, _| node.install(&filter("more", "return 1;"))).unwrap_err();
+    let more = world.with(&hosts[0], |node, _| node.install(&filter("more", "return 1;"))).unwrap_err();
     assert_eq!(more.to_string(), "33 filters of one channel, the limit is 32; remove one, or join two texts");
 }
 
@@ -294,7 +293,7 @@ fn strangers_nonsense_and_other_versions_are_counted() {
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, |config| config);
     let stranger: Name = "stranger".parse().expect("a name");
     let arrive = |world: &mut Memory, from: &Name, frame: &[u8]| {
-        world.with(&hosts[0], |node, now, port| node.arrive(from, Lane::Control, frame, now, port));
+        world.with(&hosts[0], |node, now| node.arrive(from, Lane::Control, frame, now));
     };
     let digest = [&[PROTOCOL, 5][..], &u64::MAX.to_le_bytes(), &[0; 8]].concat();
     arrive(&mut world, &stranger, &digest);
@@ -322,28 +321,27 @@ fn deadlines_hold_between_clocks_that_differ() {
     submit(&mut world, &hosts[0], from);
     world.run_for(Nanos::from_millis(2_000));
     let (ahead, error) = world.node(&hosts[1]).clock_offset(&hosts[0]).expect("it was pinged");
-    let clocks: Vec<i64> = hosts[..2].iter().map(|host| world.with(host, |_, now, _| now.get() as i64)).collect();
+    let clocks: Vec<i64> = hosts[..2].iter().map(|host| world.with(host, |_, now| now.get() as i64)).collect();
     assert!((ahead - (clocks[0] - clocks[1])).unsigned_abs() <= error.get(), "{ahead} {error} {clocks:?}");
     assert!(ahead.unsigned_abs() > 1_000_000_000, "the seed makes clocks differ");
-    let sent = world.with(&hosts[0], |node, now, port| {
+    let sent = world.with(&hosts[0], |node, now| {
         let deadline = Some(now + Nanos::from_millis(100));
-        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now, port)
-            .expect("sent");
+        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now).expect("sent");
         now
     });
     world.run_for(Nanos::from_millis(50));
     let mut taken = Taken::default();
     let mut take = |world: &mut Memory| {
-        world.with(&hosts[1], |node, now, port| node.take(to, &mut taken, now, port)).expect("the sink is there")
+        world.with(&hosts[1], |node, now| node.take(to, &mut taken, now)).expect("the sink is there")
             && taken.event().is_some_and(|event| {
                 let there = event.sent.get() as i64 + ahead;
                 (there - sent.get() as i64).unsigned_abs() < 2_000_000 || event.deadline.is_none()
             })
     };
     assert!(take(&mut world) && take(&mut world), "the first one, and the one in time");
-    let late = world.with(&hosts[0], |node, now, port| {
+    let late = world.with(&hosts[0], |node, now| {
         let deadline = Some(now + Nanos::from_millis(100));
-        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now, port)
+        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now)
     });
     late.expect("in time yet");
     world.run_for(Nanos::from_millis(110));

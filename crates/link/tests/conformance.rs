@@ -60,7 +60,7 @@ impl Real {
         names.iter().for_each(|name| world.start(name));
         let begin = std::time::Instant::now();
         for name in &names {
-            let knows = |world: &mut Real| world.with(name, |node, _, _| node.directory().hosts().count());
+            let knows = |world: &mut Real| world.with(name, |node, _| node.directory().hosts().count());
             while knows(&mut world) < names.len() {
                 assert!(begin.elapsed() < common::PATIENCE, "{name} does not know all");
                 thread::sleep(Duration::from_millis(20));
@@ -93,12 +93,12 @@ impl World for Real {
         self.links.keys().cloned().collect()
     }
 
-    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         self.links[host].as_ref().expect("the host is up").with(act)
     }
 
     /// With both locks held, each by a thread of its own, nothing arrives at either.
-    fn at_once(&mut self, hosts: [&Name; 2], act: impl FnMut(usize, &mut Node, Instant, &mut dyn Port) + Send) {
+    fn at_once(&mut self, hosts: [&Name; 2], act: impl FnMut(usize, &mut Node, Instant) + Send) {
         let links = hosts.map(|host| self.links[host].as_ref().expect("the host is up"));
         let (act, both) = (&Mutex::new(act), &Barrier::new(2));
         thread::scope(|scope| {

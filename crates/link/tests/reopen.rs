@@ -62,16 +62,16 @@ impl Host {
     fn create(&self) {
         let types = parse_formats("struct one { int a; };").unwrap();
         let spec = Spec { types: types.into_iter().map(|format| EventType { format }).collect(), ..Spec::default() };
-        self.link.with(|node, now, port| node.create(&video(), spec, now, port)).unwrap();
+        self.link.with(|node, now| node.create(&video(), spec, now)).unwrap();
     }
 
     /// Has a source and a sink on the channel from now on.
     fn join(&mut self) {
-        eventually("the channel is known", || self.link.with(|node, now, port| node.open(&video(), now, port).is_ok()));
-        let source = self.link.with(|node, now, port| {
+        eventually("the channel is known", || self.link.with(|node, now| node.open(&video(), now).is_ok()));
+        let source = self.link.with(|node, now| {
             let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-            node.sink_subscribe(&video(), sink, now, port).unwrap();
-            node.source_subscribe(&video(), SourceSpec::default(), now, port).unwrap()
+            node.sink_subscribe(&video(), sink, now).unwrap();
+            node.source_subscribe(&video(), SourceSpec::default(), now).unwrap()
         });
         self.source = Some(source);
     }
@@ -80,13 +80,13 @@ impl Host {
     fn submit(&self) -> u32 {
         let submission = Submission { payload: &[7; 4], ..Submission::default() };
         let submit = |node: &mut Node, now, port: &mut dyn qfabric_channel::Port| {
-            node.submit(self.source.unwrap(), &submission, now, port)
+            node.submit(self.source.unwrap(), &submission, now)
         };
         self.link.with(submit).unwrap().remote
     }
 
     fn knows(&self) -> usize {
-        self.link.with(|node, _, _| node.directory().hosts().count())
+        self.link.with(|node, _| node.directory().hosts().count())
     }
 
     fn is_told(&self, of: &Notice) -> usize {

@@ -67,10 +67,10 @@ impl Hosts {
         let mut hosts = Hosts { fabric, now: Instant::ZERO };
         hosts.pass();
         let film = ChannelId::data("film".parse().unwrap());
-        hosts.fabric.on(0, |here| here.with(|node, now, port| node.create(&film, spec(), now, port))).unwrap();
+        hosts.fabric.on(0, |here| here.with(|node, now| node.create(&film, spec(), now))).unwrap();
         hosts.pass();
         for host in 1..hosts.fabric.len() {
-            hosts.fabric.on(host, |here| here.with(|node, now, port| node.open(&film, now, port))).unwrap();
+            hosts.fabric.on(host, |here| here.with(|node, now| node.open(&film, now))).unwrap();
         }
         hosts.pass();
         hosts
@@ -121,7 +121,7 @@ fn an_application_that_listens_on_a_q_channel_gets_all_readings() {
     let mut hosts = Hosts::new(vec![Counts::default(), Counts(seen.clone())]);
     let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
     let quality = quality();
-    hosts.fabric.on(1, |here| here.with(|node, now, port| node.sink_subscribe(&quality, sink, now, port))).unwrap();
+    hosts.fabric.on(1, |here| here.with(|node, now| node.sink_subscribe(&quality, sink, now))).unwrap();
     hosts.pass();
     hosts.reads();
     assert_eq!(*seen.borrow(), 1);

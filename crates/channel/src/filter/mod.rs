@@ -6,6 +6,7 @@ mod plan;
 mod spec;
 mod text;
 
+use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
 pub(crate) use closure::Closure;
@@ -15,7 +16,8 @@ pub(crate) use plan::FieldAt;
 pub use spec::{Binding, Direction, FilterSpec, Order, Spot};
 pub(crate) use text::TextFilter;
 
-use crate::node::{Ctx, Seat};
+use crate::node::Seat;
+use crate::output::Outputs;
 use crate::{Event, FilterCounts, MemberId, Notice};
 
 /// A filter that is installed.
@@ -49,6 +51,8 @@ pub(crate) struct Draft<'a, 'e> {
     pub event: Event<'e>,
     /// Empty where nothing was changed.
     pub changed: &'a mut Vec<u8>,
+    /// The moment of the call, for filters that ask for it.
+    pub now: Instant,
 }
 
 impl<'e> Draft<'_, 'e> {
@@ -97,7 +101,7 @@ pub(crate) fn choose(
     filters: &mut [Filter],
     draft: &mut Draft<'_, '_>,
     mut choice: Choice<'_>,
-    ctx: &mut Ctx<'_>,
+    out: &mut Outputs,
 ) -> usize {
     choice.copies.clear();
     let (event_type, user) = (draft.event.event_type, choice.user);
@@ -111,11 +115,11 @@ pub(crate) fn choose(
                 return 0;
             }
             match turn {
-                Turn::Sink => filter.run_for_its_sink(draft, &mut choice, ctx),
-                Turn::All => filter.run(draft, choice.generation, choice.seats, choice.chosen, ctx),
+                Turn::Sink => filter.run_for_its_sink(draft, &mut choice, out),
+                Turn::All => filter.run(draft, choice.generation, choice.seats, choice.chosen, out),
                 Turn::Host => {
-                    filter.run(draft, choice.generation, choice.seats, choice.chosen, ctx);
-                    filter.run_on_copies(draft, &mut choice, ctx);
+                    filter.run(draft, choice.generation, choice.seats, choice.chosen, out);
+                    filter.run_on_copies(draft, &mut choice, out);
                 }
             }
         }
@@ -134,12 +138,12 @@ impl Filter {
         generation: u64,
         seats: &[Seat],
         chosen: &mut [bool],
-        ctx: &mut Ctx<'_>,
+        out: &mut Outputs,
     ) {
         self.counts.calls += 1;
         match &mut self.body {
             Body::Closure(closure) => closure.run(&draft.event(), seats, chosen),
-            Body::Text(text) => match text.run(draft, generation, seats, chosen, ctx.now) {
+            Body::Text(text) => match text.run(draft, generation, seats, chosen) {
                 Ok(beyond) => self.counts.beyond += beyond,
                 Err(fault) => {
                     // A filter that failed has chosen nobody.
@@ -147,7 +151,7 @@ impl Filter {
                     self.counts.faults += 1;
                     if self.counts.faults == 1 {
                         let (spot, fault) = (self.spot(draft.event.channel), fault.to_string());
-                        ctx.port.notice(Notice::FilterFaulted { spot, fault });
+                        out.notice(Notice::FilterFaulted { spot, fault });
                     }
                 }
             },
@@ -157,31 +161,31 @@ impl Filter {
 
     /// Runs a filter that is for one sink, where that sink is still chosen: on the event as filters for all, and filters
     /// for this sink before it, have left it.
-    fn run_for_its_sink(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, ctx: &mut Ctx<'_>) {
+    fn run_for_its_sink(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, out: &mut Outputs) {
         let Some(sink) = &self.sink else { return };
         let found = choice.seats.binary_search_by(|seat| seat.member.cmp(sink));
         if let Ok(at) = found {
-            self.run_at(at, draft, choice, ctx);
+            self.run_at(at, draft, choice, out);
         }
     }
 
     /// Runs a filter for all on each copy once more, for its sink alone. The host's own change nothing.
-    fn run_on_copies(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, ctx: &mut Ctx<'_>) {
+    fn run_on_copies(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, out: &mut Outputs) {
         for at in 0..choice.seats.len() {
             if !self.is_hosts && choice.copies.get(at).is_some() {
-                self.run_at(at, draft, choice, ctx);
+                self.run_at(at, draft, choice, out);
             }
         }
     }
 
     /// Runs on the copy of one sink, where that is still chosen.
-    fn run_at(&mut self, at: usize, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, ctx: &mut Ctx<'_>) {
+    fn run_at(&mut self, at: usize, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, out: &mut Outputs) {
         if !choice.chosen[at] {
             return;
         }
         let mut changed = choice.copies.take(at);
-        let mut own = Draft { event: draft.event(), changed: &mut changed };
-        self.run(&mut own, choice.generation, &choice.seats[at..=at], &mut choice.chosen[at..=at], ctx);
+        let mut own = Draft { event: draft.event(), changed: &mut changed, now: draft.now };
+        self.run(&mut own, choice.generation, &choice.seats[at..=at], &mut choice.chosen[at..=at], out);
         choice.copies.put(at, changed);
     }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use qfabric_ecode::{Engine, Environment, Fault, Limits as CallLimits, World, compile};
-use qfabric_types::Instant;
 
 use super::Draft;
 use super::plan::{Plan, Shape, Table};
@@ -68,7 +67,6 @@ impl TextFilter {
         generation: u64,
         seats: &[Seat],
         chosen: &mut [bool],
-        now: Instant,
     ) -> Result<u64, Fault> {
         let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return Ok(0) };
         let event = draft.event();
@@ -80,7 +78,7 @@ impl TextFilter {
             at.put(word.of_event(&event), &mut self.input);
         }
         let beyond = self.seat(generation, seats, chosen);
-        let world = World { now: now.get(), ..World::default() };
+        let world = World { now: draft.now.get(), ..World::default() };
         let verdict = self.engine.call(&self.input, &world, &mut |_| {})?;
         if verdict == 0 {
             chosen.fill(false);

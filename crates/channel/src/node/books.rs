@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
+use super::Node;
 use super::channel::{Channel, Source, Tally};
 use super::peer::{Entry, Inbound};
-use super::{Ctx, Node};
+use crate::output::{Outputs, To};
 use crate::wire::{self, Kind, Mark, Marked, Report, Reported};
-use crate::{Action, Destination, Limits, Notice, Pressure};
+use crate::{Action, Limits, Notice, Pressure};
 
 /// A source marks so long after the first event that is not marked yet.
 pub(crate) const MARK_AFTER: Nanos = Nanos::from_millis(1_500);
@@ -27,42 +28,43 @@ const PORTION: usize = 1024;
 
 impl Node {
     /// Welcomes new seats in the name of every source here.
-    pub(crate) fn welcome(&mut self, place: u32, fresh: &[usize], ctx: &mut Ctx<'_>) {
+    pub(crate) fn welcome(&mut self, place: u32, fresh: &[usize]) {
         let Some(channel) = self.channels.get(place as usize).and_then(Option::as_ref) else { return };
         let mut frames = 0;
         for (number, source) in &channel.sources {
             let wanted = |at: usize| fresh.binary_search(&at).is_ok();
-            frames += mark_seats(channel, *number, source, wanted, self.config.incarnation.0, ctx);
+            frames += mark_seats(channel, *number, source, wanted, self.config.incarnation.0, &mut self.out);
         }
         self.counts.frames_out += frames;
     }
 
     /// Welcomes all seats in the name of a new source.
-    pub(crate) fn welcome_all(&mut self, place: u32, number: u32, ctx: &mut Ctx<'_>) {
+    pub(crate) fn welcome_all(&mut self, place: u32, number: u32) {
         let Some(channel) = self.channels.get(place as usize).and_then(Option::as_ref) else { return };
         let Some(source) = channel.sources.get(&number) else { return };
-        self.counts.frames_out += mark_seats(channel, number, source, |_| true, self.config.incarnation.0, ctx);
+        self.counts.frames_out +=
+            mark_seats(channel, number, source, |_| true, self.config.incarnation.0, &mut self.out);
     }
 
     /// Marks what is not marked, or not answered, and says when to come back.
-    pub(crate) fn mark(&mut self, place: u32, number: u32, ctx: &mut Ctx<'_>) {
+    pub(crate) fn mark(&mut self, place: u32, number: u32, now: Instant) {
         let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(source) = channel.sources.get_mut(&number) else { return };
         source.unanswered += 1;
         for tally in &mut source.tallies {
             tally.marked = tally.sent;
         }
-        let again = ctx.now + MARK_AFTER.saturating_mul(1 << source.unanswered.min(TRIES));
+        let again = now + MARK_AFTER.saturating_mul(1 << source.unanswered.min(TRIES));
         source.mark_due = (source.unanswered < TRIES).then_some(again);
         let due = source.mark_due;
         let source = &channel.sources[&number];
         let open = |at: usize| source.tallies[at].outstanding() > 0;
-        self.counts.frames_out += mark_seats(channel, number, source, open, self.config.incarnation.0, ctx);
+        self.counts.frames_out += mark_seats(channel, number, source, open, self.config.incarnation.0, &mut self.out);
         due.into_iter().for_each(|due| self.wake_by(due));
     }
 
     /// A source has said how much it has sent.
-    pub(crate) fn marked(&mut self, from: &Name, mark: &Mark, ctx: &mut Ctx<'_>) {
+    pub(crate) fn marked(&mut self, from: &Name, mark: &Mark) {
         if mark.to != self.config.incarnation.0 {
             return;
         }
@@ -70,7 +72,7 @@ impl Node {
         if !self.config.policy.allows(from, Action::Send, &mark.channel) {
             self.counts.forbidden += 1;
             let (host, action, channel) = (from.clone(), Action::Send, mark.channel.clone());
-            return ctx.port.notice(Notice::Forbidden { host, action, channel });
+            return self.out.notice(Notice::Forbidden { host, action, channel });
         }
         let (Some(peer), Some(Some(channel))) = (self.peers.get_mut(from), self.channels.get_mut(place as usize))
         else {
@@ -92,12 +94,12 @@ impl Node {
         let sinks = mark.sinks.iter().filter(|marked| marked.sent > 0).map(|marked| marked.sink);
         let sinks: Vec<u32> = sinks.collect();
         if !sinks.is_empty() {
-            self.report(from, mark.source, |entry| sinks.contains(&entry.sink), ctx);
+            self.report(from, mark.source, |entry| sinks.contains(&entry.sink));
         }
     }
 
     /// Tells a source what became of its events.
-    pub(crate) fn report(&mut self, to: &Name, source: u32, of: impl Fn(&Entry) -> bool, ctx: &mut Ctx<'_>) {
+    pub(crate) fn report(&mut self, to: &Name, source: u32, of: impl Fn(&Entry) -> bool) {
         let Some(peer) = self.peers.get_mut(to) else { return };
         let (Some(incarnation), Some(inbound)) = (peer.incarnation, peer.inbound.get_mut(&source)) else { return };
         let mut reported = Vec::new();
@@ -111,12 +113,12 @@ impl Node {
         for portion in reported.chunks(PORTION) {
             let report = Report { to: incarnation, source, last, sinks: portion.to_vec() };
             report.write(&mut wire::begin(&mut frame, Kind::Report, self.config.incarnation.0));
-            self.send(Destination::Host(to), crate::Lane::Control, &frame, ctx);
+            self.send(To::Host(to.clone().into()), crate::Lane::Control, &frame);
         }
     }
 
     /// A sinks' host has said what became of a source's events.
-    pub(crate) fn reported(&mut self, from: &Name, report: &Report, ctx: &mut Ctx<'_>) {
+    pub(crate) fn reported(&mut self, from: &Name, report: &Report, now: Instant) {
         if report.to != self.config.incarnation.0 {
             return;
         }
@@ -135,7 +137,7 @@ impl Node {
             }
         }
         source.unanswered = 0;
-        self.unblock(place, report.source, ctx);
+        self.unblock(place, report.source, now);
     }
 
     /// What a source of this host has sent to a sink of this host.
@@ -149,7 +151,7 @@ impl Node {
     }
 
     /// Sinks of this host leave: sources elsewhere are told before, what became of their events.
-    pub(crate) fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool, ctx: &mut Ctx<'_>) {
+    pub(crate) fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool) {
         let mut told = Vec::new();
         for (host, peer) in &mut self.peers {
             for (source, inbound) in peer.inbound.iter_mut().filter(|(_, inbound)| inbound.slot == place) {
@@ -160,12 +162,12 @@ impl Node {
             }
         }
         for (host, source) in told {
-            self.report(&host, source, |entry| leaves(entry.sink), ctx);
+            self.report(&host, source, |entry| leaves(entry.sink));
         }
     }
 
     /// Lets a waiting source go on where all sinks have room, or have been waited for long enough.
-    pub(crate) fn unblock(&mut self, place: u32, number: u32, ctx: &mut Ctx<'_>) {
+    pub(crate) fn unblock(&mut self, place: u32, number: u32, now: Instant) {
         let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
         let Pressure::Block { patience } = channel.spec.pressure else { return };
         let mut full = Vec::new();
@@ -178,27 +180,27 @@ impl Node {
             if !full {
                 (tally.blocked_since, tally.overdue) = (None, false);
             }
-            tally.overdue |= tally.blocked_since.is_some_and(|since| ctx.now >= since + patience);
+            tally.overdue |= tally.blocked_since.is_some_and(|since| now >= since + patience);
             waits |= tally.blocked_since.is_some() && !tally.overdue;
         }
         if source.waits_until.is_some() && !waits {
             source.waits_until = None;
-            ctx.port.writable(crate::SourceId(number));
+            self.out.writable(crate::SourceId(number));
         }
     }
 
     /// Asks the sinks that hold a source up whether there is room by now, but not too often.
-    pub(crate) fn probe(&mut self, place: u32, number: u32, ctx: &mut Ctx<'_>) {
+    pub(crate) fn probe(&mut self, place: u32, number: u32, now: Instant) {
         let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
         let Some(source) = channel.sources.get_mut(&number) else { return };
-        if source.probed.is_some_and(|probed| ctx.now < probed + PROBE) {
+        if source.probed.is_some_and(|probed| now < probed + PROBE) {
             return;
         }
-        source.probed = Some(ctx.now);
+        source.probed = Some(now);
         let source = &channel.sources[&number];
         let slow = |at: usize| source.tallies[at].blocked_since.is_some();
-        self.counts.frames_out += mark_seats(channel, number, source, slow, self.config.incarnation.0, ctx);
-        self.wake_by(ctx.now + PROBE);
+        self.counts.frames_out += mark_seats(channel, number, source, slow, self.config.incarnation.0, &mut self.out);
+        self.wake_by(now + PROBE);
     }
 
     /// What was booked for sinks here of sources that are gone.
@@ -260,7 +262,7 @@ fn mark_seats(
     source: &Source,
     wanted: impl Fn(usize) -> bool,
     incarnation: u64,
-    ctx: &mut Ctx<'_>,
+    out: &mut Outputs,
 ) -> u64 {
     let (mut frames, mut frame) = (0, Vec::new());
     for span in channel.roster.spans.iter().filter(|span| !span.local) {
@@ -272,7 +274,7 @@ fn mark_seats(
             let (to, channel_id) = (span.incarnation, (*channel.id).clone());
             let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
             mark.write(&mut wire::begin(&mut frame, Kind::Mark, incarnation));
-            ctx.port.send(Destination::Host(&span.host), channel.lane(), &frame);
+            out.send(To::Host(span.host.clone()), channel.lane(), &frame);
             frames += 1;
         }
     }

@@ -109,7 +109,6 @@ pub(crate) struct Sink {
 
 #[derive(Debug)]
 pub(crate) enum Mode {
-    Call,
     Queue(Queue),
     /// A number of its events is a filter's parameter.
     Bound(FieldAt),

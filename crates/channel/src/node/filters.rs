@@ -5,11 +5,11 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use super::channel::Mode;
 use super::join::{type_number, wanted_types};
-use super::{Channel, Ctx, Node};
+use super::{Channel, Node};
 use crate::filter::{Body, Closure, FieldAt, Filter, TextFilter};
 use crate::{
-    Action, Attributes, Binding, Choose, Delivery, Direction, Error, FilterCounts, FilterError, FilterSpec, Key,
-    Limits, MemberId, Notice, Port, SinkId, SinkSpec, Spot,
+    Action, Attributes, Binding, Choose, Direction, Error, FilterCounts, FilterError, FilterSpec, Key, Limits,
+    MemberId, Notice, SinkId, SinkSpec, Spot,
 };
 
 /// What events change: which parameter of which filter.
@@ -118,7 +118,7 @@ impl Node {
 
     /// Binds a filter's parameter to events of a channel that is open here: from an event's arrival on, the next event
     /// that the filter sees is treated by the new value. [`Node::leave_sink`] ends it.
-    pub fn bind(&mut self, binding: &Binding, now: Instant, port: &mut dyn Port) -> Result<SinkId, FilterError> {
+    pub fn bind(&mut self, binding: &Binding, now: Instant) -> Result<SinkId, FilterError> {
         self.parameter(&binding.filter, binding.parameter.as_str())?;
         let from = &binding.channel;
         let spec = self.place(from).and_then(|place| Some(self.at(place)?.spec.clone()));
@@ -131,14 +131,14 @@ impl Node {
         })?;
         let types = vec![binding.event_type.clone()];
         let (application, formats, attributes) = (None, vec![], Attributes::default());
-        let sink = SinkSpec { application, types, formats, attributes, delivery: Delivery::Call };
-        let id = self.seat(from, sink, Mode::Bound(field), &mut Ctx { now, port })?;
+        let sink = SinkSpec { application, types, formats, attributes, capacity: 0 };
+        let id = self.seat(from, sink, Mode::Bound(field), now)?;
         self.bound.insert(id.0, Bound { filter: binding.filter.clone(), parameter: binding.parameter.clone() });
         Ok(id)
     }
 
     /// An event has come to a bound sink. A filter that is gone by now has no parameters.
-    pub(crate) fn turn(&mut self, sink: u32, value: i64, _ctx: &mut Ctx<'_>) {
+    pub(crate) fn turn(&mut self, sink: u32, value: i64) {
         let Some(Bound { filter, parameter }) = self.bound.get(&sink) else { return };
         let place = self.places.get(&filter.channel).copied();
         let channel = place.and_then(|place| self.channels.get_mut(place as usize)?.as_mut());
@@ -177,13 +177,14 @@ impl Node {
     }
 
     /// A host is gone, or has started anew: what it shipped goes with it.
-    pub(crate) fn forget_filters(&mut self, author: &Name, ctx: &mut Ctx<'_>) {
-        for channel in self.channels.iter_mut().flatten() {
+    pub(crate) fn forget_filters(&mut self, author: &Name) {
+        let Node { channels, out, .. } = self;
+        for channel in channels.iter_mut().flatten() {
             let id = channel.id.clone();
             for filters in [&mut channel.filters_in, &mut channel.filters_out] {
                 let gone = filters.extract_if(.., |filter| filter.author.as_ref() == Some(author));
                 gone.map(|filter| filter.spot(&id)).for_each(|spot| {
-                    ctx.port.notice(Notice::FilterChanged { spot, author: author.clone() });
+                    out.notice(Notice::FilterChanged { spot, author: author.clone() });
                 });
             }
         }

@@ -2,19 +2,14 @@
 
 use qfabric_types::Instant;
 
+use super::Node;
 use super::join::gone;
-use super::{Ctx, Node};
 use crate::wire::Change;
-use crate::{Action, Error, Limits, Port, Registration, RegistrationId};
+use crate::{Action, Error, Limits, Registration, RegistrationId};
 
 impl Node {
     /// An application joins a group, and this host the group's Q-channel.
-    pub fn register(
-        &mut self,
-        registration: Registration,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<RegistrationId, Error> {
+    pub fn register(&mut self, registration: Registration, now: Instant) -> Result<RegistrationId, Error> {
         let channel = registration.validate()?;
         self.permit(Action::Join, &channel)?;
         self.room_for_two()?;
@@ -23,25 +18,23 @@ impl Node {
         if asked > limit {
             return Err(Error::TooMany { what, asked, limit, remedy: "end those of programs that are gone" });
         }
-        let mut ctx = Ctx { now, port };
         let id = RegistrationId(self.next_number());
-        self.hold_any(&channel, &mut ctx);
-        self.change(Change::Register(id, registration), &mut ctx);
-        self.settle(&mut ctx);
+        self.hold_any(&channel, now);
+        self.change(Change::Register(id, registration));
+        self.settle(now);
         Ok(id)
     }
 
     /// It leaves.
-    pub fn unregister(&mut self, id: RegistrationId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+    pub fn unregister(&mut self, id: RegistrationId, now: Instant) -> Result<(), Error> {
         let record = self.directory.host(&self.host);
         let registration = record.and_then(|record| record.registrations.get(&id));
         let channel = registration.and_then(Registration::channel).ok_or(gone("registration", id.0))?;
-        let mut ctx = Ctx { now, port };
-        self.change(Change::Unregister(id), &mut ctx);
+        self.change(Change::Unregister(id));
         if let Some(place) = self.place(&channel) {
-            self.release(place, &mut ctx);
+            self.release(place, now);
         }
-        self.settle(&mut ctx);
+        self.settle(now);
         Ok(())
     }
 }

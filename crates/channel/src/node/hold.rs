@@ -3,13 +3,13 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 
-use super::{Channel, Ctx, Node};
+use super::{Channel, Node};
 use crate::wire::Change;
-use crate::{Action, Error, Held, Limits, Notice, Origin, Port, Spec};
+use crate::{Action, Error, Held, Limits, Notice, Origin, Spec};
 
 impl Node {
     /// Creates a channel, with its Q-channel, and holds both until [`Node::close`].
-    pub fn create(&mut self, channel: &ChannelId, spec: Spec, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+    pub fn create(&mut self, channel: &ChannelId, spec: Spec, now: Instant) -> Result<(), Error> {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
@@ -19,15 +19,14 @@ impl Node {
         self.permit(Action::Create, channel)?;
         spec.validate()?;
         self.room_for_two()?;
-        let mut ctx = Ctx { now, port };
-        self.hold_quality(channel, &mut ctx);
-        self.hold_new(channel, spec, &mut ctx);
-        self.settle(&mut ctx);
+        self.hold_quality(channel, now);
+        self.hold_new(channel, spec, now);
+        self.settle(now);
         Ok(())
     }
 
     /// Holds a channel that some host holds, with its Q-channel. Each opening wants its [`Node::close`].
-    pub fn open(&mut self, channel: &ChannelId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+    pub fn open(&mut self, channel: &ChannelId, now: Instant) -> Result<(), Error> {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
@@ -35,23 +34,21 @@ impl Node {
             return Err(Error::Unknown(channel.clone()));
         }
         self.room_for_two()?;
-        let mut ctx = Ctx { now, port };
         if self.place(channel).is_none() {
-            self.hold_quality(channel, &mut ctx);
+            self.hold_quality(channel, now);
         }
-        self.hold_known(channel, &mut ctx);
-        self.settle(&mut ctx);
+        self.hold_known(channel);
+        self.settle(now);
         Ok(())
     }
 
     /// Takes one creation or opening back; the last takes the host's members with it, and lets the Q-channel go.
-    pub fn close(&mut self, channel: &ChannelId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+    pub fn close(&mut self, channel: &ChannelId, now: Instant) -> Result<(), Error> {
         let Some(place) = self.place(channel).filter(|_| channel.plane == Plane::Data) else {
             return Err(Error::NotOpen(channel.clone()));
         };
-        let mut ctx = Ctx { now, port };
-        self.release(place, &mut ctx);
-        self.settle(&mut ctx);
+        self.release(place, now);
+        self.settle(now);
         Ok(())
     }
 
@@ -70,36 +67,36 @@ impl Node {
         Ok(())
     }
 
-    fn hold_quality(&mut self, data: &ChannelId, ctx: &mut Ctx<'_>) {
+    fn hold_quality(&mut self, data: &ChannelId, now: Instant) {
         let quality = ChannelId { plane: Plane::Quality, name: data.name.clone() };
-        self.hold_any(&quality, ctx);
+        self.hold_any(&quality, now);
     }
 
     /// Holds a Q-channel, whether there is one or not.
-    pub(crate) fn hold_any(&mut self, channel: &ChannelId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn hold_any(&mut self, channel: &ChannelId, now: Instant) {
         match self.directory.standing(channel) {
-            Some(_) => self.hold_known(channel, ctx),
-            None => self.hold_new(channel, self.config.quality.clone(), ctx),
+            Some(_) => self.hold_known(channel),
+            None => self.hold_new(channel, self.config.quality.clone(), now),
         }
     }
 
-    fn hold_new(&mut self, channel: &ChannelId, spec: Spec, ctx: &mut Ctx<'_>) {
-        let origin = Origin { created_unix_ns: self.unix_ns(ctx.now), creator: (*self.host).clone() };
-        self.hold(channel, origin, spec, ctx);
+    fn hold_new(&mut self, channel: &ChannelId, spec: Spec, now: Instant) {
+        let origin = Origin { created_unix_ns: self.unix_ns(now), creator: (*self.host).clone() };
+        self.hold(channel, origin, spec);
     }
 
-    fn hold_known(&mut self, channel: &ChannelId, ctx: &mut Ctx<'_>) {
+    fn hold_known(&mut self, channel: &ChannelId) {
         if let Some(place) = self.place(channel) {
             let channel = self.at_mut(place).expect("places are of open channels");
             channel.opens += 1;
             return;
         }
         if let Some(there) = self.standing(channel) {
-            self.hold(channel, there.origin.clone(), (*there.spec).clone(), ctx);
+            self.hold(channel, there.origin.clone(), (*there.spec).clone());
         }
     }
 
-    fn hold(&mut self, id: &ChannelId, origin: Origin, spec: Spec, ctx: &mut Ctx<'_>) {
+    fn hold(&mut self, id: &ChannelId, origin: Origin, spec: Spec) {
         let shared = self.directory.shared(id, spec.clone());
         let mut channel = Channel::new(id.clone(), shared);
         channel.opens = 1;
@@ -110,9 +107,9 @@ impl Node {
         });
         self.channels[place] = Some(channel);
         self.places.insert(id.clone(), place as u32);
-        self.change(Change::Hold(id.clone(), origin, spec), ctx);
+        self.change(Change::Hold(id.clone(), origin, spec));
         self.share_spec(id);
-        ctx.port.notice(Notice::Opened(id.clone()));
+        self.out.notice(Notice::Opened(id.clone()));
     }
 
     /// One specification for the channel and the directory: whose members are in the roster is then seen by the address.
@@ -125,17 +122,17 @@ impl Node {
     }
 
     /// One opening less.
-    pub(crate) fn release(&mut self, place: u32, ctx: &mut Ctx<'_>) {
+    pub(crate) fn release(&mut self, place: u32, now: Instant) {
         let Some(channel) = self.at_mut(place) else { return };
         channel.opens = channel.opens.saturating_sub(1);
         if channel.opens == 0 {
-            self.end(place, ctx);
+            self.end(place, now);
         }
     }
 
     /// Lets a channel go with all that this host has on it.
-    pub(crate) fn end(&mut self, place: u32, ctx: &mut Ctx<'_>) {
-        self.close_books(place, |_| true, ctx);
+    pub(crate) fn end(&mut self, place: u32, now: Instant) {
+        self.close_books(place, |_| true);
         let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::take) else { return };
         let id = (*channel.id).clone();
         self.places.remove(&id);
@@ -150,13 +147,13 @@ impl Node {
             peer.inbound.retain(|_, inbound| inbound.slot != place);
         }
         if !channel.sinks.is_empty() {
-            ctx.port.ignore(&id);
+            self.out.ignore(&id);
         }
-        self.change(Change::Release(id.clone()), ctx);
-        ctx.port.notice(Notice::Closed(id.clone()));
+        self.change(Change::Release(id.clone()));
+        self.out.notice(Notice::Closed(id.clone()));
         if id.plane == Plane::Data {
             let quality = self.place(&ChannelId { plane: Plane::Quality, name: id.name });
-            quality.into_iter().for_each(|quality| self.release(quality, ctx));
+            quality.into_iter().for_each(|quality| self.release(quality, now));
         }
     }
 
@@ -170,7 +167,7 @@ impl Node {
 
     /// Of several creations of one name one stands: another becomes an opening of it where the specifications agree,
     /// else it ends here.
-    pub(crate) fn stand(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn stand(&mut self, id: &ChannelId, now: Instant) {
         let Some(place) = self.place(id) else { return };
         let mine = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
         let (Some(mine), Some(stands)) = (mine, self.standing(id)) else { return };
@@ -179,9 +176,9 @@ impl Node {
         }
         let (origin, spec) = (stands.origin.clone(), stands.spec.clone());
         if mine.spec == spec {
-            return self.change(Change::Hold(id.clone(), origin, (*spec).clone()), ctx);
+            return self.change(Change::Hold(id.clone(), origin, (*spec).clone()));
         }
-        self.end(place, ctx);
-        ctx.port.notice(Notice::DuplicateName { channel: id.clone(), stands: origin });
+        self.end(place, now);
+        self.out.notice(Notice::DuplicateName { channel: id.clone(), stands: origin });
     }
 }

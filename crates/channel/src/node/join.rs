@@ -3,13 +3,12 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::ChannelId;
 
+use super::Node;
 use super::channel::{Mode, Sink, Source, Totals};
-use super::{Ctx, Node};
 use crate::queue::Queue;
 use crate::wire::Change;
 use crate::{
-    Action, Attributes, Delivery, Error, Key, Limits, Port, SinkId, SinkInfo, SinkSpec, SourceId, SourceInfo,
-    SourceSpec, Spec,
+    Action, Attributes, Error, Key, Limits, SinkId, SinkInfo, SinkSpec, SourceId, SourceInfo, SourceSpec, Spec,
 };
 
 impl Node {
@@ -19,14 +18,12 @@ impl Node {
         channel: &ChannelId,
         source: SourceSpec,
         now: Instant,
-        port: &mut dyn Port,
     ) -> Result<SourceId, Error> {
         let place = self.place(channel).ok_or_else(|| Error::NotOpen(channel.clone()))?;
         self.permit(Action::Send, channel)?;
         self.room_for_member(channel)?;
         few(&source.attributes)?;
         let id = SourceId(self.next_number());
-        let mut ctx = Ctx { now, port };
         if let Some(channel) = self.at_mut(place) {
             let mut new = Source { user: source.user, ..Source::default() };
             new.reseat(&super::Roster::default(), &channel.roster);
@@ -34,37 +31,22 @@ impl Node {
         }
         self.sources.insert(id.0, place);
         let info = SourceInfo { application: source.application, attributes: source.attributes };
-        self.change(Change::Source(channel.clone(), id, info), &mut ctx);
-        self.settle(&mut ctx);
-        self.welcome_all(place, id.0, &mut ctx);
+        self.change(Change::Source(channel.clone(), id, info));
+        self.settle(now);
+        self.welcome_all(place, id.0);
         Ok(id)
     }
 
     /// A sink on a channel that is open here. It gets what sources submit from when they hear of it.
-    pub fn sink_subscribe(
-        &mut self,
-        channel: &ChannelId,
-        sink: SinkSpec,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<SinkId, Error> {
-        let mode = match sink.delivery {
-            Delivery::Call => Mode::Call,
-            Delivery::Queue { capacity } if (1..=Limits::QUEUE).contains(&(capacity as usize)) => {
-                Mode::Queue(Queue::new(capacity))
-            }
-            Delivery::Queue { capacity } => return Err(Error::Capacity { asked: capacity }),
-        };
-        self.seat(channel, sink, mode, &mut Ctx { now, port })
+    pub fn sink_subscribe(&mut self, channel: &ChannelId, sink: SinkSpec, now: Instant) -> Result<SinkId, Error> {
+        if !(1..=Limits::QUEUE).contains(&(sink.capacity as usize)) {
+            return Err(Error::Capacity { asked: sink.capacity });
+        }
+        let mode = Mode::Queue(Queue::new(sink.capacity));
+        self.seat(channel, sink, mode, now)
     }
 
-    pub(crate) fn seat(
-        &mut self,
-        id: &ChannelId,
-        sink: SinkSpec,
-        mode: Mode,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<SinkId, Error> {
+    pub(crate) fn seat(&mut self, id: &ChannelId, sink: SinkSpec, mode: Mode, now: Instant) -> Result<SinkId, Error> {
         let place = self.place(id).ok_or_else(|| Error::NotOpen(id.clone()))?;
         self.permit(Action::Join, id)?;
         self.room_for_member(id)?;
@@ -73,54 +55,49 @@ impl Node {
         let types = wanted_types(id, &spec, &sink.types)?;
         readable(id, &spec, &sink)?;
         let number = SinkId(self.next_number());
-        let capacity = match sink.delivery {
-            Delivery::Call => 0,
-            Delivery::Queue { capacity } => capacity,
-        };
-        if let Some(channel) = self.at_mut(place) {
+        if let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) {
             if channel.sinks.is_empty() {
-                ctx.port.listen(id);
+                self.out.listen(id);
             }
             channel.sinks.insert(number.0, Sink { mode, totals: Totals::default() });
         }
         self.sinks.insert(number.0, place);
-        let info = SinkInfo { application: sink.application, types, capacity, attributes: sink.attributes };
-        self.change(Change::Sink(id.clone(), number, info), ctx);
-        self.settle(ctx);
+        let info =
+            SinkInfo { application: sink.application, types, capacity: sink.capacity, attributes: sink.attributes };
+        self.change(Change::Sink(id.clone(), number, info));
+        self.settle(now);
         Ok(number)
     }
 
     /// Ends a source.
-    pub fn leave_source(&mut self, source: SourceId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+    pub fn leave_source(&mut self, source: SourceId, now: Instant) -> Result<(), Error> {
         let place = self.sources.remove(&source.0).ok_or(gone("source", source.0))?;
-        let mut ctx = Ctx { now, port };
         let Some(channel) = self.at_mut(place) else { return Ok(()) };
         let id = (*channel.id).clone();
         channel.sources.remove(&source.0);
-        self.change(Change::SourceGone(id, source), &mut ctx);
-        self.settle(&mut ctx);
+        self.change(Change::SourceGone(id, source));
+        self.settle(now);
         Ok(())
     }
 
     /// Ends a sink; what is in its queue is gone.
-    pub fn leave_sink(&mut self, sink: SinkId, now: Instant, port: &mut dyn Port) -> Result<(), Error> {
+    pub fn leave_sink(&mut self, sink: SinkId, now: Instant) -> Result<(), Error> {
         let place = self.sinks.remove(&sink.0).ok_or(gone("sink", sink.0))?;
         self.bound.remove(&sink.0);
-        let mut ctx = Ctx { now, port };
-        self.close_books(place, |leaving| leaving == sink.0, &mut ctx);
+        self.close_books(place, |leaving| leaving == sink.0);
         let Some(channel) = self.at_mut(place) else { return Ok(()) };
         let id = (*channel.id).clone();
         channel.sinks.remove(&sink.0);
         if channel.sinks.is_empty() {
-            ctx.port.ignore(&id);
+            self.out.ignore(&id);
         }
         for peer in self.peers.values_mut() {
             for inbound in peer.inbound.values_mut() {
                 inbound.entries.retain(|entry| entry.sink != sink.0);
             }
         }
-        self.change(Change::SinkGone(id, sink), &mut ctx);
-        self.settle(&mut ctx);
+        self.change(Change::SinkGone(id, sink));
+        self.settle(now);
         Ok(())
     }
 
@@ -131,7 +108,6 @@ impl Node {
         key: Key,
         value: Option<i64>,
         now: Instant,
-        port: &mut dyn Port,
     ) -> Result<(), Error> {
         let lost = || gone("source", source.0);
         let place = *self.sources.get(&source.0).ok_or_else(lost)?;
@@ -139,9 +115,8 @@ impl Node {
         let held = self.directory.host(&self.host).and_then(|record| record.channels.get(&*id)).ok_or_else(lost)?;
         let mut info = held.sources.get(&source).ok_or_else(lost)?.clone();
         if set(&mut info.attributes, key, value)? {
-            let mut ctx = Ctx { now, port };
-            self.change(Change::Source((*id).clone(), source, info), &mut ctx);
-            self.settle(&mut ctx);
+            self.change(Change::Source((*id).clone(), source, info));
+            self.settle(now);
         }
         Ok(())
     }
@@ -153,7 +128,6 @@ impl Node {
         key: Key,
         value: Option<i64>,
         now: Instant,
-        port: &mut dyn Port,
     ) -> Result<(), Error> {
         let lost = || gone("sink", sink.0);
         let place = *self.sinks.get(&sink.0).ok_or_else(lost)?;
@@ -161,9 +135,8 @@ impl Node {
         let held = self.directory.host(&self.host).and_then(|record| record.channels.get(&*id)).ok_or_else(lost)?;
         let mut info = held.sinks.get(&sink).ok_or_else(lost)?.clone();
         if set(&mut info.attributes, key, value)? {
-            let mut ctx = Ctx { now, port };
-            self.change(Change::Sink((*id).clone(), sink, info), &mut ctx);
-            self.settle(&mut ctx);
+            self.change(Change::Sink((*id).clone(), sink, info));
+            self.settle(now);
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! What other hosts tell of themselves.
 
+use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
+use super::Node;
 use super::peer::Staging;
 use super::seats::Step;
-use super::{Ctx, Node};
 use crate::wire::{Change, Changes, Digest, Full};
 use crate::{Action, Directory, Limits, MemberId, Notice};
 
@@ -14,7 +15,7 @@ const MOST_CHANGES: usize = 2 * Limits::CHANNELS + Limits::HOST_MEMBERS + Limits
 
 impl Node {
     /// Whether a frame is of a host that is there, and not of an earlier start of it.
-    pub(crate) fn is_of_present(&mut self, from: &Name, incarnation: u64, ctx: &mut Ctx<'_>) -> bool {
+    pub(crate) fn is_of_present(&mut self, from: &Name, incarnation: u64, now: Instant) -> bool {
         let Some(peer) = self.peers.get_mut(from) else { return false };
         match peer.incarnation {
             Some(known) if known == incarnation => return true,
@@ -24,26 +25,26 @@ impl Node {
         let inbound = std::mem::take(&mut peer.inbound);
         peer.staging = None;
         self.fold(inbound);
-        self.is_new_start(from, incarnation, ctx);
+        self.is_new_start(from, incarnation, now);
         true
     }
 
-    pub(crate) fn learn_changes(&mut self, from: &Name, told: Changes, ctx: &mut Ctx<'_>) {
+    pub(crate) fn learn_changes(&mut self, from: &Name, told: Changes, now: Instant) {
         let Some(record) = self.directory.host(from) else { return };
         let (version, count) = (record.version, told.changes.len() as u64);
         let Some(after) = told.before.checked_add(count) else { return };
         if told.before > version {
             self.counts.gaps += 1;
-            return self.ask_soon(from, ctx);
+            return self.ask_soon(from, now);
         }
         let known = (version - told.before).min(count) as usize;
         for change in told.changes.into_iter().skip(known) {
-            self.follow(from, change, ctx);
+            self.follow(from, change);
         }
         self.set_version(from, after.max(version));
     }
 
-    pub(crate) fn learn_full(&mut self, from: &Name, part: Full, ctx: &mut Ctx<'_>) {
+    pub(crate) fn learn_full(&mut self, from: &Name, part: Full) {
         let Some(peer) = self.peers.get_mut(from) else { return };
         if part.part == 0 {
             peer.staging = Some(Staging { version: part.version, parts: 0, changes: Vec::new() });
@@ -59,13 +60,13 @@ impl Node {
         if part.last {
             peer.ask_due = None;
             if let Some(whole) = peer.staging.take() {
-                self.replace(from, whole, ctx);
+                self.replace(from, whole);
             }
         }
     }
 
     /// The record becomes what the host says it is.
-    fn replace(&mut self, from: &Name, whole: Staging, ctx: &mut Ctx<'_>) {
+    fn replace(&mut self, from: &Name, whole: Staging) {
         let Some(record) = self.directory.hosts.get(from) else { return };
         if whole.version < record.version {
             return;
@@ -78,23 +79,23 @@ impl Node {
             }
         }
         for change in record.changes_to(&wanted.hosts[from]) {
-            self.follow(from, change, ctx);
+            self.follow(from, change);
         }
         self.set_version(from, whole.version);
     }
 
-    pub(crate) fn learn_digest(&mut self, from: &Name, digest: &Digest, ctx: &mut Ctx<'_>) {
+    pub(crate) fn learn_digest(&mut self, from: &Name, digest: &Digest, now: Instant) {
         let known = self.directory.host(from).map_or(0, |record| record.version);
         if digest.version > known {
             self.counts.gaps += 1;
-            self.ask_soon(from, ctx);
+            self.ask_soon(from, now);
         }
     }
 
     /// Once, until the answer is there or overdue.
-    fn ask_soon(&mut self, host: &Name, ctx: &mut Ctx<'_>) {
-        if self.peers.get(host).is_some_and(|peer| peer.ask_due.is_none_or(|due| due <= ctx.now)) {
-            self.ask(host, ctx);
+    fn ask_soon(&mut self, host: &Name, now: Instant) {
+        if self.peers.get(host).is_some_and(|peer| peer.ask_due.is_none_or(|due| due <= now)) {
+            self.ask(host, now);
         }
     }
 
@@ -124,10 +125,10 @@ impl Node {
     }
 
     /// Carries out one step of a host's record; false: it was not to be.
-    pub(crate) fn follow(&mut self, host: &Name, change: Change, ctx: &mut Ctx<'_>) -> bool {
+    pub(crate) fn follow(&mut self, host: &Name, change: Change) -> bool {
         if let (Some(action), Some(channel)) = (self.denied(host, &change), change.channel()) {
             self.counts.forbidden += 1;
-            ctx.port.notice(Notice::Forbidden { host: host.clone(), action, channel: channel.clone() });
+            self.out.notice(Notice::Forbidden { host: host.clone(), action, channel: channel.clone() });
             return false;
         }
         let notices = self.notices_of(host, &change);
@@ -146,7 +147,7 @@ impl Node {
             }
         }
         for notice in notices {
-            ctx.port.notice(notice);
+            self.out.notice(notice);
         }
         true
     }

@@ -60,7 +60,7 @@ impl Node {
             lost,
             queued: match &sink.mode {
                 Mode::Queue(queue) => queue.len() as u64,
-                Mode::Call | Mode::Bound(_) => 0,
+                Mode::Bound(_) => 0,
             },
         };
         let inbound = self.peers.values().flat_map(|peer| peer.inbound.values());

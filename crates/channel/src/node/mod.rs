@@ -41,11 +41,12 @@ use receive::Scratch;
 use ship::Waiting;
 use tell::Telling;
 
+use crate::output::Outputs;
 use crate::wire::{self, Kind, Reader, Unreadable};
-use crate::{Config, Directory, HostRecord, Lane, Limits, MemberId, NodeCounts, Notice, Port};
+use crate::{Config, Directory, HostRecord, Lane, Limits, MemberId, NodeCounts, Notice, Output};
 
-/// One host's side of all channels. Every method says what it wants done to the port, and leaves nothing running: call
-/// [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
+/// One host's side of all channels. After every call, ask [`Node::poll`] for what it wants done until there is nothing
+/// more, and call [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
 #[derive(Debug)]
 pub struct Node {
     config: Config,
@@ -73,13 +74,8 @@ pub struct Node {
     /// When the next thing may be due.
     due: Option<Instant>,
     scratch: Scratch,
+    out: Outputs,
     counts: NodeCounts,
-}
-
-/// The moment of a call, and what it wants done.
-pub(crate) struct Ctx<'a> {
-    pub now: Instant,
-    pub port: &'a mut dyn Port,
 }
 
 impl Node {
@@ -106,12 +102,18 @@ impl Node {
             telling: Telling::new(now),
             due: None,
             scratch: Scratch::default(),
+            out: Outputs::default(),
             counts: NodeCounts::default(),
         }
     }
 
+    /// The next thing that the calls before want done; none: nothing more.
+    pub fn poll(&mut self) -> Option<Output<'_>> {
+        self.out.poll()
+    }
+
     /// The network says that a host is there.
-    pub fn appeared(&mut self, host: &Name, now: Instant, port: &mut dyn Port) {
+    pub fn appeared(&mut self, host: &Name, now: Instant) {
         if *host == *self.host || self.peers.contains_key(host) {
             return;
         }
@@ -119,97 +121,88 @@ impl Node {
             self.counts.beyond_limit += 1;
             return;
         }
-        let mut ctx = Ctx { now, port };
         self.peers.insert(host.clone(), Peer::new(host, now));
         // It asks again where this gets lost: no digest to all others for each that comes, which would be N² frames.
-        self.tell_all(host, &mut ctx);
+        self.tell_all(host, now);
         self.wake_by(now + peer::PATIENCE);
     }
 
     /// The network says that a host is gone.
-    pub fn vanished(&mut self, host: &Name, now: Instant, port: &mut dyn Port) {
+    pub fn vanished(&mut self, host: &Name, now: Instant) {
         let Some(peer) = self.peers.remove(host) else { return };
-        let mut ctx = Ctx { now, port };
         self.forget_inbound(peer);
-        self.forget_record(host, &mut ctx);
-        ctx.port.notice(Notice::HostVanished(host.clone()));
-        self.settle(&mut ctx);
+        self.forget_record(host);
+        self.out.notice(Notice::HostVanished(host.clone()));
+        self.settle(now);
     }
 
     /// There is no network any more: all other hosts are gone.
-    pub fn cut_off(&mut self, now: Instant, port: &mut dyn Port) {
+    pub fn cut_off(&mut self, now: Instant) {
         for host in self.peers.keys().cloned().collect::<Vec<_>>() {
-            self.vanished(&host, now, port);
+            self.vanished(&host, now);
         }
     }
 
     /// A frame of a host that the network has authenticated.
-    pub fn arrive(&mut self, from: &Name, lane: Lane, frame: &[u8], now: Instant, port: &mut dyn Port) {
+    pub fn arrive(&mut self, from: &Name, lane: Lane, frame: &[u8], now: Instant) {
         self.counts.frames_in += 1;
-        let mut ctx = Ctx { now, port };
         let mut reader = Reader(frame);
         let prefix = match wire::read_prefix(&mut reader) {
             _ if frame.len() > Limits::FRAME => return self.counts.malformed += 1,
             Ok(prefix) => prefix,
-            Err(Unreadable::OtherVersion(theirs)) => return self.other_version(from, theirs, &mut ctx),
+            Err(Unreadable::OtherVersion(theirs)) => return self.other_version(from, theirs),
             Err(Unreadable::Malformed) => return self.counts.malformed += 1,
         };
-        if !self.is_of_present(from, prefix.incarnation, &mut ctx) {
+        if !self.is_of_present(from, prefix.incarnation, now) {
             return self.counts.stranger += 1;
         }
         let _ = lane;
-        if self.handle(from, prefix.kind, reader, &mut ctx).is_err() {
+        if self.handle(from, prefix.kind, reader, now).is_err() {
             self.counts.malformed += 1;
         }
         // An event changes no members, unless it is the first word of a host's new start.
         if prefix.kind != Kind::Event || !self.stale.is_empty() {
-            self.settle(&mut ctx);
+            self.settle(now);
         }
     }
 
-    fn handle(
-        &mut self,
-        from: &Name,
-        kind: Kind,
-        mut reader: Reader<'_>,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<(), wire::Malformed> {
+    fn handle(&mut self, from: &Name, kind: Kind, mut reader: Reader<'_>, now: Instant) -> Result<(), wire::Malformed> {
         let reader = &mut reader;
         match kind {
-            Kind::Event => self.receive(from, &wire::EventFrame::read(reader)?, ctx),
-            Kind::Changes => self.learn_changes(from, wire::Changes::read(reader)?, ctx),
-            Kind::Full => self.learn_full(from, wire::Full::read(reader)?, ctx),
-            Kind::Ask => self.asked(from, ctx),
-            Kind::Digest => self.learn_digest(from, &wire::Digest::read(reader)?, ctx),
-            Kind::Mark => self.marked(from, &wire::Mark::read(reader)?, ctx),
-            Kind::Report => self.reported(from, &wire::Report::read(reader)?, ctx),
-            Kind::Ping => self.pinged(from, wire::Ping::read(reader)?.t0, ctx),
-            Kind::Pong => self.answered(from, &wire::Pong::read(reader)?, ctx),
-            Kind::Shipped => self.shipped(from, wire::Shipped::read(reader)?, ctx),
-            Kind::Answer => self.answer(from, wire::Answer::read(reader)?, ctx),
+            Kind::Event => self.receive(from, &wire::EventFrame::read(reader)?, now),
+            Kind::Changes => self.learn_changes(from, wire::Changes::read(reader)?, now),
+            Kind::Full => self.learn_full(from, wire::Full::read(reader)?),
+            Kind::Ask => self.asked(from, now),
+            Kind::Digest => self.learn_digest(from, &wire::Digest::read(reader)?, now),
+            Kind::Mark => self.marked(from, &wire::Mark::read(reader)?),
+            Kind::Report => self.reported(from, &wire::Report::read(reader)?, now),
+            Kind::Ping => self.pinged(from, wire::Ping::read(reader)?.t0, now),
+            Kind::Pong => self.answered(from, &wire::Pong::read(reader)?, now),
+            Kind::Shipped => self.shipped(from, wire::Shipped::read(reader)?),
+            Kind::Answer => self.answer(from, wire::Answer::read(reader)?),
         }
         Ok(())
     }
 
-    fn other_version(&mut self, from: &Name, theirs: u8, ctx: &mut Ctx<'_>) {
+    fn other_version(&mut self, from: &Name, theirs: u8) {
         self.counts.other_version += 1;
         let Some(peer) = self.peers.get_mut(from) else { return };
         if !std::mem::replace(&mut peer.other_version, true) {
-            ctx.port.notice(Notice::OtherVersion { host: from.clone(), theirs, ours: wire::VERSION });
+            self.out.notice(Notice::OtherVersion { host: from.clone(), theirs, ours: wire::VERSION });
         }
     }
 
     /// What every method that changes members ends with.
-    fn settle(&mut self, ctx: &mut Ctx<'_>) {
+    fn settle(&mut self, now: Instant) {
         while let Some(channel) = self.touched.pop_first() {
-            self.stand(&channel, ctx);
+            self.stand(&channel, now);
         }
         // Who is new is told before it is welcomed by sources that are new themselves.
-        self.flush(ctx);
+        self.flush(now);
         while let Some(channel) = self.stale.pop_first() {
-            self.refresh(&channel, ctx);
+            self.refresh(&channel);
         }
-        self.welcome_fresh(ctx);
+        self.welcome_fresh();
     }
 
     fn next_number(&mut self) -> u32 {

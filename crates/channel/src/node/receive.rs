@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
 use super::channel::{Mode, Sink, Tally};
 use super::peer::Inbound;
-use super::{Channel, Ctx, Node};
+use super::{Channel, Node};
 use crate::counts::Fate;
 use crate::filter::{self, Choice, Copies, Draft};
+use crate::output::Outputs;
 use crate::wire::EventFrame;
 use crate::{Event, Order, Pressure, SinkId, SourceId};
 
@@ -62,10 +64,10 @@ pub(crate) struct Outcomes {
 
 impl Node {
     /// An event of another host.
-    pub(crate) fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, ctx: &mut Ctx<'_>) {
+    pub(crate) fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, now: Instant) {
         let Some(peer) = self.peers.get_mut(from) else { return };
-        if peer.clock.heard(ctx.now) {
-            self.due = Some(ctx.now);
+        if peer.clock.heard(now) {
+            self.due = Some(now);
         }
         let header = &frame.header;
         let Some(inbound) = peer.inbound.get_mut(&header.source) else { return self.counts.unwelcome += 1 };
@@ -83,7 +85,7 @@ impl Node {
         if known.is_none_or(|known| frame.payload.len() < known.format.size as usize) {
             return self.counts.mismatched += 1;
         }
-        let sent = peer.clock.ours(header.sent_ns, ctx.now);
+        let sent = peer.clock.ours(header.sent_ns, now);
         inbound.time = inbound.time.max(sent.get());
         let id = channel.id.clone();
         let event = Event {
@@ -103,13 +105,13 @@ impl Node {
         }
         let Scratch { chosen, changed, copies_in: copies, meant, outcome, .. } = &mut self.scratch;
         let (name, time) = (peer.name.clone(), inbound.time);
-        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, ctx };
+        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, now, out: &mut self.out };
         dispatch.run(event, &name, time, chosen, &mut Books::Of(inbound));
-        self.after(ctx);
+        self.after();
     }
 
     /// What follows from events that were given to sinks.
-    pub(crate) fn after(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn after(&mut self) {
         while let Some((host, source, sink)) = self.scratch.outcome.evicted.pop() {
             let fates = if *host == *self.host {
                 self.own_tally(source, sink).map(|tally| &mut tally.fates)
@@ -120,7 +122,7 @@ impl Node {
             fates.into_iter().for_each(|fates| fates.book(Fate::Dropped));
         }
         while let Some((sink, value)) = self.scratch.outcome.parameters.pop() {
-            self.turn(sink, value, ctx);
+            self.turn(sink, value);
         }
     }
 }
@@ -144,30 +146,31 @@ fn arrived(channel: &Channel, inbound: &mut Inbound, frame: &EventFrame<'_>, cho
 }
 
 /// What giving an event to this host's sinks needs.
-pub(crate) struct Dispatch<'a, 'p> {
+pub(crate) struct Dispatch<'a> {
     pub channel: &'a mut Channel,
     pub changed: &'a mut Vec<u8>,
     pub copies: &'a mut Copies,
     pub meant: &'a mut Vec<bool>,
     pub outcome: &'a mut Outcomes,
-    pub ctx: &'a mut Ctx<'p>,
+    pub now: Instant,
+    pub out: &'a mut Outputs,
 }
 
-impl Dispatch<'_, '_> {
+impl Dispatch<'_> {
     /// `chosen` has one place for each of this host's seats. `time` orders events in queues.
     pub fn run(&mut self, event: Event<'_>, host: &Arc<Name>, time: u64, chosen: &mut [bool], books: &mut Books<'_>) {
-        let is_late = event.deadline.is_some_and(|deadline| deadline < self.ctx.now);
+        let is_late = event.deadline.is_some_and(|deadline| deadline < self.now);
         self.meant.clear();
         self.meant.extend_from_slice(chosen);
         let Channel { filters_in, roster, sinks, spec, .. } = &mut *self.channel;
         let seats = &roster.seats[roster.local()];
         self.changed.clear();
         self.copies.clear();
-        let mut draft = Draft { event, changed: self.changed };
+        let mut draft = Draft { event, changed: self.changed, now: self.now };
         if !is_late && !filters_in.is_empty() {
             let (generation, copies) = (roster.generation, &mut *self.copies);
             let choice = Choice { generation, seats, chosen: &mut *chosen, copies, user: None };
-            filter::choose(filters_in, &mut draft, choice, self.ctx);
+            filter::choose(filters_in, &mut draft, choice, self.out);
         }
         let common = draft.event();
         for (at, seat) in seats.iter().enumerate().filter(|(at, _)| self.meant[*at]) {
@@ -180,7 +183,7 @@ impl Dispatch<'_, '_> {
                 Some(Fate::Filtered)
             } else {
                 let place = Place { host, time, rules: (spec.order, spec.pressure) };
-                sink.accept(number, &event, &place, self.outcome, self.ctx)
+                sink.accept(number, &event, &place, self.outcome, self.out)
             };
             if let Some(fate) = fate {
                 sink.totals.fates.book(fate);
@@ -205,14 +208,10 @@ impl Sink {
         event: &Event<'_>,
         place: &Place<'_>,
         outcome: &mut Outcomes,
-        ctx: &mut Ctx<'_>,
+        out: &mut Outputs,
     ) -> Option<Fate> {
         let queue = match &mut self.mode {
             Mode::Queue(queue) => queue,
-            Mode::Call => {
-                ctx.port.deliver(SinkId(number), event);
-                return Some(Fate::Delivered);
-            }
             Mode::Bound(field) => {
                 outcome.parameters.extend(field.read(event).map(|value| (number, value)));
                 return Some(Fate::Delivered);
@@ -227,7 +226,7 @@ impl Sink {
             return Some(Fate::Dropped);
         }
         if was_empty {
-            ctx.port.ready(SinkId(number));
+            out.ready(SinkId(number));
         }
         None
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::channel::{Channel, Seat, Span, Tally};
-use super::{Ctx, Node, Roster};
+use super::{Node, Roster};
 use crate::wire::Change;
 use crate::{MemberId, SinkInfo};
 
@@ -81,7 +81,7 @@ impl Node {
     }
 
     /// Makes a roster anew, and welcomes those who are new in it.
-    pub(crate) fn refresh(&mut self, id: &ChannelId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn refresh(&mut self, id: &ChannelId) {
         let Some(place) = self.place(id) else { return };
         let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
         let roster = Roster::of(&self.directory, channel, &self.host);
@@ -90,15 +90,15 @@ impl Node {
             source.reseat(&before, &channel.roster);
         }
         let fresh = channel.roster.newcomers(&before);
-        self.welcome(place, &fresh, ctx);
+        self.welcome(place, &fresh);
     }
 
     /// Welcomes those who have come one by one.
-    pub(crate) fn welcome_fresh(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn welcome_fresh(&mut self) {
         for (place, member) in std::mem::take(&mut self.fresh) {
             let Some(channel) = self.at(place).filter(|_| member.host != *self.host) else { continue };
             let seat = channel.roster.seats.binary_search_by(|seat| seat.member.cmp(&member));
-            seat.into_iter().for_each(|at| self.welcome(place, &[at], ctx));
+            seat.into_iter().for_each(|at| self.welcome(place, &[at]));
         }
     }
 

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
+use super::Node;
 use super::filters::Installer;
-use super::{Ctx, Node};
+use crate::output::To;
 use crate::wire::{self, Answer, Kind, Shipped};
-use crate::{Action, Destination, FilterError, FilterOrder, Lane, Notice, Port, RequestId};
+use crate::{Action, FilterError, FilterOrder, Lane, Notice, RequestId};
 
 /// A host that has not answered by then is said not to.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
@@ -23,8 +24,7 @@ pub(crate) struct Waiting {
 impl Node {
     /// Asks hosts to do something with their filters; each answers with a [`Notice::Answered`], within 2 s or not at
     /// all. An empty list: all hosts that hold the channel.
-    pub fn ship(&mut self, to: &[Name], order: &FilterOrder, now: Instant, port: &mut dyn Port) -> RequestId {
-        let mut ctx = Ctx { now, port };
+    pub fn ship(&mut self, to: &[Name], order: &FilterOrder, now: Instant) -> RequestId {
         let request = RequestId(self.next_number());
         let mut hosts: BTreeSet<Name> = to.iter().cloned().collect();
         if to.is_empty() {
@@ -32,15 +32,15 @@ impl Node {
         }
         if hosts.remove(&*self.host) {
             let (host, result) = ((*self.host).clone(), self.obey_own(order).map_err(|error| error.to_string()));
-            ctx.port.notice(Notice::Answered { request, host, result });
+            self.out.notice(Notice::Answered { request, host, result });
         }
         let mut asked = BTreeSet::new();
         for host in hosts {
-            if self.ship_to(&host, request, order, &mut ctx) {
+            if self.ship_to(&host, request, order) {
                 asked.insert(host);
             } else {
                 let result = Err(format!("{host} is not there; see `qfabric channel ls` for the hosts that are"));
-                ctx.port.notice(Notice::Answered { request, host, result });
+                self.out.notice(Notice::Answered { request, host, result });
             }
         }
         if !asked.is_empty() {
@@ -51,12 +51,12 @@ impl Node {
         request
     }
 
-    fn ship_to(&mut self, host: &Name, request: RequestId, order: &FilterOrder, ctx: &mut Ctx<'_>) -> bool {
+    fn ship_to(&mut self, host: &Name, request: RequestId, order: &FilterOrder) -> bool {
         let Some(to) = self.peers.get(host).and_then(|peer| peer.incarnation) else { return false };
         let mut frame = Vec::new();
         let shipped = Shipped { to, request, order: order.clone() };
         shipped.write(&mut wire::begin(&mut frame, Kind::Shipped, self.config.incarnation.0));
-        self.send(Destination::Host(host), Lane::Control, &frame, ctx);
+        self.send(To::Host(host.clone().into()), Lane::Control, &frame);
         true
     }
 
@@ -80,7 +80,7 @@ impl Node {
     }
 
     /// Another host wants something done with a filter here.
-    pub(crate) fn shipped(&mut self, from: &Name, shipped: Shipped, ctx: &mut Ctx<'_>) {
+    pub(crate) fn shipped(&mut self, from: &Name, shipped: Shipped) {
         if shipped.to != self.config.incarnation.0 {
             return;
         }
@@ -92,21 +92,21 @@ impl Node {
             let (action, channel) = (Action::Install, channel.clone());
             let refusal = "the policy of that host does not let you install filters there; \
                            give this host `install` on the channel in its access list";
-            ctx.port.notice(Notice::Forbidden { host: from.clone(), action, channel });
+            self.out.notice(Notice::Forbidden { host: from.clone(), action, channel });
             Err(refusal.to_owned())
         };
         if result.is_ok() {
             let (spot, author) = (shipped.order.spot().clone(), from.clone());
-            ctx.port.notice(Notice::FilterChanged { spot, author });
+            self.out.notice(Notice::FilterChanged { spot, author });
         }
         let Some(to) = self.peers.get(from).and_then(|peer| peer.incarnation) else { return };
         let mut frame = Vec::new();
         let answer = Answer { to, request: shipped.request, result };
         answer.write(&mut wire::begin(&mut frame, Kind::Answer, self.config.incarnation.0));
-        self.send(Destination::Host(from), Lane::Control, &frame, ctx);
+        self.send(To::Host(from.clone().into()), Lane::Control, &frame);
     }
 
-    pub(crate) fn answer(&mut self, from: &Name, answer: Answer, ctx: &mut Ctx<'_>) {
+    pub(crate) fn answer(&mut self, from: &Name, answer: Answer) {
         let Some(waiting) = self.requests.get_mut(&answer.request.0) else { return };
         if answer.to != self.config.incarnation.0 || !waiting.hosts.remove(from) {
             return;
@@ -115,18 +115,18 @@ impl Node {
             self.requests.remove(&answer.request.0);
         }
         let (request, host) = (answer.request, from.clone());
-        ctx.port.notice(Notice::Answered { request, host, result: answer.result });
+        self.out.notice(Notice::Answered { request, host, result: answer.result });
     }
 
     /// Says of those who have not answered in time that they have not.
-    pub(crate) fn give_up(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn give_up(&mut self, now: Instant) {
         let all = std::mem::take(&mut self.requests).into_iter();
-        let (overdue, open): (BTreeMap<_, _>, _) = all.partition(|(_, waiting)| waiting.until <= ctx.now);
+        let (overdue, open): (BTreeMap<_, _>, _) = all.partition(|(_, waiting)| waiting.until <= now);
         self.requests = open;
         for (request, waiting) in overdue {
             for host in waiting.hosts {
                 let result = Err(format!("no answer within {PATIENCE}; it may have been done all the same"));
-                ctx.port.notice(Notice::Answered { request: RequestId(request), host, result });
+                self.out.notice(Notice::Answered { request: RequestId(request), host, result });
             }
         }
     }

@@ -10,35 +10,27 @@ use qfabric_types::{Instant, Nanos};
 use super::channel::Roster;
 use super::peer::Peer;
 use super::receive::{self, Scratch};
-use super::{Channel, Ctx, Node, books};
+use super::{Channel, Node, books};
 use crate::filter::{self, Choice, Draft};
+use crate::output::{Outputs, To};
 use crate::wire::{self, Header, Kind, write_attributes};
-use crate::{
-    AttributesRef, Destination, Event, Lane, NodeCounts, Port, Pressure, Sent, SourceId, Submission, SubmitError,
-    Target,
-};
+use crate::{AttributesRef, Event, Lane, NodeCounts, Pressure, Sent, SourceId, Submission, SubmitError, Target};
 
 /// What the steps of one submission share.
-struct Step<'a, 'p> {
+struct Step<'a> {
     channel: &'a mut Channel,
     scratch: &'a mut Scratch,
     counts: &'a mut NodeCounts,
     peers: &'a mut BTreeMap<Name, Peer>,
     host: &'a Arc<Name>,
     incarnation: u64,
-    ctx: &'a mut Ctx<'p>,
+    now: Instant,
+    out: &'a mut Outputs,
 }
 
 impl Node {
     /// Submits an event: filters choose among the sinks, and each chosen one is sent it, or given it where it is here.
-    pub fn submit(
-        &mut self,
-        source: SourceId,
-        event: &Submission<'_>,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<Sent, SubmitError> {
-        let mut ctx = Ctx { now, port };
+    pub fn submit(&mut self, source: SourceId, event: &Submission<'_>, now: Instant) -> Result<Sent, SubmitError> {
         let gone = SubmitError::Gone(source.0);
         let place = *self.sources.get(&source.0).ok_or(gone.clone())?;
         let channel = self.channels.get_mut(place as usize).and_then(Option::as_mut).ok_or(gone)?;
@@ -46,7 +38,7 @@ impl Node {
         write_attributes(event.attributes, &mut self.scratch.attributes)?;
         let (host, incarnation) = (&self.host, self.config.incarnation.0);
         let (scratch, counts, peers) = (&mut self.scratch, &mut self.counts, &mut self.peers);
-        let mut step = Step { channel, scratch, counts, peers, host, incarnation, ctx: &mut ctx };
+        let mut step = Step { channel, scratch, counts, peers, host, incarnation, now, out: &mut self.out };
         let done = step.run(source.0, event);
         let due = step.channel.sources.get_mut(&source.0).and_then(|source| match done {
             Ok(sent) if sent.remote > 0 => books::mark_due(source, now),
@@ -55,10 +47,10 @@ impl Node {
         due.into_iter().for_each(|due| self.wake_by(due));
         match done {
             Err(SubmitError::WouldBlock { until }) => {
-                self.probe(place, source.0, &mut ctx);
+                self.probe(place, source.0, now);
                 self.wake_by(until);
             }
-            _ => self.after(&mut ctx),
+            _ => self.after(),
         }
         done
     }
@@ -85,7 +77,7 @@ fn check(channel: &mut Channel, source: u32, event: &Submission<'_>, now: Instan
     Ok(())
 }
 
-impl Step<'_, '_> {
+impl Step<'_> {
     fn run(&mut self, number: u32, event: &Submission<'_>) -> Result<Sent, SubmitError> {
         let mut sent = Sent::default();
         let wanted = aim(&self.channel.roster, event, &mut self.scratch.chosen);
@@ -127,11 +119,11 @@ impl Step<'_, '_> {
         let source = self.channel.sources.get(&number);
         let (next, user) = source.map_or((0, None), |source| (source.last + 1, source.user));
         let id = self.channel.id.clone();
-        let event = as_event(&id, self.host, number, next, submission, attributes, self.ctx.now);
-        let mut draft = Draft { event, changed };
+        let event = as_event(&id, self.host, number, next, submission, attributes, self.now);
+        let mut draft = Draft { event, changed, now: self.now };
         let Channel { filters_out, roster, .. } = &mut *self.channel;
         let choice = Choice { generation: roster.generation, seats: &roster.seats, chosen, copies, user };
-        filter::choose(filters_out, &mut draft, choice, self.ctx)
+        filter::choose(filters_out, &mut draft, choice, self.out)
     }
 
     /// Where the channel blocks: refuses while a sink is slow, and passes it over when it was waited for long enough.
@@ -144,7 +136,7 @@ impl Step<'_, '_> {
             }
             let full = self.channel.is_full(number, at, &self.channel.roster.seats[at]);
             let Some(source) = self.channel.sources.get_mut(&number) else { break };
-            match wait_for(&mut source.tallies[at], full, self.ctx.now, patience) {
+            match wait_for(&mut source.tallies[at], full, self.now, patience) {
                 Wait::No => {}
                 Wait::Until(end) => until = Some(until.map_or(end, |until| until.min(end))),
                 Wait::Over => {
@@ -164,11 +156,11 @@ impl Step<'_, '_> {
     /// Passes over the sinks of hosts where the event would come too late; how many.
     fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
         let Some(deadline) = event.deadline.filter(|_| self.channel.lane() == Lane::Data) else { return 0 };
-        let (left, mut late) = (deadline.since(self.ctx.now), 0);
+        let (left, mut late) = (deadline.since(self.now), 0);
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
             let chosen = &mut self.scratch.chosen[span.from..span.to];
             let flow = self.peers.get_mut(&*span.host).map(|peer| &mut peer.flow);
-            if chosen.contains(&true) && flow.is_some_and(|flow| !flow.is_in_time(left, self.ctx.now)) {
+            if chosen.contains(&true) && flow.is_some_and(|flow| !flow.is_in_time(left, self.now)) {
                 late += filter::count(chosen) as u32;
                 chosen.fill(false);
             }
@@ -178,13 +170,13 @@ impl Step<'_, '_> {
 
     /// So many bytes with a deadline have gone to the hosts of the chosen sinks: pings go behind them, where they are due.
     fn follow(&mut self, bytes: usize) {
-        let t0 = self.ctx.now.get();
+        let t0 = self.now.get();
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
             let goes_there = self.scratch.chosen[span.from..span.to].contains(&true);
             let peer = self.peers.get_mut(&*span.host).filter(|_| goes_there);
-            if peer.is_some_and(|peer| peer.flow.sent(bytes, self.ctx.now)) {
+            if peer.is_some_and(|peer| peer.flow.sent(bytes, self.now)) {
                 wire::begin(&mut self.scratch.frame, Kind::Ping, self.incarnation).u64(t0);
-                self.ctx.port.send(Destination::Host(&span.host), Lane::Data, &self.scratch.frame);
+                self.out.send(To::Host(span.host.clone()), Lane::Data, &self.scratch.frame);
                 self.counts.frames_out += 1;
             }
         }
@@ -201,8 +193,8 @@ impl Step<'_, '_> {
             number: event_number,
             event_type: submission.event_type,
             priority: submission.priority,
-            sent_ns: self.ctx.now.get(),
-            left_ns: submission.deadline.map(|deadline| deadline.since(self.ctx.now).get()),
+            sent_ns: self.now.get(),
+            left_ns: submission.deadline.map(|deadline| deadline.since(self.now).get()),
         };
         let lane = self.channel.lane();
         let (remote, whole) = survey(roster, submission.event_type, chosen);
@@ -212,14 +204,14 @@ impl Step<'_, '_> {
         let local = roster.local();
         if whole && copies.iter().all(|(at, _)| local.contains(&at)) {
             header.write(frame, self.incarnation, None::<(u64, std::slice::Iter<'_, u32>)>, attributes, payload);
-            self.ctx.port.send(Destination::Channel(&self.channel.id), lane, frame);
+            self.out.send(To::Channel(self.channel.id.clone()), lane, frame);
             self.counts.frames_out += 1;
             return remote;
         }
         for span in roster.spans.iter().filter(|span| !span.local) {
             let mut frame_for = |sinks: &[u32], payload: &[u8]| {
                 header.write(frame, self.incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
-                self.ctx.port.send(Destination::Host(&span.host), lane, frame);
+                self.out.send(To::Host(span.host.clone()), lane, frame);
                 self.counts.frames_out += 1;
             };
             sinks.clear();
@@ -254,16 +246,17 @@ impl Step<'_, '_> {
             }
         }
         let id = self.channel.id.clone();
-        let mut event = as_event(&id, self.host, number, event_number, submission, attributes, self.ctx.now);
-        let out = std::mem::take(changed);
-        if !out.is_empty() {
-            event.payload = &out;
+        let mut event = as_event(&id, self.host, number, event_number, submission, attributes, self.now);
+        let common = std::mem::take(changed);
+        if !common.is_empty() {
+            event.payload = &common;
         }
-        let time = self.ctx.now.get();
+        let time = self.now.get();
         let source = self.channel.sources.get_mut(&number);
         let mut tallies = source.map_or_else(Vec::new, |source| std::mem::take(&mut source.tallies));
         let mut books = receive::Books::Own(tallies.get_mut(local.clone()).unwrap_or_default());
-        let mut dispatch = receive::Dispatch { channel: self.channel, changed, copies, meant, outcome, ctx: self.ctx };
+        let (channel, now, out) = (&mut *self.channel, self.now, &mut *self.out);
+        let mut dispatch = receive::Dispatch { channel, changed, copies, meant, outcome, now, out };
         for (at, payload) in copies_out.iter().filter(|(at, _)| local.contains(at)) {
             alone.clear();
             alone.resize(chosen.len(), false);
@@ -271,7 +264,7 @@ impl Step<'_, '_> {
             dispatch.run(Event { payload, ..event }, self.host, time, alone, &mut books);
         }
         dispatch.run(event, self.host, time, chosen, &mut books);
-        *changed = out;
+        *changed = common;
         if let Some(source) = self.channel.sources.get_mut(&number) {
             source.tallies = tallies;
         }

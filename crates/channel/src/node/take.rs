@@ -5,21 +5,20 @@ use qfabric_types::channel::Name;
 
 use super::channel::Mode;
 use super::join::gone;
-use super::{Ctx, Node, books};
+use super::{Node, books};
 use crate::counts::Fate;
 use crate::queue::Waiting;
-use crate::{Error, Port, Pressure, SinkId, SourceId, Taken};
+use crate::{Error, Pressure, SinkId, SourceId, Taken};
 
 impl Node {
     /// Takes the next event of a queue: by priority, then in the channel's order; late ones are passed over. False:
     /// there is none. `into` is used again and again, so that taking needs no memory.
-    pub fn take(&mut self, sink: SinkId, into: &mut Taken, now: Instant, port: &mut dyn Port) -> Result<bool, Error> {
-        let mut ctx = Ctx { now, port };
+    pub fn take(&mut self, sink: SinkId, into: &mut Taken, now: Instant) -> Result<bool, Error> {
         let place = *self.sinks.get(&sink.0).ok_or(gone("sink", sink.0))?;
         loop {
             let Some(waiting) = self.pop(place, sink.0) else { return Ok(false) };
             let is_late = waiting.meta.deadline.is_some_and(|deadline| deadline < now);
-            self.consumed(place, sink.0, &waiting, is_late, &mut ctx);
+            self.consumed(place, sink.0, &waiting, is_late, now);
             if !is_late {
                 self.hand_over(place, sink.0, waiting, into);
                 return Ok(true);
@@ -29,15 +28,7 @@ impl Node {
 
     /// Of the events of a source that were taken from a queue, so many were of no use any more when their reader came to
     /// them: they were late, not delivered. More than were taken are not believed.
-    pub fn came_late(
-        &mut self,
-        sink: SinkId,
-        (host, source): (&Name, SourceId),
-        events: u64,
-        now: Instant,
-        port: &mut dyn Port,
-    ) -> Result<(), Error> {
-        let mut ctx = Ctx { now, port };
+    pub fn came_late(&mut self, sink: SinkId, (host, source): (&Name, SourceId), events: u64) -> Result<(), Error> {
         let place = *self.sinks.get(&sink.0).ok_or(gone("sink", sink.0))?;
         let is_own = *host == *self.host;
         let late = if is_own {
@@ -50,7 +41,7 @@ impl Node {
         let counted = self.at_mut(place).and_then(|channel| channel.sinks.get_mut(&sink.0));
         counted.into_iter().for_each(|sink| _ = sink.totals.fates.turn_late(late));
         if late > 0 && !is_own {
-            self.report(host, source.0, |entry| entry.sink == sink.0, &mut ctx);
+            self.report(host, source.0, |entry| entry.sink == sink.0);
         }
         Ok(())
     }
@@ -73,7 +64,7 @@ impl Node {
     }
 
     /// Books it, tells the source where it is waiting for that, and lets sources of this host go on.
-    fn consumed(&mut self, place: u32, number: u32, waiting: &Waiting, is_late: bool, ctx: &mut Ctx<'_>) {
+    fn consumed(&mut self, place: u32, number: u32, waiting: &Waiting, is_late: bool, now: Instant) {
         let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(sink) = channel.sinks.get_mut(&number) else { return };
         let fate = if is_late { Fate::Late } else { Fate::Delivered };
@@ -86,7 +77,7 @@ impl Node {
         if *waiting.host == *self.host {
             self.own_tally(source, number).into_iter().for_each(|tally| tally.fates.book(fate));
             if capacity.is_some() {
-                self.unblock_all(place, ctx);
+                self.unblock_all(place, now);
             }
             return;
         }
@@ -94,15 +85,15 @@ impl Node {
         let Some(entry) = peer.and_then(|peer| peer.inbound.get_mut(&source)?.entry(number)) else { return };
         entry.fates.book(fate);
         if books::owes_report(entry, capacity) {
-            self.report(&waiting.host, source, |entry| entry.sink == number, ctx);
+            self.report(&waiting.host, source, |entry| entry.sink == number);
         }
     }
 
-    fn unblock_all(&mut self, place: u32, ctx: &mut Ctx<'_>) {
+    fn unblock_all(&mut self, place: u32, now: Instant) {
         let Some(channel) = self.at(place) else { return };
         let waiting = channel.sources.iter().filter(|(_, source)| source.waits_until.is_some());
         for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
-            self.unblock(place, number, ctx);
+            self.unblock(place, number, now);
         }
     }
 }

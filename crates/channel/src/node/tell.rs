@@ -4,9 +4,10 @@
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
-use super::{Ctx, Node};
+use super::Node;
+use crate::output::To;
 use crate::wire::{self, Change, Kind, Writer};
-use crate::{Destination, Lane, Notice};
+use crate::{Lane, Notice};
 
 /// Digests follow a change after 1 s, 2 s, … up to this: what was lost is found soon, and quiet hosts are quiet.
 const RAREST: Nanos = Nanos::from_millis(32_000);
@@ -47,11 +48,11 @@ impl Telling {
 
 impl Node {
     /// Changes this host's record; the others hear of it at [`Node::flush`].
-    pub(crate) fn change(&mut self, change: Change, ctx: &mut Ctx<'_>) {
+    pub(crate) fn change(&mut self, change: Change) {
         wire::encode_change(&change, &mut self.telling.changes);
         self.telling.ends.push(self.telling.changes.len());
         let host = self.host.clone();
-        let done = self.follow(&host, change, ctx);
+        let done = self.follow(&host, change);
         debug_assert!(done, "limits are held before");
         if let Some(record) = self.directory.hosts.get_mut(&*host) {
             record.version += 1;
@@ -59,7 +60,7 @@ impl Node {
     }
 
     /// Tells all others what has changed.
-    pub(crate) fn flush(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn flush(&mut self, now: Instant) {
         if self.telling.ends.is_empty() {
             return;
         }
@@ -71,16 +72,16 @@ impl Node {
             let mut writer = wire::begin(&mut frame, Kind::Changes, self.config.incarnation.0);
             writer.u64(before);
             put_part(&mut writer, part, count);
-            self.send(Destination::Everyone, Lane::Control, &frame, ctx);
+            self.send(To::Everyone, Lane::Control, &frame);
             before += u64::from(count);
         }
         self.telling.frame = frame;
-        self.telling.again(ctx.now);
+        self.telling.again(now);
         self.wake_by(self.telling.digest_due);
     }
 
     /// Everything, to one host.
-    pub(crate) fn tell_all(&mut self, to: &Name, ctx: &mut Ctx<'_>) {
+    pub(crate) fn tell_all(&mut self, to: &Name, now: Instant) {
         let Some(record) = self.directory.hosts.get(&*self.host) else { return };
         let (mut changes, mut ends) = (Vec::new(), Vec::new());
         for change in record.changes() {
@@ -99,45 +100,45 @@ impl Node {
             writer.u16(number as u16);
             writer.flag(number == last);
             put_part(&mut writer, part, count);
-            self.send(Destination::Host(to), Lane::Control, &frame, ctx);
+            self.send(To::Host(to.clone().into()), Lane::Control, &frame);
         }
         if let Some(peer) = self.peers.get_mut(to) {
-            peer.told = Some(ctx.now);
+            peer.told = Some(now);
         }
     }
 
     /// A host wants to know everything.
-    pub(crate) fn asked(&mut self, from: &Name, ctx: &mut Ctx<'_>) {
+    pub(crate) fn asked(&mut self, from: &Name, now: Instant) {
         let told = self.peers.get(from).and_then(|peer| peer.told);
-        if told.is_none_or(|told| ctx.now.since(told) >= BETWEEN_ANSWERS) {
-            self.tell_all(from, ctx);
+        if told.is_none_or(|told| now.since(told) >= BETWEEN_ANSWERS) {
+            self.tell_all(from, now);
         }
     }
 
     /// Asks a host for everything, and again if no answer comes.
-    pub(crate) fn ask(&mut self, host: &Name, ctx: &mut Ctx<'_>) {
+    pub(crate) fn ask(&mut self, host: &Name, now: Instant) {
         let Some(peer) = self.peers.get_mut(host) else { return };
-        let again = ctx.now + Nanos::from_millis(500);
+        let again = now + Nanos::from_millis(500);
         peer.ask_due = Some(again);
         let mut frame = Vec::new();
         wire::begin(&mut frame, Kind::Ask, self.config.incarnation.0);
-        self.send(Destination::Host(host), Lane::Control, &frame, ctx);
+        self.send(To::Host(host.clone().into()), Lane::Control, &frame);
         self.wake_by(again);
     }
 
     /// Says how much there is to know.
-    pub(crate) fn digest(&mut self, ctx: &mut Ctx<'_>) {
-        self.telling.next(ctx.now);
+    pub(crate) fn digest(&mut self, now: Instant) {
+        self.telling.next(now);
         let mut frame = Vec::new();
         wire::begin(&mut frame, Kind::Digest, self.config.incarnation.0).u64(self.version());
-        self.send(Destination::Everyone, Lane::Control, &frame, ctx);
+        self.send(To::Everyone, Lane::Control, &frame);
     }
 
     /// Sends unless nobody is there.
-    pub(crate) fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8], ctx: &mut Ctx<'_>) {
+    pub(crate) fn send(&mut self, to: To, lane: Lane, frame: &[u8]) {
         if !self.peers.is_empty() {
             self.counts.frames_out += 1;
-            ctx.port.send(to, lane, frame);
+            self.out.send(to, lane, frame);
         }
     }
 
@@ -146,25 +147,25 @@ impl Node {
     }
 
     /// A host's record, and what is told of its members, goes.
-    pub(crate) fn forget_record(&mut self, host: &Name, ctx: &mut Ctx<'_>) {
+    pub(crate) fn forget_record(&mut self, host: &Name) {
         let Some(record) = self.directory.hosts.get(host) else { return };
         for change in record.changes_to(&crate::HostRecord::default()) {
-            self.follow(host, change, ctx);
+            self.follow(host, change);
         }
         self.directory.hosts.remove(host);
-        self.forget_filters(host, ctx);
+        self.forget_filters(host);
     }
 
     /// The first frame of a start of a host that was not known.
-    pub(crate) fn is_new_start(&mut self, host: &Name, incarnation: u64, ctx: &mut Ctx<'_>) {
-        self.forget_record(host, ctx);
+    pub(crate) fn is_new_start(&mut self, host: &Name, incarnation: u64, now: Instant) {
+        self.forget_record(host);
         let Some(peer) = self.peers.get_mut(host) else { return };
         peer.incarnation = Some(incarnation);
-        peer.ask_due = Some(ctx.now + super::peer::PATIENCE);
+        peer.ask_due = Some(now + super::peer::PATIENCE);
         let record = peer.record();
-        ctx.port.notice(Notice::HostAppeared(host.clone(), record.incarnation));
+        self.out.notice(Notice::HostAppeared(host.clone(), record.incarnation));
         self.directory.hosts.insert(host.clone(), record);
-        self.wake_by(ctx.now + super::peer::PATIENCE);
+        self.wake_by(now + super::peer::PATIENCE);
     }
 }
 

@@ -3,9 +3,10 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
-use super::{Ctx, Node};
+use super::Node;
+use crate::Lane;
+use crate::output::To;
 use crate::wire::{self, Kind, Pong};
-use crate::{Destination, Lane, Port};
 
 impl Node {
     /// When [`Node::wake`] is to be called.
@@ -15,73 +16,72 @@ impl Node {
     }
 
     /// Does what is due.
-    pub fn wake(&mut self, now: Instant, port: &mut dyn Port) {
-        let mut ctx = Ctx { now, port };
+    pub fn wake(&mut self, now: Instant) {
         if self.telling.digest_due <= now {
-            self.digest(&mut ctx);
+            self.digest(now);
         }
         if self.due.is_none_or(|due| due > now) {
             return;
         }
         self.due = None;
-        self.ask_overdue(&mut ctx);
-        self.ping(&mut ctx);
-        self.mark_due(&mut ctx);
-        self.give_up(&mut ctx);
+        self.ask_overdue(now);
+        self.ping(now);
+        self.mark_due(now);
+        self.give_up(now);
         self.set_due(now);
     }
 
-    fn ask_overdue(&mut self, ctx: &mut Ctx<'_>) {
-        let overdue = self.peers.iter().filter(|(_, peer)| peer.ask_due.is_some_and(|due| due <= ctx.now));
+    fn ask_overdue(&mut self, now: Instant) {
+        let overdue = self.peers.iter().filter(|(_, peer)| peer.ask_due.is_some_and(|due| due <= now));
         for host in overdue.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.ask(&host, ctx);
+            self.ask(&host, now);
         }
     }
 
-    fn ping(&mut self, ctx: &mut Ctx<'_>) {
-        let due = self.peers.iter().filter(|(_, peer)| peer.clock.due.is_some_and(|due| due <= ctx.now));
+    fn ping(&mut self, now: Instant) {
+        let due = self.peers.iter().filter(|(_, peer)| peer.clock.due.is_some_and(|due| due <= now));
         for host in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             let mut frame = Vec::new();
-            wire::begin(&mut frame, Kind::Ping, self.config.incarnation.0).u64(ctx.now.get());
-            self.send(Destination::Host(&host), Lane::Control, &frame, ctx);
+            wire::begin(&mut frame, Kind::Ping, self.config.incarnation.0).u64(now.get());
+            self.send(To::Host(host.clone().into()), Lane::Control, &frame);
             if let Some(peer) = self.peers.get_mut(&host) {
-                peer.clock.pinged(ctx.now);
+                peer.clock.pinged(now);
             }
         }
     }
 
-    pub(crate) fn pinged(&mut self, from: &Name, t0: u64, ctx: &mut Ctx<'_>) {
+    pub(crate) fn pinged(&mut self, from: &Name, t0: u64, now: Instant) {
         let mut frame = Vec::new();
         let mut writer = wire::begin(&mut frame, Kind::Pong, self.config.incarnation.0);
         writer.u64(t0);
-        writer.u64(ctx.now.get());
-        self.send(Destination::Host(from), Lane::Control, &frame, ctx);
+        writer.u64(now.get());
+        self.send(To::Host(from.clone().into()), Lane::Control, &frame);
     }
 
-    pub(crate) fn answered(&mut self, from: &Name, pong: &Pong, ctx: &mut Ctx<'_>) {
+    pub(crate) fn answered(&mut self, from: &Name, pong: &Pong, now: Instant) {
         let Some(peer) = self.peers.get_mut(from) else { return };
         // A ping that went behind events waited with them: it says nothing of clocks.
-        if !peer.flow.answered(Instant::new(pong.t0), ctx.now) {
-            peer.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), ctx.now);
+        if !peer.flow.answered(Instant::new(pong.t0), now) {
+            peer.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), now);
         }
     }
 
     /// Sources whose marks are due, and those that wait.
-    fn mark_due(&mut self, ctx: &mut Ctx<'_>) {
+    fn mark_due(&mut self, now: Instant) {
         for (number, place) in self.sources.iter().map(|(number, place)| (*number, *place)).collect::<Vec<_>>() {
             let Some(source) = self.at_mut(place).and_then(|channel| channel.sources.get_mut(&number)) else {
                 continue;
             };
             let open = source.tallies.iter().any(|tally| tally.outstanding() > 0);
-            let (due, waits) = (source.mark_due.is_some_and(|due| due <= ctx.now), source.waits_until.is_some());
+            let (due, waits) = (source.mark_due.is_some_and(|due| due <= now), source.waits_until.is_some());
             if due && open {
-                self.mark(place, number, ctx);
+                self.mark(place, number, now);
             } else if due {
                 source.mark_due = None;
             }
             if waits {
-                self.probe(place, number, ctx);
-                self.unblock(place, number, ctx);
+                self.probe(place, number, now);
+                self.unblock(place, number, now);
             }
         }
     }

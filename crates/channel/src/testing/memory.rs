@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::world::{Delivered, World};
-use crate::{Config, Destination, Event, Incarnation, Lane, Node, Notice, Port, SinkId, SourceId};
+use crate::{Config, Destination, Incarnation, Lane, Node, Notice, Output, SinkId, SourceId};
 
 /// What the network does to frames.
 #[derive(Clone, Copy, Debug)]
@@ -111,38 +111,32 @@ enum Cargo {
     Vanished(Name),
 }
 
-impl Port for Wires {
-    fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
-        let aim = match to {
+impl Aim {
+    fn of(to: Destination<'_>) -> Aim {
+        match to {
             Destination::Everyone => Aim::Everyone,
             Destination::Channel(channel) => Aim::Channel(channel.clone()),
             Destination::Host(host) => Aim::Host(host.clone()),
-        };
-        self.out.push((aim, lane, frame.to_vec()));
+        }
     }
+}
 
-    fn listen(&mut self, channel: &ChannelId) {
-        self.listens.insert(channel.clone());
-    }
-
-    fn ignore(&mut self, channel: &ChannelId) {
-        self.listens.remove(channel);
-    }
-
-    fn deliver(&mut self, sink: SinkId, event: &Event<'_>) {
-        self.delivered.push(Delivered::new(sink, event));
-    }
-
-    fn ready(&mut self, sink: SinkId) {
-        self.ready.push(sink);
-    }
-
-    fn writable(&mut self, source: SourceId) {
-        self.writable.push(source);
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        self.notices.push(notice);
+impl Wires {
+    /// Does what the node wants done.
+    fn carry_out(&mut self, node: &mut Node, now: Instant) {
+        while let Some(output) = node.poll() {
+            match output {
+                Output::Send { to, lane, frame } => self.out.push((Aim::of(to), lane, frame.to_vec())),
+                Output::Listen(channel) => _ = self.listens.insert(channel),
+                Output::Ignore(channel) => _ = self.listens.remove(&channel),
+                Output::Ready(sink) => {
+                    self.ready.push(sink);
+                    self.delivered.extend(Delivered::take_all(node, sink, now));
+                }
+                Output::Writable(source) => self.writable.push(source),
+                Output::Notice(notice) => self.notices.push(notice),
+            }
+        }
     }
 }
 
@@ -197,11 +191,13 @@ impl Memory {
         self.places.get_mut(host).expect("a host of this world")
     }
 
-    fn call<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> Option<R> {
+    fn call<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> Option<R> {
         let now = self.now;
         let place = self.place(host);
         let local = now + Nanos::new(place.ahead);
-        let result = act(place.node.as_mut()?, local, &mut place.wires);
+        let node = place.node.as_mut()?;
+        let result = act(node, local);
+        place.wires.carry_out(node, local);
         for (aim, lane, frame) in std::mem::take(&mut place.wires.out) {
             self.post(host, &aim, lane, &frame);
         }
@@ -252,14 +248,14 @@ impl Memory {
                 // A connection does not outlive its ends.
                 let same = (self.places[&from].start, self.places[&to].start) == starts;
                 if same && !self.is_cut(&from, &to) {
-                    self.call(&to, |node, now, port| node.arrive(&from, lane, &bytes, now, port));
+                    self.call(&to, |node, now| node.arrive(&from, lane, &bytes, now));
                 }
             }
             Cargo::Appeared(host) if !self.is_cut(&host, &to) && self.is_up(&host) => {
-                self.call(&to, |node, now, port| node.appeared(&host, now, port));
+                self.call(&to, |node, now| node.appeared(&host, now));
             }
             Cargo::Vanished(host) if self.is_cut(&host, &to) || !self.is_up(&host) => {
-                self.call(&to, |node, now, port| node.vanished(&host, now, port));
+                self.call(&to, |node, now| node.vanished(&host, now));
             }
             Cargo::Appeared(_) | Cargo::Vanished(_) => {}
         }
@@ -300,7 +296,7 @@ impl World for Memory {
         self.places.keys().cloned().collect()
     }
 
-    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         self.call(host, act).expect("the host is up")
     }
 
@@ -316,7 +312,7 @@ impl World for Memory {
                 let Reverse(flight) = self.flying.pop().expect("it was seen");
                 self.land(flight);
             } else if let Some((_, host)) = wakeup {
-                self.call(&host, |node, now, port| node.wake(now, port));
+                self.call(&host, |node, now| node.wake(now));
                 let again = self.places[&host].node.as_ref().and_then(Node::next_wakeup);
                 let local = self.now + Nanos::new(self.places[&host].ahead);
                 assert!(again.is_none_or(|again| again > local), "{host} has done what was due");

@@ -7,4 +7,4 @@ mod world;
 
 pub use crate::wire::readable;
 pub use memory::{Memory, Settings};
-pub use world::{Delivered, World};
+pub use world::{Delivered, EAGER, World};

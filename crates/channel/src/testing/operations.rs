@@ -8,10 +8,10 @@ use qfabric_ecode::parse_formats;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::{Instant, Nanos};
 
-use super::{Delivered, Memory, Settings, World};
+use super::{Delivered, EAGER, Memory, Settings, World};
 use crate::{
-    Delivery, Direction, EventType, FilterError, FilterSpec, Node, Port, Pressure, SinkId, SinkSpec, SourceId,
-    SourceSpec, Spec, Spot, Submission, SubmitError, Taken,
+    Direction, EventType, FilterError, FilterSpec, Node, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot,
+    Submission, SubmitError, Taken,
 };
 
 /// Hosts of a run.
@@ -104,30 +104,29 @@ impl Run {
         match op {
             Op::Open(host, channel) => self.open(*host, *channel),
             Op::Close(host, number) => {
-                self.with(*host, |node, now, port| node.close(&channel(*number), now, port));
+                self.with(*host, |node, now| node.close(&channel(*number), now));
             }
             Op::Source(host, number) => {
                 let source = SourceSpec::default();
-                let made =
-                    self.with(*host, |node, now, port| node.source_subscribe(&channel(*number), source, now, port));
+                let made = self.with(*host, |node, now| node.source_subscribe(&channel(*number), source, now));
                 self.sources.extend(made.and_then(Result::ok).map(|id| (self.hosts[*host].clone(), id)));
             }
             Op::Sink(host, number, room) => self.sink(*host, *number, *room),
             Op::LeaveSource(which) => {
                 if let Some((host, id)) = pick(&mut self.sources, *which) {
-                    self.on(&host, |node, now, port| drop(node.leave_source(id, now, port)));
+                    self.on(&host, |node, now| drop(node.leave_source(id, now)));
                 }
             }
             Op::LeaveSink(which) => {
                 self.look();
                 if let Some((host, id)) = pick(&mut self.sinks, *which) {
-                    self.on(&host, |node, now, port| drop(node.leave_sink(id, now, port)));
+                    self.on(&host, |node, now| drop(node.leave_sink(id, now)));
                 }
             }
             Op::Attribute(which, value) => {
                 let Some((host, id)) = chosen(&self.sinks, *which) else { return };
                 let key = "load".parse().expect("a key");
-                self.on(&host, |node, now, port| drop(node.set_sink_attribute(id, key, Some(*value), now, port)));
+                self.on(&host, |node, now| drop(node.set_sink_attribute(id, key, Some(*value), now)));
             }
             Op::Filter(host, number, out, which) => self.filter(*host, *number, *out, *which),
             Op::Submit(which, priority, within) => self.submit(*which, *priority, *within),
@@ -144,17 +143,17 @@ impl Run {
     /// Opens a channel, or creates it.
     pub fn open(&mut self, host: usize, number: usize) {
         let spec = self.spec();
-        self.with(host, |node, now, port| {
+        self.with(host, |node, now| {
             let id = channel(number);
-            node.open(&id, now, port).or_else(|_| node.create(&id, spec, now, port))
+            node.open(&id, now).or_else(|_| node.create(&id, spec, now))
         });
     }
 
     fn sink(&mut self, host: usize, number: usize, room: u32) {
-        let delivery = if room == 0 { Delivery::Call } else { Delivery::Queue { capacity: room } };
+        let capacity = if room == 0 { EAGER } else { room };
         let types = if room == 3 { vec!["two".to_owned()] } else { vec![] };
-        let sink = SinkSpec { types, delivery, ..SinkSpec::default() };
-        let made = self.with(host, |node, now, port| node.sink_subscribe(&channel(number), sink, now, port));
+        let sink = SinkSpec { types, capacity, ..SinkSpec::default() };
+        let made = self.with(host, |node, now| node.sink_subscribe(&channel(number), sink, now));
         self.sinks.extend(made.and_then(Result::ok).map(|id| (self.hosts[host].clone(), id)));
     }
 
@@ -162,7 +161,7 @@ impl Run {
     fn filter(&mut self, host: usize, number: usize, out: bool, which: usize) {
         let direction = if out { Direction::Out } else { Direction::In };
         let spot = Spot { channel: channel(number), direction, name: "f".parse().expect("a name") };
-        self.with(host, |node, _, _| match FILTERS.get(which) {
+        self.with(host, |node, _| match FILTERS.get(which) {
             Some(text) => {
                 let (types, text) = (vec!["one".to_owned()], (*text).to_owned());
                 let made = node.install(&FilterSpec { spot, sink: None, types, text, parameters: vec![] });
@@ -177,9 +176,9 @@ impl Run {
         let payload = [priority, 0, 0, 0];
         let event =
             Submission { event_type: u16::from(priority % 2), priority, payload: &payload, ..Submission::default() };
-        let sent = self.on(&host, |node, now, port| {
+        let sent = self.on(&host, |node, now| {
             let deadline = (within > 0).then(|| now + Nanos::from_millis(within));
-            node.submit(id, &Submission { deadline, ..event }, now, port)
+            node.submit(id, &Submission { deadline, ..event }, now)
         });
         match sent {
             Some(Ok(sent)) => self.sent += u64::from(sent.remote + sent.local),
@@ -191,7 +190,7 @@ impl Run {
     fn take(&mut self, which: usize) {
         let Some((host, sink)) = chosen(&self.sinks, which) else { return };
         let mut taken = Taken::default();
-        let some = self.on(&host, |node, now, port| node.take(sink, &mut taken, now, port));
+        let some = self.on(&host, |node, now| node.take(sink, &mut taken, now));
         if let (Some(Ok(true)), Some(event)) = (some, taken.event()) {
             let key = (host, sink, event.host.clone(), event.source);
             self.got.entry(key).or_default().push((event.number, event.priority));
@@ -223,12 +222,12 @@ impl Run {
         }
     }
 
-    fn with<R>(&mut self, host: usize, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> Option<R> {
+    fn with<R>(&mut self, host: usize, act: impl FnOnce(&mut Node, Instant) -> R) -> Option<R> {
         let host = self.hosts[host].clone();
         self.on(&host, act)
     }
 
-    fn on<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> Option<R> {
+    fn on<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> Option<R> {
         self.world.is_up(host).then(|| self.world.with(host, act))
     }
 

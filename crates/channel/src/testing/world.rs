@@ -3,9 +3,12 @@
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
-use crate::{Event, Node, Notice, Port, SinkId, SourceId};
+use crate::{Event, Limits, Node, Notice, SinkId, SourceId, Taken};
 
-/// An event that was delivered to a sink of kind [`crate::Delivery::Call`].
+/// Sinks with a queue of this size take each event as it comes; the others wait until they are told to.
+pub const EAGER: u32 = Limits::QUEUE as u32;
+
+/// An event that was taken from the queue of a sink with room for [`EAGER`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
     /// The sink.
@@ -40,6 +43,17 @@ impl Delivered {
             payload: event.payload.to_vec(),
         }
     }
+
+    /// A sink has become ready: what it takes, if it is one with room for [`EAGER`].
+    pub fn take_all(node: &mut Node, sink: SinkId, now: Instant) -> Vec<Delivered> {
+        let own = node.directory().host(node.host()).into_iter().flat_map(|record| record.channels.values());
+        let eager = own.filter_map(|held| held.sinks.get(&sink)).any(|info| info.capacity == EAGER);
+        let (mut taken, mut all) = (Taken::default(), Vec::new());
+        while eager && node.take(sink, &mut taken, now).unwrap_or(false) {
+            all.extend(taken.event().map(|event| Delivered::new(sink, &event)));
+        }
+        all
+    }
 }
 
 /// Hosts with a node each, and the network between them: made up, or real.
@@ -48,13 +62,13 @@ pub trait World {
     fn hosts(&self) -> Vec<Name>;
 
     /// Does something with a host's node.
-    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R;
+    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> R;
 
     /// Does something with the nodes of two hosts, told which it is (0, 1), and neither hears of the other in between. A
     /// network whose delays run by the clock of the machine has to see to that.
-    fn at_once(&mut self, hosts: [&Name; 2], mut act: impl FnMut(usize, &mut Node, Instant, &mut dyn Port) + Send) {
+    fn at_once(&mut self, hosts: [&Name; 2], mut act: impl FnMut(usize, &mut Node, Instant) + Send) {
         for (number, host) in hosts.into_iter().enumerate() {
-            self.with(host, |node, now, port| act(number, node, now, port));
+            self.with(host, |node, now| act(number, node, now));
         }
     }
 
@@ -73,7 +87,7 @@ pub trait World {
     /// A new one starts on the host.
     fn start(&mut self, host: &Name);
 
-    /// What was delivered to a host's called sinks since the last look.
+    /// What a host's sinks with room for [`EAGER`] have taken since the last look.
     fn delivered(&mut self, host: &Name) -> Vec<Delivered>;
 
     /// What a host was told since the last look.

@@ -142,7 +142,7 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, &binding.channel)?;
-        let bound = self.network.with(|node, now, port| node.bind(&binding, now, port));
+        let bound = self.network.with(|node, now| node.bind(&binding, now));
         let sink: SinkId = bound.map_err(|error| error.problem())?;
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
@@ -199,7 +199,7 @@ impl Fabric {
             installed.hosts.push(HostAnswer { host: self.host.clone(), refused: None });
         }
         if !others.is_empty() {
-            let ship = || self.network.with(|node, now, port| node.ship(&others, order, now, port));
+            let ship = || self.network.with(|node, now| node.ship(&others, order, now));
             installed.hosts.extend(self.asked.ask(&others, ship));
         }
         Ok(installed)

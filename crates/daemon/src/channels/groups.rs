@@ -23,7 +23,7 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         let channel = registration.channel().map_or_else(String::new, |channel| channel.to_string());
-        let made = self.network.with(|node, now, port| node.register(registration, now, port));
+        let made = self.network.with(|node, now| node.register(registration, now));
         let id = made.map_err(|error| error.problem())?;
         registry.registrations.insert(id, request.lease);
         registry.lease(peer, request.lease)?.registrations.push(id);
@@ -37,7 +37,7 @@ impl Fabric {
         let none = |_| problems::not_your_member("registration", id.0);
         registry.lease(peer, lease).map_err(none)?.registrations.retain(|other| *other != id);
         registry.registrations.remove(&id);
-        self.network.with(|node, now, port| node.unregister(id, now, port)).map_err(|error| error.problem())
+        self.network.with(|node, now| node.unregister(id, now)).map_err(|error| error.problem())
     }
 
     /// All groups.

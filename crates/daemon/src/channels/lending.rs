@@ -151,7 +151,7 @@ impl Fabric {
         self.network.manager(|manager, _, _| manager.broker(CPU, channel()));
         let application = "qfabric".parse().expect("is a name");
         let member = Registration { application, group: group(), parent: None, level: 4, qos: Vec::new() };
-        let joined = self.network.with(|node, now, port| node.register(member, now, port));
+        let joined = self.network.with(|node, now| node.register(member, now));
         joined.map(drop).map_err(|error| DaemonError::Channels(format!("channels.lend: {error}")))
     }
 

@@ -25,7 +25,7 @@ impl Fabric {
         self.permit(peer, Right::Create, &channel)?;
         let mut registry = self.registry();
         let lease = registry.lease(peer, request.lease)?;
-        let created = self.network.with(|node, now, port| node.create(&channel, spec, now, port));
+        let created = self.network.with(|node, now| node.create(&channel, spec, now));
         created.map_err(|error| error.problem())?;
         lease.opened.push(channel.clone());
         self.network.look(|node| {
@@ -42,7 +42,7 @@ impl Fabric {
         self.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
-        let opened = self.network.with(|node, now, port| node.open(channel, now, port));
+        let opened = self.network.with(|node, now| node.open(channel, now));
         opened.map_err(|error| error.problem())?;
         lease.opened.push(channel.clone());
         drop(registry);
@@ -56,7 +56,7 @@ impl Fabric {
         let at = lease.opened.iter().position(|opened| opened == channel);
         let at = at.ok_or_else(|| qfabric_channel::Error::NotOpen(channel.clone()).problem())?;
         lease.opened.remove(at);
-        self.network.with(|node, now, port| node.close(channel, now, port)).map_err(|error| error.problem())
+        self.network.with(|node, now| node.close(channel, now)).map_err(|error| error.problem())
     }
 
     /// A source of the connection.
@@ -67,7 +67,7 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, channel)?;
-        let joined = self.network.with(|node, now, port| node.source_subscribe(channel, spec, now, port));
+        let joined = self.network.with(|node, now| node.source_subscribe(channel, spec, now));
         let source = joined.map_err(|error| error.problem())?;
         registry.sources.insert(source, request.lease);
         registry.lease(peer, request.lease)?.sources.insert(source);
@@ -87,7 +87,7 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, channel)?;
-        let joined = self.network.with(|node, now, port| node.sink_subscribe(channel, spec, now, port));
+        let joined = self.network.with(|node, now| node.sink_subscribe(channel, spec, now));
         let sink = joined.map_err(|error| error.problem())?;
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
@@ -128,7 +128,7 @@ impl Fabric {
         registry.source(peer, source)?;
         let lease = registry.sources[&source];
         registry.forget_source(lease, source);
-        self.network.with(|node, now, port| node.leave_source(source, now, port)).map_err(|error| error.problem())
+        self.network.with(|node, now| node.leave_source(source, now)).map_err(|error| error.problem())
     }
 
     /// Ends a sink.
@@ -137,16 +137,16 @@ impl Fabric {
         registry.sink(peer, sink)?;
         let lease = registry.sinks[&sink];
         registry.forget_sink(lease, sink);
-        self.network.with(|node, now, port| node.leave_sink(sink, now, port)).map_err(|error| error.problem())
+        self.network.with(|node, now| node.leave_sink(sink, now)).map_err(|error| error.problem())
     }
 
     /// Changes attributes of a source.
     pub fn change_source(&self, peer: Peer, source: SourceId, changes: &AttributeChanges) -> Result<(), Problem> {
         let changes = keyed(changes)?;
         self.registry().source(peer, source)?;
-        self.network.with(|node, now, port| {
+        self.network.with(|node, now| {
             let mut each = changes.into_iter();
-            each.try_for_each(|(key, value)| node.set_source_attribute(source, key, value, now, port))
+            each.try_for_each(|(key, value)| node.set_source_attribute(source, key, value, now))
                 .map_err(|error| error.problem())
         })
     }
@@ -155,9 +155,9 @@ impl Fabric {
     pub fn change_sink(&self, peer: Peer, sink: SinkId, changes: &AttributeChanges) -> Result<(), Problem> {
         let changes = keyed(changes)?;
         self.registry().sink(peer, sink)?;
-        self.network.with(|node, now, port| {
+        self.network.with(|node, now| {
             let mut each = changes.into_iter();
-            each.try_for_each(|(key, value)| node.set_sink_attribute(sink, key, value, now, port))
+            each.try_for_each(|(key, value)| node.set_sink_attribute(sink, key, value, now))
                 .map_err(|error| error.problem())
         })
     }

@@ -67,13 +67,13 @@ impl Network {
     }
 
     /// Calls the node.
-    pub fn with<T>(&self, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> T) -> T {
+    pub fn with<T>(&self, act: impl FnOnce(&mut Node, Instant) -> T) -> T {
         self.inside(|managed, now, port| managed.call(now, port, |node, port| act(node, now, port)))
     }
 
     /// Calls the node for something that leaves no work: a look, or a change of filters.
     pub fn look<T>(&self, look: impl FnOnce(&mut Node) -> T) -> T {
-        self.with(|node, _, _| look(node))
+        self.with(|node, _| look(node))
     }
 
     /// A reading of this host's monitor, for its own controllers and for those of all Q-channels that are open here.

@@ -142,14 +142,14 @@ impl Fabric {
     /// A connection has ended, and its filters with it.
     pub(super) fn end_filters(&self, lease: LeaseId) {
         for (spot, mut hosts) in self.owned.take(lease) {
-            self.network.with(|node, now, port| {
+            self.network.with(|node, now| {
                 if hosts.remove(&self.host) {
                     // Its channel may have been closed before.
                     let _ = node.remove_filter(&spot);
                 }
                 let hosts: Vec<_> = hosts.into_iter().collect();
                 if !hosts.is_empty() {
-                    node.ship(&hosts, &FilterOrder::Remove(spot), now, port);
+                    node.ship(&hosts, &FilterOrder::Remove(spot), now);
                 }
             });
         }
@@ -171,7 +171,7 @@ impl Fabric {
             if wanted {
                 self.owned.asked(&filter.spot, host);
                 let order = FilterOrder::Install(filter);
-                self.network.with(|node, now, port| node.ship(std::slice::from_ref(host), &order, now, port));
+                self.network.with(|node, now| node.ship(std::slice::from_ref(host), &order, now));
             }
         }
     }

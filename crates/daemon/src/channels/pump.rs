@@ -76,9 +76,9 @@ impl Fabric {
         }
         let (mut taken, mut message) = (Taken::default(), Vec::new());
         let mut wakes = false;
-        self.network.with(|node, now, port| {
+        self.network.with(|node, now| {
             for _ in 0..credit.events.min(EVENTS_PER_TURN) {
-                let got = node.take(sink, &mut taken, now, port);
+                let got = node.take(sink, &mut taken, now);
                 let Some(event) = got.unwrap_or(false).then(|| taken.event()).flatten() else {
                     credit.ready = false;
                     return;

@@ -194,9 +194,7 @@ impl Fabric {
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
         let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };
         // It may have ended meanwhile.
-        let _ = self
-            .network
-            .with(|node, now, port| node.came_late(sink, (&host, SourceId(source)), events.into(), now, port));
+        let _ = self.network.with(|node, now| node.came_late(sink, (&host, SourceId(source)), events.into()));
     }
 
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {
@@ -242,7 +240,7 @@ impl Fabric {
             attributes: &attributes[..count],
             payload: submit.payload,
         };
-        let said = self.network.with(|node, now, port| node.submit(source, &event, now, port));
+        let said = self.network.with(|node, now| node.submit(source, &event, now));
         said.map_err(|error| match error {
             SubmitError::WouldBlock { until } => (until.get().max(1), error.to_string()),
             _ => (0, error.to_string()),

@@ -187,19 +187,19 @@ impl Fabric {
         let Some(lease) = self.registry().remove(id) else { return };
         self.unwatch(&*lease.socket);
         self.end_filters(id);
-        self.network.with(|node, now, port| {
+        self.network.with(|node, now| {
             // What has ended by itself is no error here.
             for sink in lease.sinks.keys() {
-                let _ = node.leave_sink(*sink, now, port);
+                let _ = node.leave_sink(*sink, now);
             }
             for source in &lease.sources {
-                let _ = node.leave_source(*source, now, port);
+                let _ = node.leave_source(*source, now);
             }
             for registration in &lease.registrations {
-                let _ = node.unregister(*registration, now, port);
+                let _ = node.unregister(*registration, now);
             }
             for channel in &lease.opened {
-                let _ = node.close(channel, now, port);
+                let _ = node.close(channel, now);
             }
         });
     }

@@ -152,13 +152,13 @@ impl User<'_> {
         let mut payload = number.to_le_bytes().to_vec();
         payload.resize(bytes, 7);
         let event = Submission { payload: &payload, ..Submission::default() };
-        self.fabric.network.with(|node, now, port| node.submit(source, &event, now, port)).unwrap().local
+        self.fabric.network.with(|node, now| node.submit(source, &event, now)).unwrap().local
     }
 
     /// The numbers in the events of a sink.
     fn take(&self, sink: SinkId) -> Vec<i32> {
         let (mut taken, mut numbers) = (Taken::default(), Vec::new());
-        while self.fabric.network.with(|node, now, port| node.take(sink, &mut taken, now, port)).unwrap() {
+        while self.fabric.network.with(|node, now| node.take(sink, &mut taken, now)).unwrap() {
             numbers.extend(taken.event().map(|event| i32::from_le_bytes(event.payload.try_into().unwrap())));
         }
         numbers

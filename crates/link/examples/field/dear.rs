@@ -69,7 +69,7 @@ pub fn chosen(peer: &Ours, most: usize) {
     say("ready");
     peer.wait_for("events", 8);
     if most <= 8 {
-        peer.with(|node, _, _| node.install(&first("events", Direction::Out, most))).expect("it compiles");
+        peer.with(|node, _| node.install(&first("events", Direction::Out, most))).expect("it compiles");
     }
     thread::sleep(Duration::from_millis(700));
     say(&format!("result {:.2}", cost_of(1000, Duration::from_millis(1), || publish(&[0; 100]))));
@@ -88,10 +88,10 @@ pub fn handled(peer: &Ours, most: usize) {
         peer.subscribe("events", Box::new(handle));
     }
     if most <= 8 {
-        peer.with(|node, _, _| node.install(&first("events", Direction::In, most))).expect("it compiles");
+        peer.with(|node, _| node.install(&first("events", Direction::In, most))).expect("it compiles");
     }
     thread::sleep(Duration::from_secs(2));
-    let frames = || peer.with(|node, _, _| node.counts().frames_in);
+    let frames = || peer.with(|node, _| node.counts().frames_in);
     let (before, spent) = (frames(), cpu_us());
     thread::sleep(Duration::from_secs(2));
     say(&format!("result {:.2}", (cpu_us() - spent) / (frames() - before).max(1) as f64));
@@ -165,7 +165,7 @@ fn timed<R>(act: impl FnOnce() -> R) -> f64 {
 pub fn table(peer: &Ours) {
     peer.ready();
     thread::sleep(Duration::from_millis(500));
-    let made = |topic| timed(|| peer.with(|node, now, port| create(node, topic, now, port)));
+    let made = |topic| timed(|| peer.with(|node, now| create(node, topic, now, port)));
     let creating = median(topics('c').map(made).collect());
     let opening = median(topics('m').map(made).collect());
     let mut publish = peer.publish("events");
@@ -181,17 +181,17 @@ pub fn table(peer: &Ours) {
 
 /// Taking an event that is there.
 fn polling(peer: &Ours) -> f64 {
-    let (sink, from) = peer.with(|node, now, port| {
+    let (sink, from) = peer.with(|node, now| {
         create(node, "own", now, port);
         let spec = SinkSpec { delivery: Delivery::Queue { capacity: 256 }, ..SinkSpec::default() };
-        let sink = node.sink_subscribe(&channel("own"), spec, now, port).expect("a sink");
+        let sink = node.sink_subscribe(&channel("own"), spec, now).expect("a sink");
         (sink, source(node, "own", now, port))
     });
     let event = Submission { payload: &[0; 100], ..Submission::default() };
     let mut taken = Taken::default();
     let mut poll = |_| {
-        peer.with(|node, now, port| node.submit(from, &event, now, port)).expect("submitted");
-        timed(|| peer.with(|node, now, port| node.take(sink, &mut taken, now, port)).expect("taken"))
+        peer.with(|node, now| node.submit(from, &event, now)).expect("submitted");
+        timed(|| peer.with(|node, now| node.take(sink, &mut taken, now)).expect("taken"))
     };
     median((0..5 * TIMES).map(&mut poll).collect())
 }

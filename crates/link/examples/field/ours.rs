@@ -88,8 +88,8 @@ pub fn create(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) {
     let format = Format { name: "bytes".into(), size: 0, align: 1, fields: Vec::new() };
     let spec = Spec { types: vec![EventType { format }], ..Spec::default() };
     let data = ChannelId { plane: Plane::Data, ..channel(topic) };
-    if !node.is_open(&data) && node.open(&data, now, port).is_err() {
-        node.create(&data, spec, now, port).expect("a channel");
+    if !node.is_open(&data) && node.open(&data, now).is_err() {
+        node.create(&data, spec, now).expect("a channel");
     }
 }
 
@@ -97,12 +97,12 @@ pub fn create(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) {
 pub fn join(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) -> SinkId {
     create(node, topic, now, port);
     let spec = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-    node.sink_subscribe(&channel(topic), spec, now, port).expect("a sink")
+    node.sink_subscribe(&channel(topic), spec, now).expect("a sink")
 }
 
 pub fn source(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) -> SourceId {
     create(node, topic, now, port);
-    node.source_subscribe(&channel(topic), SourceSpec::default(), now, port).expect("a source")
+    node.source_subscribe(&channel(topic), SourceSpec::default(), now).expect("a source")
 }
 
 impl Ours {
@@ -115,7 +115,7 @@ impl Ours {
     }
 
     /// Calls the node.
-    pub fn with<R>(&self, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+    pub fn with<R>(&self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         self.link.with(|echo, now, port| act(&mut echo.node, now, port))
     }
 
@@ -140,7 +140,7 @@ impl Peer for Ours {
         let from = link.with(|echo, now, port| source(&mut echo.node, topic, now, port));
         Box::new(move |bytes| {
             let event = Submission { payload: bytes, ..Submission::default() };
-            link.with(|echo, now, port| echo.node.submit(from, &event, now, port)).expect("submitted");
+            link.with(|echo, now, port| echo.node.submit(from, &event, now)).expect("submitted");
         })
     }
 
@@ -181,7 +181,7 @@ impl Inside for Echo {
         let result = act(&mut self.node, &mut catch);
         if let Some(length) = catch.length {
             let event = Submission { payload: &[0; 1024][..length], ..Submission::default() };
-            self.node.submit(back, &event, now, port).expect("submitted");
+            self.node.submit(back, &event, now).expect("submitted");
         }
         result
     }

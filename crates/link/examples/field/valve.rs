@@ -61,7 +61,7 @@ pub fn valve(rival: &str, net: &str) {
         let (parameter, channel) = ("least".parse().expect("a key"), channel("control"));
         let (event_type, field) = ("reading".into(), "value".into());
         let binding = Binding { filter: spot.clone(), parameter, channel, event_type, field };
-        valve.node.bind(&binding, now, port).expect("bound");
+        valve.node.bind(&binding, now).expect("bound");
         valve.spot = Some(spot);
     });
     say("ready");
@@ -72,15 +72,15 @@ pub fn valve(rival: &str, net: &str) {
 pub fn turner(rival: &str, net: &str, readings: usize) {
     let config = config(rival, net, 1);
     let link = Link::open(&config, node(&config, 1), Arc::new(Quiet), || {}).expect("a link");
-    until(|| link.with(|node, _, _| node.directory().channel(&channel("bulk")).is_some()));
-    let from = link.with(|node, now, port| source(node, "control", now, port));
+    until(|| link.with(|node, _| node.directory().channel(&channel("bulk")).is_some()));
+    let from = link.with(|node, now| source(node, "control", now, port));
     thread::sleep(Duration::from_millis(700));
     for _ in 0..readings {
         thread::sleep(Duration::from_millis(2));
         let at = Instant::new(now_ns());
         let bytes = reading(at);
         let event = Submission { payload: &bytes, ..Submission::default() };
-        link.with(|node, now, port| node.submit(from, &event, now, port)).expect("submitted");
+        link.with(|node, now| node.submit(from, &event, now)).expect("submitted");
     }
     say("done");
     forever()

@@ -118,9 +118,9 @@ impl<N: Inside> Handler for Hearing<N> {
         let is_arrival = matches!(event, EngineEvent::Arrived { .. });
         let mut port = EnginePort { engine: Some(engine), wanted: &mut way.wanted, listener, is_arrival };
         inside.call(now, &mut port, |node, port| match event {
-            EngineEvent::Arrived { from, lane, frame } => node.arrive(from, lane, frame, now, port),
-            EngineEvent::Appeared { host, .. } => node.appeared(host, now, port),
-            EngineEvent::Vanished { host, .. } => node.vanished(host, now, port),
+            EngineEvent::Arrived { from, lane, frame } => node.arrive(from, lane, frame, now),
+            EngineEvent::Appeared { host, .. } => node.appeared(host, now),
+            EngineEvent::Vanished { host, .. } => node.vanished(host, now),
         });
         self.shared.replan(state);
         if is_arrival {

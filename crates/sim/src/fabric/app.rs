@@ -158,7 +158,7 @@ pub struct Here<'a> {
 
 impl Here<'_> {
     /// Calls the node.
-    pub fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+    pub fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         let now = self.now;
         self.member.with(now, self.port, |node, port| act(node, now, port))
     }

@@ -304,7 +304,7 @@ impl Fabric {
                 if connection == (self.hosts[from].incarnation, self.hosts[id].incarnation) {
                     let name = self.hosts[from].name.clone();
                     let begun = self.hosts[id].spent.is_some().then(std::time::Instant::now);
-                    self.node(id, |node, now, port| node.arrive(&name, lane, &frame, now, port));
+                    self.node(id, |node, now| node.arrive(&name, lane, &frame, now));
                     if let (Some(begun), Some(spent)) = (begun, &mut self.hosts[id].spent) {
                         spent.push(begun.elapsed());
                     }
@@ -330,7 +330,7 @@ impl Fabric {
         assert!(before < MOST_WAKES, "{} wants to be woken at {:?} again and again", host.name, self.now);
     }
 
-    fn node(&mut self, id: HostId, act: impl FnOnce(&mut Node, Instant, &mut dyn Port)) {
+    fn node(&mut self, id: HostId, act: impl FnOnce(&mut Node, Instant)) {
         self.act(id, |_, here| here.with(act));
     }
 
@@ -340,11 +340,11 @@ impl Fabric {
         let seen = self.hosts[id].sees.get(&other).copied();
         if seen.is_some() && seen != Some(incarnation).filter(|_| there) {
             self.hosts[id].sees.remove(&other);
-            self.node(id, |node, now, port| node.vanished(&name, now, port));
+            self.node(id, |node, now| node.vanished(&name, now));
         }
         if there && seen != Some(incarnation) {
             self.hosts[id].sees.insert(other, incarnation);
-            self.node(id, |node, now, port| node.appeared(&name, now, port));
+            self.node(id, |node, now| node.appeared(&name, now));
         }
     }
 

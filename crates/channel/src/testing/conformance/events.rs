@@ -95,15 +95,15 @@ pub fn late_events_are_dropped_and_counted<W: World>(world: &mut W) {
     let hosts = everywhere(world, &video, &spec());
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, queued(16));
-    let late = world.with(&hosts[0], |node, now, port| {
+    let late = world.with(&hosts[0], |node, now| {
         let deadline = Some(now - Nanos::from_millis(5));
-        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now, port)
+        node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now)
     });
     assert_eq!(late, Err(SubmitError::Late { by: Nanos::from_millis(5) }));
     for left_ms in [400, 60_000] {
-        let sent = world.with(&hosts[0], |node, now, port| {
+        let sent = world.with(&hosts[0], |node, now| {
             let deadline = Some(now + Nanos::from_millis(left_ms));
-            node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now, port)
+            node.submit(from, &Submission { deadline, payload: &[0; 8], ..Submission::default() }, now)
         });
         assert_eq!(sent.map(|sent| sent.remote), Ok(1));
     }
@@ -131,7 +131,7 @@ pub fn events_that_their_reader_comes_to_too_late_are_late<W: World>(world: &mut
         assert_eq!(take_all(world, host, to).len(), 4);
         world.quiet();
         for (events, of) in [(1, from), (9, from), (1, SourceId(77))] {
-            let came = world.with(host, |node, now, port| node.came_late(to, (&hosts[0], of), events, now, port));
+            let came = world.with(host, |node, _| node.came_late(to, (&hosts[0], of), events));
             assert_eq!(came, Ok(()));
         }
         world.quiet();
@@ -152,15 +152,10 @@ pub fn priorities_come_first_and_deadlines_in_order<W: World>(world: &mut W) {
         [(1, 0, Some(60)), (2, 0, Some(30)), (3, 0, None), (4, 5, Some(90)), (5, 0, Some(40))]
     {
         world
-            .with(&hosts[0], |node, now, port| {
+            .with(&hosts[0], |node, now| {
                 let deadline = left_s.map(|s| now + Nanos::from_millis(1000 * s));
                 let payload = frame(kind, 0);
-                node.submit(
-                    from,
-                    &Submission { deadline, priority, payload: &payload, ..Submission::default() },
-                    now,
-                    port,
-                )
+                node.submit(from, &Submission { deadline, priority, payload: &payload, ..Submission::default() }, now)
             })
             .expect("submitted");
     }
@@ -282,7 +277,7 @@ pub fn what_is_lost_is_counted<W: World>(world: &mut W) {
 }
 
 fn counts_of<W: World>(world: &mut W, host: &Name, source: SourceId) -> crate::SourceCounts {
-    world.with(host, |node, _, _| node.source_counts(source)).expect("the source is there")
+    world.with(host, |node, _| node.source_counts(source)).expect("the source is there")
 }
 
 /// A queue of the source's own host is in its books like all others.
@@ -295,10 +290,10 @@ pub fn what_waits_in_a_queue_of_the_sources_host_is_dropped_when_its_sink_leaves
         submit_frame(world, &hosts[0], from, 0, number);
     }
     let mut taken = crate::Taken::default();
-    world.with(&hosts[0], |node, now, port| node.take(to, &mut taken, now, port)).expect("one was there");
+    world.with(&hosts[0], |node, now| node.take(to, &mut taken, now)).expect("one was there");
     let counts = counts_of(world, &hosts[0], from);
     assert_eq!((counts.sent, counts.delivered, counts.dropped), (6, 1, 2), "three wait, two made room");
-    world.with(&hosts[0], |node, now, port| node.leave_sink(to, now, port)).expect("it was there");
+    world.with(&hosts[0], |node, now| node.leave_sink(to, now)).expect("it was there");
     let counts = counts_of(world, &hosts[0], from);
     assert_eq!((counts.sent, counts.delivered, counts.dropped, counts.lost), (6, 1, 5, 0));
 }
@@ -314,8 +309,8 @@ pub fn a_sink_that_leaves_says_what_became_of_its_events<W: World>(world: &mut W
     }
     world.settle();
     let mut taken = crate::Taken::default();
-    world.with(&hosts[1], |node, now, port| node.take(to, &mut taken, now, port)).expect("one was there");
-    world.with(&hosts[1], |node, now, port| node.leave_sink(to, now, port)).expect("it was there");
+    world.with(&hosts[1], |node, now| node.take(to, &mut taken, now)).expect("one was there");
+    world.with(&hosts[1], |node, now| node.leave_sink(to, now)).expect("it was there");
     world.settle();
     let counts = counts_of(world, &hosts[0], from);
     assert_eq!((counts.sent, counts.delivered, counts.dropped, counts.lost), (6, 1, 5, 0));

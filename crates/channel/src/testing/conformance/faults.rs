@@ -24,7 +24,7 @@ pub fn a_crashed_host_is_gone_and_its_channel_stays<W: World>(world: &mut W) {
     assert_eq!(submit_frame(world, &hosts[2], from, 0, 0).remote, 1);
     world.settle();
     assert_eq!(numbers(world, &hosts[1], to), [1]);
-    let view = world.with(&hosts[3], |node, _, _| node.directory().channel(&video)).expect("it lives on");
+    let view = world.with(&hosts[3], |node, _| node.directory().channel(&video)).expect("it lives on");
     assert_eq!((view.origin.creator, view.hosts), (hosts[0].clone(), hosts.len() - 1));
 }
 
@@ -34,14 +34,14 @@ pub fn a_restarted_host_is_another_member<W: World>(world: &mut W) {
     let hosts = everywhere(world, &video, &spec());
     let from = source(world, &hosts[1], &video);
     sink(world, &hosts[0], &video, called());
-    let before = world.with(&hosts[0], |node, _, _| node.incarnation());
+    let before = world.with(&hosts[0], |node, _| node.incarnation());
     world.kill(&hosts[0]);
     world.start(&hosts[0]);
     world.detect();
-    assert!(world.with(&hosts[0], |node, _, _| node.incarnation()) > before);
+    assert!(world.with(&hosts[0], |node, _| node.incarnation()) > before);
     agree(world, &hosts);
     assert_eq!(submit_frame(world, &hosts[1], from, 0, 0).remote, 0, "its sink is gone");
-    world.with(&hosts[0], |node, now, port| node.open(&video, now, port)).expect("others hold it");
+    world.with(&hosts[0], |node, now| node.open(&video, now)).expect("others hold it");
     let to = sink(world, &hosts[0], &video, called());
     assert_eq!(submit_frame(world, &hosts[1], from, 0, 0).remote, 1);
     world.settle();
@@ -61,7 +61,7 @@ pub fn what_was_changed_during_a_partition_is_known_after_it<W: World>(world: &m
     world.detect();
     assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).remote, 0, "the other side is gone");
     let audio = data("audio");
-    world.with(&there[1], |node, now, port| node.create(&audio, spec(), now, port)).expect("created");
+    world.with(&there[1], |node, now| node.create(&audio, spec(), now)).expect("created");
     let new = sink(world, &hosts[0], &video, called());
     world.run_for(Nanos::from_millis(3_000));
     for (one, other) in here.iter().flat_map(|one| there.iter().map(move |other| (one, other))) {
@@ -69,7 +69,7 @@ pub fn what_was_changed_during_a_partition_is_known_after_it<W: World>(world: &m
     }
     world.detect();
     agree(world, &hosts);
-    assert!(world.with(&hosts[0], |node, _, _| node.directory().channel(&audio).is_some()));
+    assert!(world.with(&hosts[0], |node, _| node.directory().channel(&audio).is_some()));
     let sent = submit_frame(world, &hosts[0], from, 0, 0);
     assert_eq!((sent.remote, sent.local), (1, 1));
     world.quiet();
@@ -82,13 +82,13 @@ pub fn what_was_changed_during_a_partition_is_known_after_it<W: World>(world: &m
 pub fn of_two_creations_the_earlier_stands<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = world.hosts();
-    world.at_once([&hosts[1], &hosts[0]], |_, node, now, port| {
-        node.create(&video, spec(), now, port).expect("the other is not known yet");
+    world.at_once([&hosts[1], &hosts[0]], |_, node, now| {
+        node.create(&video, spec(), now).expect("the other is not known yet");
     });
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, called());
     agree(world, &hosts);
-    let origins = world.with(&hosts[2], |node, _, _| {
+    let origins = world.with(&hosts[2], |node, _| {
         node.directory().holders(&video).map(|(_, held)| held.origin.clone()).collect::<Vec<_>>()
     });
     assert_eq!((origins.len(), &origins[0]), (2, &origins[1]), "one origin");
@@ -101,21 +101,21 @@ pub fn of_two_creations_the_earlier_stands<W: World>(world: &mut W) {
 pub fn of_two_creations_that_differ_the_later_ends<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = world.hosts();
-    world.at_once([&hosts[1], &hosts[0]], |number, node, now, port| {
+    world.at_once([&hosts[1], &hosts[0]], |number, node, now| {
         let spec = if number == 0 { spec() } else { spec_with(Pressure::DropNewest) };
-        node.create(&video, spec, now, port).expect("the other is not known yet");
+        node.create(&video, spec, now).expect("the other is not known yet");
     });
     world.settle();
     agree(world, &hosts);
-    let view = world.with(&hosts[2], |node, _, _| node.directory().channel(&video)).expect("one stands");
+    let view = world.with(&hosts[2], |node, _| node.directory().channel(&video)).expect("one stands");
     assert_eq!(view.hosts, 1);
     let (stands, ended) = if *view.spec == spec() { (&hosts[1], &hosts[0]) } else { (&hosts[0], &hosts[1]) };
     assert_eq!(view.origin.creator, *stands);
     let notices = world.notices(ended);
     let told = Notice::DuplicateName { channel: video.clone(), stands: view.origin };
     assert!(notices.contains(&told), "{notices:?}");
-    assert!(world.with(ended, |node, _, _| !node.is_open(&video) && !node.is_open(&quality("video"))));
-    world.with(ended, |node, now, port| node.open(&video, now, port)).expect("it can be opened");
+    assert!(world.with(ended, |node, _| !node.is_open(&video) && !node.is_open(&quality("video"))));
+    world.with(ended, |node, now| node.open(&video, now)).expect("it can be opened");
 }
 
 /// A hundred joins and leaves: directories agree, and hold no more than before.
@@ -126,21 +126,21 @@ pub fn joins_and_leaves_without_end_leave_nothing_behind<W: World>(world: &mut W
     let mut there = Vec::new();
     for round in 0..100_usize {
         let host = &hosts[1 + round % (hosts.len() - 1)];
-        let id = world.with(host, |node, now, port| node.sink_subscribe(&video, called(), now, port)).expect("joined");
+        let id = world.with(host, |node, now| node.sink_subscribe(&video, called(), now)).expect("joined");
         there.push((host.clone(), id));
         if there.len() > 5 {
             let (host, id) = there.remove(0);
-            world.with(&host, |node, now, port| node.leave_sink(id, now, port)).expect("left");
+            world.with(&host, |node, now| node.leave_sink(id, now)).expect("left");
         }
         submit_frame(world, &hosts[0], from, 0, round as i32);
         world.run_for(Nanos::from_millis(10));
     }
     for (host, id) in there {
-        world.with(&host, |node, now, port| node.leave_sink(id, now, port)).expect("left");
+        world.with(&host, |node, now| node.leave_sink(id, now)).expect("left");
     }
     world.settle();
     agree(world, &hosts);
-    let view = world.with(&hosts[1], |node, _, _| node.directory().channel(&video)).expect("known");
+    let view = world.with(&hosts[1], |node, _| node.directory().channel(&video)).expect("known");
     assert_eq!((view.sinks, view.sources), (0, 1));
     assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).remote, 0);
 }

@@ -13,7 +13,7 @@ fn text(spot: Spot, text: &str) -> FilterSpec {
 }
 
 fn install<W: World>(world: &mut W, host: &Name, filter: &FilterSpec) {
-    world.with(host, |node, _, _| node.install(filter)).unwrap_or_else(|error| panic!("{error}"));
+    world.with(host, |node, _| node.install(filter)).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// The load balancer of 000 §4.2.3: the least loaded sink gets the event.
@@ -40,7 +40,7 @@ pub fn an_out_filter_chooses_by_what_sinks_say_of_themselves<W: World>(world: &m
     let sent = submit_frame(world, &hosts[0], from, 0, 0);
     assert_eq!((sent.remote, sent.local, sent.filtered), (1, 0, 2));
     let key: Key = "load".parse().expect("a key");
-    world.with(&hosts[2], |node, now, port| node.set_sink_attribute(idle, key, Some(95), now, port)).expect("set");
+    world.with(&hosts[2], |node, now| node.set_sink_attribute(idle, key, Some(95), now)).expect("set");
     world.settle();
     let sent = submit_frame(world, &hosts[0], from, 0, 0);
     assert_eq!((sent.remote, sent.local, sent.filtered), (0, 1, 2));
@@ -89,14 +89,14 @@ pub fn a_filter_that_blocks_sends_nothing<W: World>(world: &mut W) {
     let choose = Box::new(|event: &crate::Event<'_>, _: crate::Candidates<'_>, chosen: &mut [bool]| {
         chosen.fill(event.payload[0] == 1);
     });
-    world.with(&hosts[0], |node, _, _| node.install_closure(out.clone(), None, &[], choose)).expect("replaced");
+    world.with(&hosts[0], |node, _| node.install_closure(out.clone(), None, &[], choose)).expect("replaced");
     assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).filtered, 1);
     assert_eq!(submit_frame(world, &hosts[0], from, 1, 0).remote, 1);
-    world.with(&hosts[0], |node, _, _| node.remove_filter(&out)).expect("removed");
+    world.with(&hosts[0], |node, _| node.remove_filter(&out)).expect("removed");
     assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).remote, 1);
     world.settle();
     assert_eq!(numbers(world, &hosts[1], to), [3, 4]);
-    let again = world.with(&hosts[0], |node, _, _| node.remove_filter(&out));
+    let again = world.with(&hosts[0], |node, _| node.remove_filter(&out));
     assert_eq!(again, Err(FilterError::Unknown(out)));
 }
 
@@ -115,8 +115,8 @@ pub fn a_filter_is_replaced_between_two_events<W: World>(world: &mut W) {
         text(out.clone(), &body)
     };
     install(world, &hosts[0], &version(1));
-    world.with(&hosts[0], |node, _, _| node.set_parameter(&out, "least", 5)).expect("it has it");
-    let broken = world.with(&hosts[0], |node, _, _| node.install(&text(out.clone(), "return input.colour;")));
+    world.with(&hosts[0], |node, _| node.set_parameter(&out, "least", 5)).expect("it has it");
+    let broken = world.with(&hosts[0], |node, _| node.install(&text(out.clone(), "return input.colour;")));
     assert!(matches!(broken, Err(FilterError::Text(_))), "{broken:?}");
     for round in 0..20 {
         if round == 10 {
@@ -124,7 +124,7 @@ pub fn a_filter_is_replaced_between_two_events<W: World>(world: &mut W) {
         }
         submit_frame(world, &hosts[0], from, 5 - round % 2, 0);
     }
-    let missing = world.with(&hosts[0], |node, _, _| node.set_parameter(&out, "most", 5)).unwrap_err();
+    let missing = world.with(&hosts[0], |node, _| node.set_parameter(&out, "most", 5)).unwrap_err();
     assert_eq!(missing.to_string(), "the filter has no parameter `most`; it has least");
     world.settle();
     let sizes: Vec<u8> =
@@ -149,20 +149,20 @@ pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
         event_type: "frame".to_owned(),
         field: "size".to_owned(),
     };
-    let bound = world.with(&hosts[0], |node, now, port| node.bind(&binding, now, port)).expect("bound");
+    let bound = world.with(&hosts[0], |node, now| node.bind(&binding, now)).expect("bound");
     world.settle();
     assert_eq!(submit_frame(world, &hosts[0], from, 3, 0).remote, 1);
     submit_frame(world, &hosts[1], manager, 0, 4);
     world.settle();
-    assert_eq!(world.with(&hosts[0], |node, _, _| node.parameter(&out, "least")), Ok(4));
+    assert_eq!(world.with(&hosts[0], |node, _| node.parameter(&out, "least")), Ok(4));
     assert_eq!(submit_frame(world, &hosts[0], from, 3, 0).filtered, 1);
-    world.with(&hosts[0], |node, now, port| node.leave_sink(bound, now, port)).expect("it was bound");
+    world.with(&hosts[0], |node, now| node.leave_sink(bound, now)).expect("it was bound");
     world.settle();
     assert_eq!(submit_frame(world, &hosts[1], manager, 0, 0).remote, 0, "nobody listens any more");
     world.settle();
     assert_eq!(numbers(world, &hosts[1], to), [1]);
     let wrong = Binding { field: "colour".to_owned(), ..binding };
-    let refused = world.with(&hosts[0], |node, now, port| node.bind(&wrong, now, port)).unwrap_err();
+    let refused = world.with(&hosts[0], |node, now| node.bind(&wrong, now)).unwrap_err();
     assert!(refused.to_string().starts_with("events of type `frame` have no number `colour` to take;"), "{refused}");
 }
 
@@ -173,7 +173,7 @@ pub fn filters_are_shipped_where_the_policy_lets_them<W: World>(world: &mut W) {
     let out = spot(&video, Direction::Out, "none");
     let order = FilterOrder::Install(text(out.clone(), "return 0;"));
     let to = [hosts[0].clone(), hosts[1].clone(), "nobody".parse().expect("a name")];
-    let request = world.with(&hosts[0], |node, now, port| node.ship(&to, &order, now, port));
+    let request = world.with(&hosts[0], |node, now| node.ship(&to, &order, now));
     world.settle();
     let answers: Vec<(Name, bool)> = world
         .notices(&hosts[0])
@@ -187,8 +187,8 @@ pub fn filters_are_shipped_where_the_policy_lets_them<W: World>(world: &mut W) {
     assert!(answers.contains(&(hosts[0].clone(), true)) && answers.contains(&(hosts[1].clone(), false)));
     let refused = world.notices(&hosts[1]);
     assert!(refused.iter().any(|notice| matches!(notice, Notice::Forbidden { .. })), "{refused:?}");
-    assert!(world.with(&hosts[1], |node, _, _| node.filters(&video).is_empty()));
-    assert_eq!(world.with(&hosts[0], |node, _, _| node.filters(&video).len()), 1);
+    assert!(world.with(&hosts[1], |node, _| node.filters(&video).is_empty()));
+    assert_eq!(world.with(&hosts[0], |node, _| node.filters(&video).len()), 1);
 }
 
 /// A filter that divides by zero lets nothing pass, and is named once.
@@ -206,7 +206,7 @@ pub fn a_filter_that_faults_lets_nothing_pass_and_says_so<W: World>(world: &mut 
     assert_eq!(numbers(world, &hosts[1], to), [3]);
     let faults = |notice: &Notice| matches!(notice, Notice::FilterFaulted { spot, .. } if *spot == out);
     assert_eq!(world.notices(&hosts[0]).iter().filter(|notice| faults(notice)).count(), 1);
-    let counts = world.with(&hosts[0], |node, _, _| node.filters(&video)[0].1);
+    let counts = world.with(&hosts[0], |node, _| node.filters(&video)[0].1);
     assert_eq!((counts.calls, counts.faults, counts.blocked), (3, 2, 2));
 }
 
@@ -285,16 +285,15 @@ pub fn a_users_filter_acts_on_the_events_of_own_sources_alone<W: World>(world: &
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
     let of = |user| crate::SourceSpec { user: Some(user), ..Default::default() };
-    let sources = [1_000, 1_001].map(|user| {
-        world.with(&hosts[0], |node, now, port| node.source_subscribe(&video, of(user), now, port)).expect("a source")
-    });
+    let sources = [1_000, 1_001]
+        .map(|user| world.with(&hosts[0], |node, now| node.source_subscribe(&video, of(user), now)).expect("a source"));
     world.settle();
     sink(world, &hosts[1], &video, called());
     let stop = text(spot(&video, Direction::Out, "stop"), "return 0;");
-    world.with(&hosts[0], |node, _, _| node.install_for(1_000, &stop)).expect("installed");
+    world.with(&hosts[0], |node, _| node.install_for(1_000, &stop)).expect("installed");
     let sent = sources.map(|source| submit_frame(world, &hosts[0], source, 0, 0).remote);
     assert_eq!(sent, [0, 1]);
     let of_all = text(spot(&video, Direction::In, "stop"), "return 0;");
-    let refused = world.with(&hosts[0], |node, _, _| node.install_for(1_000, &of_all));
+    let refused = world.with(&hosts[0], |node, _| node.install_for(1_000, &of_all));
     assert!(matches!(refused, Err(FilterError::Channel(crate::Error::Forbidden { .. }))), "{refused:?}");
 }

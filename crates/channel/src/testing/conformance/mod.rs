@@ -14,10 +14,8 @@ pub use members::*;
 use qfabric_ecode::parse_formats;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 
-use super::World;
-use crate::{
-    Delivery, EventType, Pressure, Sent, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, SubmitError,
-};
+use super::{EAGER, World};
+use crate::{EventType, Pressure, Sent, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, SubmitError};
 
 /// Calls a macro with what is given and the names of all parts of the suite: `macro! { given; name, name, … }`.
 #[macro_export]
@@ -111,34 +109,34 @@ pub(crate) fn frame(kind: i32, size: i32) -> [u8; 8] {
 /// Creates a channel on the first host, and opens it on the others.
 pub(crate) fn everywhere<W: World>(world: &mut W, channel: &ChannelId, spec: &Spec) -> Vec<Name> {
     let hosts = world.hosts();
-    world.with(&hosts[0], |node, now, port| node.create(channel, spec.clone(), now, port)).expect("created");
+    world.with(&hosts[0], |node, now| node.create(channel, spec.clone(), now)).expect("created");
     world.settle();
     for host in &hosts[1..] {
-        world.with(host, |node, now, port| node.open(channel, now, port)).expect("opened");
+        world.with(host, |node, now| node.open(channel, now)).expect("opened");
     }
     world.settle();
     hosts
 }
 
 pub(crate) fn source<W: World>(world: &mut W, host: &Name, channel: &ChannelId) -> SourceId {
-    let id = world.with(host, |node, now, port| node.source_subscribe(channel, SourceSpec::default(), now, port));
+    let id = world.with(host, |node, now| node.source_subscribe(channel, SourceSpec::default(), now));
     world.settle();
     id.expect("a source")
 }
 
 pub(crate) fn sink<W: World>(world: &mut W, host: &Name, channel: &ChannelId, sink: SinkSpec) -> SinkId {
-    let id = world.with(host, |node, now, port| node.sink_subscribe(channel, sink, now, port)).expect("a sink");
+    let id = world.with(host, |node, now| node.sink_subscribe(channel, sink, now)).expect("a sink");
     world.settle();
     id
 }
 
-/// A sink that is called.
+/// A sink that takes each event as it comes.
 pub(crate) fn called() -> SinkSpec {
-    SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() }
+    SinkSpec { capacity: EAGER, ..SinkSpec::default() }
 }
 
 pub(crate) fn queued(capacity: u32) -> SinkSpec {
-    SinkSpec { delivery: Delivery::Queue { capacity }, ..SinkSpec::default() }
+    SinkSpec { capacity, ..SinkSpec::default() }
 }
 
 pub(crate) fn with_attributes(sink: SinkSpec, attributes: &[(&str, i64)]) -> SinkSpec {
@@ -152,7 +150,7 @@ pub(crate) fn submit<W: World>(
     source: SourceId,
     event: &Submission<'_>,
 ) -> Result<Sent, SubmitError> {
-    world.with(host, |node, now, port| node.submit(source, event, now, port))
+    world.with(host, |node, now| node.submit(source, event, now))
 }
 
 /// Submits a `frame`.
@@ -164,7 +162,7 @@ pub(crate) fn submit_frame<W: World>(world: &mut W, host: &Name, source: SourceI
 /// Takes all that is in a queue: the payloads.
 pub(crate) fn take_all<W: World>(world: &mut W, host: &Name, sink: SinkId) -> Vec<Vec<u8>> {
     let (mut taken, mut all) = (crate::Taken::default(), Vec::new());
-    while world.with(host, |node, now, port| node.take(sink, &mut taken, now, port)).expect("the sink is there") {
+    while world.with(host, |node, now| node.take(sink, &mut taken, now)).expect("the sink is there") {
         all.extend(taken.event().map(|event| event.payload.to_vec()));
     }
     all
@@ -182,16 +180,16 @@ pub(crate) fn agree<W: World>(world: &mut W, hosts: &[Name]) {
         let hosts = node.directory().hosts();
         hosts.map(|(name, record)| (name.clone(), record.clone())).collect::<Vec<_>>()
     };
-    let first = world.with(&hosts[0], |node, _, _| records(node));
+    let first = world.with(&hosts[0], |node, _| records(node));
     for host in &hosts[1..] {
-        let other = world.with(host, |node, _, _| records(node));
+        let other = world.with(host, |node, _| records(node));
         assert_eq!(first, other, "the directories of {} and {host}", hosts[0]);
     }
 }
 
 /// The books of a sink are closed: everything sent is accounted for.
 pub(crate) fn balanced<W: World>(world: &mut W, host: &Name, sink: SinkId) -> crate::SinkCounts {
-    let counts = world.with(host, |node, _, _| node.sink_counts(sink)).expect("the sink is there");
+    let counts = world.with(host, |node, _| node.sink_counts(sink)).expect("the sink is there");
     let crate::SinkCounts { sent, delivered, filtered, dropped, late, lost, queued } = counts;
     assert_eq!(sent, delivered + filtered + dropped + late + lost + queued, "{counts:?}");
     counts

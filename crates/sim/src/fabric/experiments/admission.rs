@@ -120,14 +120,14 @@ impl Site {
     fn open(&mut self, here: &mut Here<'_>) {
         let (channel, first) = (&self.channel, self.first);
         let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-        let source = here.with(|node, now, port| {
+        let source = here.with(|node, now| {
             if first {
-                node.create(channel, spec(), now, port)?
+                node.create(channel, spec(), now)?
             } else {
-                node.open(channel, now, port)?
+                node.open(channel, now)?
             };
-            node.sink_subscribe(channel, sink, now, port)?;
-            node.source_subscribe(channel, SourceSpec::default(), now, port)
+            node.sink_subscribe(channel, sink, now)?;
+            node.source_subscribe(channel, SourceSpec::default(), now)
         });
         let Ok(source) = source else { return here.after(Nanos::from_millis(100), OPEN) };
         self.source = Some(source);
@@ -230,7 +230,7 @@ impl Site {
             [request, share.ppm().into(), stays.get()].iter().flat_map(|word| word.to_le_bytes()).collect();
         let event = Submission { target: Target::Host(giver), payload: &payload, ..Submission::default() };
         let source = self.source.expect("open");
-        let sent = here.with(|node, now, port| node.submit(source, &event, now, port));
+        let sent = here.with(|node, now| node.submit(source, &event, now));
         sent.expect("a host that has just promised something");
     }
 

@@ -171,15 +171,15 @@ impl Server {
     fn open(&mut self, here: &mut Here<'_>) {
         let (channel, first) = (&self.channel, self.first);
         let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-        let ends = here.with(|node, now, port| {
+        let ends = here.with(|node, now| {
             if first {
-                node.create(channel, spec(), now, port)?
+                node.create(channel, spec(), now)?
             } else {
-                node.open(channel, now, port)?
+                node.open(channel, now)?
             };
             Ok::<_, qfabric_channel::Error>((
-                node.source_subscribe(channel, SourceSpec::default(), now, port)?,
-                node.sink_subscribe(channel, sink, now, port)?,
+                node.source_subscribe(channel, SourceSpec::default(), now)?,
+                node.sink_subscribe(channel, sink, now)?,
             ))
         });
         let Ok(ends) = ends else { return here.after(Nanos::from_millis(100), OPEN) };
@@ -222,7 +222,7 @@ impl Server {
         let copies = ("copies".parse().expect("a key"), self.options.copies.into());
         let (types, text) = (vec!["request".to_owned()], LEAST_LOADED.to_owned());
         let filter = FilterSpec { spot, sink: None, types, text, parameters: vec![copies] };
-        here.with(|node, _, _| node.install(&filter)).expect("a filter that compiles");
+        here.with(|node, _| node.install(&filter)).expect("a filter that compiles");
     }
 
     /// The load is an attribute of the sink: what the filter of whoever forwards sees.
@@ -235,7 +235,7 @@ impl Server {
         if let Some((_, sink)) = self.ends {
             let key = "load".parse().expect("a key");
             let begun = std::time::Instant::now();
-            let said = here.with(|node, now, port| node.set_sink_attribute(sink, key, Some(load), now, port));
+            let said = here.with(|node, now| node.set_sink_attribute(sink, key, Some(load), now));
             said.expect("a sink of its own");
             self.spend(SAID, begun);
             self.result.borrow_mut().events += (SERVERS - 1) as u64;
@@ -248,7 +248,7 @@ impl Server {
         let payload = id.to_le_bytes();
         let event = Submission { event_type, target, payload: &payload, ..Submission::default() };
         let begun = std::time::Instant::now();
-        let sent = here.with(|node, now, port| node.submit(source, &event, now, port));
+        let sent = here.with(|node, now| node.submit(source, &event, now));
         self.spend(SENT, begun);
         self.result.borrow_mut().events += sent.map_or(0, |sent| u64::from(sent.remote));
     }

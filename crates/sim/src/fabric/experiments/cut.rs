@@ -73,7 +73,7 @@ impl App for Player {
         here.manager(|manager, _, _| manager.add(Box::new(controller)));
         let registration =
             Registration { application: name("player"), group, parent: None, level: LEVEL, qos: Vec::new() };
-        here.with(|node, now, port| node.register(registration, now, port)).expect("a group");
+        here.with(|node, now| node.register(registration, now)).expect("a group");
     }
 
     fn applied(&mut self, _application: AppId, _attribute: AttributeId, amount: i64, _here: &mut Here<'_>) {

@@ -85,9 +85,9 @@ impl App for Source {
     fn start(&mut self, here: &mut Here<'_>) {
         self.begun = here.now;
         let channel = &self.channel;
-        let source = here.with(|node, now, port| {
-            node.create(channel, spec(), now, port)?;
-            node.source_subscribe(channel, SourceSpec::default(), now, port)
+        let source = here.with(|node, now| {
+            node.create(channel, spec(), now)?;
+            node.source_subscribe(channel, SourceSpec::default(), now)
         });
         self.source = Some(source.expect("a channel of its own"));
         for controller in self.controllers.drain(..) {
@@ -136,7 +136,7 @@ impl App for Source {
         let (source, target) = (self.source.expect("started"), Target::Host(&stream.host));
         let event = Submission { target, payload: &payload, ..Submission::default() };
         // A sink that left meanwhile gets nothing.
-        let _ = here.with(|node, now, port| node.submit(source, &event, now, port));
+        let _ = here.with(|node, now| node.submit(source, &event, now));
         self.arm(tag, here);
     }
 }
@@ -226,16 +226,16 @@ impl Sink {
     fn open(&mut self, here: &mut Here<'_>) {
         let channel = &self.channel;
         let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-        let opened = here.with(|node, now, port| {
-            node.open(channel, now, port)?;
-            node.sink_subscribe(channel, sink, now, port)
+        let opened = here.with(|node, now| {
+            node.open(channel, now)?;
+            node.sink_subscribe(channel, sink, now)
         });
         if opened.is_err() {
             return here.after(RETRY, self.tags + OPEN);
         }
         self.open = true;
         let registration = self.registration();
-        let registered = here.with(|node, now, port| node.register(registration, now, port));
+        let registered = here.with(|node, now| node.register(registration, now));
         registered.expect("a group of the channel's name");
         self.reported = here.now;
         self.next = here.now + self.phase;

@@ -86,9 +86,9 @@ struct Camera {
 impl App for Camera {
     fn start(&mut self, here: &mut Here<'_>) {
         let channel = &self.channel;
-        let source = here.with(|node, now, port| {
-            node.create(channel, spec(), now, port)?;
-            node.source_subscribe(channel, SourceSpec::default(), now, port)
+        let source = here.with(|node, now| {
+            node.create(channel, spec(), now)?;
+            node.source_subscribe(channel, SourceSpec::default(), now)
         });
         self.source = Some(source.expect("a channel of its own"));
         if let Some(controller) = self.controller.take() {
@@ -100,7 +100,7 @@ impl App for Camera {
     fn timer(&mut self, _tag: u64, here: &mut Here<'_>) {
         let event = Submission { payload: &[0; 1_000], ..Submission::default() };
         let source = self.source.expect("started");
-        let sent = here.with(|node, now, port| node.submit(source, &event, now, port));
+        let sent = here.with(|node, now| node.submit(source, &event, now));
         sent.expect("a source that is there");
         here.after(FRAME, PLAY);
     }
@@ -130,9 +130,9 @@ const PLAY: u64 = 12;
 impl Viewer {
     fn open(&mut self, here: &mut Here<'_>) {
         let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-        let opened = here.with(|node, now, port| {
-            node.open(&self.channel, now, port)?;
-            node.sink_subscribe(&self.channel, sink, now, port)
+        let opened = here.with(|node, now| {
+            node.open(&self.channel, now)?;
+            node.sink_subscribe(&self.channel, sink, now)
         });
         if opened.is_err() {
             return here.after(MS(100), OPEN);
