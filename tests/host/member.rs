@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant as Moment, SystemTime, UNIX_EPOCH};
 
 use qfabric_channel::{
-    Config as NodeConfig, Delivery, Event, EventType, Incarnation, Node, Notice, SinkId, SinkSpec, SourceId,
-    SourceSpec, Spec, Submission,
+    Config as NodeConfig, EventType, Frame, Incarnation, Node, Notice, Output, SinkSpec, SourceId, SourceSpec, Spec,
+    Submission, Taken,
 };
-use qfabric_link::{Config, Link, Listener, Security, Tls};
+use qfabric_link::{Config, Inside, Link, Listener, Security, Tls};
+use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::format::Format;
 
@@ -51,7 +52,7 @@ impl Member {
 
     /// Waits for a line of at least that time; its time.
     pub fn until(&self, since: u64, line: &str) -> u64 {
-        let begin = Instant::now();
+        let begin = Moment::now();
         let mut lines = self.lines.0.lock().expect("lines");
         loop {
             if let Some((at, _)) = lines.iter().find(|(at, said)| *at >= since && said == line) {
@@ -98,20 +99,46 @@ fn keep(output: impl BufRead, kept: &Lines) {
 struct Printer;
 
 impl Listener for Printer {
-    fn deliver(&self, _sink: SinkId, event: &Event<'_>) {
-        println!("{} event {}", now_us(), event.host);
-    }
-
-    fn ready(&self, _sink: SinkId) {}
-
-    fn writable(&self, _source: SourceId) {}
-
-    fn notice(&self, notice: Notice) {
-        match notice {
-            Notice::HostAppeared(host, _) => println!("{} appeared {host}", now_us()),
-            Notice::HostVanished(host) => println!("{} vanished {host}", now_us()),
+    fn hear(&self, output: Output, _is_arrival: bool) {
+        match output {
+            Output::Notice(Notice::HostAppeared(host, _)) => println!("{} appeared {host}", now_us()),
+            Output::Notice(Notice::HostVanished(host)) => println!("{} vanished {host}", now_us()),
             _ => {}
         }
+    }
+}
+
+/// A node, and the events of its sink.
+struct Viewer {
+    node: Node,
+    taken: Taken,
+}
+
+impl Inside for Viewer {
+    fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
+        act(&mut self.node)
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Output> {
+        let output = self.node.poll();
+        if let Some(Output::Ready(sink)) = output {
+            while self.node.take(sink, &mut self.taken, now).expect("the sink is there") {
+                self.taken.event().into_iter().for_each(|event| println!("{} event {}", now_us(), event.host));
+            }
+        }
+        output
+    }
+
+    fn frame(&self, frame: Frame) -> &[u8] {
+        self.node.frame(frame)
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.node.next_wakeup()
+    }
+
+    fn wake(&mut self, now: Instant) {
+        self.node.wake(now);
     }
 }
 
@@ -126,34 +153,33 @@ pub fn run(settings: &str) -> ! {
     config.peers = peers.split(',').map(|peer| peer.parse().expect("an address")).collect();
     let tls = Tls::from_folder(folder, &name, &folder.join("access.toml")).expect("certificates");
     config.security = Security::Tls(Box::new(tls));
-    let link = Link::open(&config, node(name), Arc::new(Printer), || {}).expect("a link");
+    let link = Link::open(&config, viewer(name), Arc::new(Printer), || {}).expect("a link");
     thread::sleep(Duration::from_millis(700)); // for others to be known, or all would create the channel
     let source = join(&link);
     loop {
         let event = Submission { payload: b"picture", ..Submission::default() };
-        let _ = link.with(|node, now| node.submit(source, &event, now));
+        let _ = link.with(|viewer, now| viewer.node.submit(source, &event, now));
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-fn node(name: Name) -> Node {
+fn viewer(name: Name) -> Viewer {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let incarnation = Incarnation::new(since.as_secs() as u32, since.subsec_nanos());
     let mut config = NodeConfig::new(name, incarnation);
     config.unix_offset_ns = since.as_nanos() as u64 - now_us() * 1000;
-    Node::new(config, qfabric_types::Instant::new(now_us() * 1000))
+    Viewer { node: Node::new(config, Instant::new(now_us() * 1000)), taken: Taken::default() }
 }
 
-fn join(link: &Link) -> SourceId {
+fn join(link: &Link<Viewer>) -> SourceId {
     let video = ChannelId { plane: Plane::Data, name: "video".parse().expect("a name") };
     let format = Format { name: "picture".into(), size: 0, align: 1, fields: Vec::new() };
     let spec = Spec { types: vec![EventType { format }], ..Spec::default() };
-    link.with(|node, now| {
+    link.with(|Viewer { node, .. }, now| {
         if node.open(&video, now).is_err() {
             node.create(&video, spec, now).expect("a channel");
         }
-        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-        node.sink_subscribe(&video, sink, now).expect("a sink");
+        node.sink_subscribe(&video, SinkSpec::default(), now).expect("a sink");
         node.source_subscribe(&video, SourceSpec::default(), now).expect("a source")
     })
 }

@@ -55,10 +55,10 @@ impl Sea {
     fn take(&mut self, node: &mut Node, now: Instant) {
         while let Some(output) = node.poll() {
             match output {
-                Output::Send { frame, .. } => {
+                Output::Send(_, _, frame) => {
                     self.frames += 1;
                     self.last.clear();
-                    self.last.extend_from_slice(frame);
+                    self.last.extend_from_slice(node.frame(frame));
                 }
                 Output::Ready(sink) => while node.take(sink, black_box(&mut self.taken), now).unwrap_or(false) {},
                 _ => {}

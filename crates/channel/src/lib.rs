@@ -43,7 +43,7 @@ pub use ids::{Incarnation, MemberId, RegistrationId, RequestId, SinkId, SourceId
 pub use member::{SinkInfo, SinkSpec, SourceInfo, SourceSpec};
 pub use node::Node;
 pub use notice::Notice;
-pub use output::{Destination, Lane, Output};
+pub use output::{Destination, Frame, Lane, Output, To};
 pub use spec::{EventType, Limits, Order, Origin, Pressure, Spec};
 #[cfg(feature = "testing")]
 pub use testing::conformance;

@@ -27,18 +27,40 @@ pub enum Destination<'a> {
     Host(&'a Name),
 }
 
+/// A [`Destination`] as a node keeps it. Naming a host or a channel that has members takes no memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum To {
+    /// Every other host.
+    Everyone,
+    /// Every other host that listens to the channel.
+    Channel(Arc<ChannelId>),
+    /// One host.
+    Host(Arc<Name>),
+}
+
+impl To {
+    /// What an engine is told.
+    pub fn destination(&self) -> Destination<'_> {
+        match self {
+            To::Everyone => Destination::Everyone,
+            To::Channel(channel) => Destination::Channel(channel),
+            To::Host(host) => Destination::Host(host),
+        }
+    }
+}
+
+/// Where the bytes of a frame are; see [`crate::Node::frame`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    from: usize,
+    end: usize,
+}
+
 /// One thing that a node wants done; see [`crate::Node::poll`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Output<'a> {
+pub enum Output {
     /// Send a frame. One that cannot be sent is dropped, and found by its number.
-    Send {
-        /// To whom.
-        to: Destination<'a>,
-        /// By which connection.
-        lane: Lane,
-        /// At most 256 KiB.
-        frame: &'a [u8],
-    },
+    Send(To, Lane, Frame),
     /// From now on frames for the channel are wanted here.
     Listen(ChannelId),
     /// Frames for the channel are no longer wanted here.
@@ -57,89 +79,50 @@ const KEPT_BYTES: usize = 256 << 10;
 /// The outputs of a node that nobody has asked for yet. Its memory is used again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
-    queue: VecDeque<Entry>,
-    /// Frames, one behind the other; emptied when the queue is empty.
+    queue: VecDeque<Output>,
+    /// Frames, one behind the other; emptied when all outputs were asked for.
     frames: Vec<u8>,
-    /// Whose names the last output lends.
-    to: To,
-}
-
-/// An output as it is kept.
-#[derive(Debug)]
-enum Entry {
-    /// A frame, which begins and ends there in [`Outputs::frames`].
-    Send(To, Lane, usize, usize),
-    Listen(ChannelId),
-    Ignore(ChannelId),
-    Ready(SinkId),
-    Writable(SourceId),
-    Notice(Notice),
-}
-
-/// As [`Destination`]; naming a host or a channel of a roster takes no memory.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum To {
-    #[default]
-    Everyone,
-    Channel(Arc<ChannelId>),
-    Host(Arc<Name>),
 }
 
 impl Outputs {
     pub fn send(&mut self, to: To, lane: Lane, frame: &[u8]) {
         let from = self.frames.len();
         self.frames.extend_from_slice(frame);
-        self.queue.push_back(Entry::Send(to, lane, from, self.frames.len()));
+        self.queue.push_back(Output::Send(to, lane, Frame { from, end: self.frames.len() }));
     }
 
     pub fn listen(&mut self, channel: &ChannelId) {
-        self.queue.push_back(Entry::Listen(channel.clone()));
+        self.queue.push_back(Output::Listen(channel.clone()));
     }
 
     pub fn ignore(&mut self, channel: &ChannelId) {
-        self.queue.push_back(Entry::Ignore(channel.clone()));
+        self.queue.push_back(Output::Ignore(channel.clone()));
     }
 
     pub fn ready(&mut self, sink: SinkId) {
-        self.queue.push_back(Entry::Ready(sink));
+        self.queue.push_back(Output::Ready(sink));
     }
 
     pub fn writable(&mut self, source: SourceId) {
-        self.queue.push_back(Entry::Writable(source));
+        self.queue.push_back(Output::Writable(source));
     }
 
     pub fn notice(&mut self, notice: Notice) {
-        self.queue.push_back(Entry::Notice(notice));
+        self.queue.push_back(Output::Notice(notice));
     }
 
-    /// The next one.
-    pub fn poll(&mut self) -> Option<Output<'_>> {
-        let Some(entry) = self.queue.pop_front() else {
+    /// The next one. None: there is nothing more, and the frames before are gone.
+    pub fn poll(&mut self) -> Option<Output> {
+        let next = self.queue.pop_front();
+        if next.is_none() {
             self.frames.clear();
             self.frames.shrink_to(KEPT_BYTES);
-            return None;
-        };
-        Some(match entry {
-            Entry::Send(to, lane, from, end) => {
-                self.to = to;
-                Output::Send { to: self.to.lend(), lane, frame: &self.frames[from..end] }
-            }
-            Entry::Listen(channel) => Output::Listen(channel),
-            Entry::Ignore(channel) => Output::Ignore(channel),
-            Entry::Ready(sink) => Output::Ready(sink),
-            Entry::Writable(source) => Output::Writable(source),
-            Entry::Notice(notice) => Output::Notice(notice),
-        })
-    }
-}
-
-impl To {
-    fn lend(&self) -> Destination<'_> {
-        match self {
-            To::Everyone => Destination::Everyone,
-            To::Channel(channel) => Destination::Channel(channel),
-            To::Host(host) => Destination::Host(host),
         }
+        next
+    }
+
+    pub fn frame(&self, frame: Frame) -> &[u8] {
+        &self.frames[frame.from..frame.end]
     }
 }
 
@@ -150,16 +133,16 @@ mod tests {
     #[test]
     fn outputs_come_in_order_and_their_memory_is_used_again() {
         let mut outputs = Outputs::default();
-        let host = Arc::new("h1".parse::<Name>().unwrap());
+        let to = To::Host(Arc::new("h1".parse().unwrap()));
         for round in 0..3 {
-            outputs.send(To::Host(host.clone()), Lane::Data, &[round; 5]);
+            outputs.send(to.clone(), Lane::Data, &[round; 5]);
             outputs.ready(SinkId(7));
             outputs.send(To::Everyone, Lane::Control, b"all");
-            let to = Destination::Host(&host);
-            assert_eq!(outputs.poll(), Some(Output::Send { to, lane: Lane::Data, frame: &[round; 5] }));
+            let Some(Output::Send(first, Lane::Data, frame)) = outputs.poll() else { panic!("a frame is first") };
+            assert_eq!((first, outputs.frame(frame)), (to.clone(), &[round; 5][..]));
             assert_eq!(outputs.poll(), Some(Output::Ready(SinkId(7))));
-            let (to, lane) = (Destination::Everyone, Lane::Control);
-            assert_eq!(outputs.poll(), Some(Output::Send { to, lane, frame: b"all" }));
+            let Some(Output::Send(To::Everyone, Lane::Control, frame)) = outputs.poll() else { panic!("then another") };
+            assert_eq!(outputs.frame(frame), b"all");
             assert_eq!(outputs.poll(), None);
             assert!(outputs.frames.is_empty() && outputs.frames.capacity() <= 64);
         }

@@ -10,9 +10,9 @@ use qfabric_types::channel::{ChannelId, Plane};
 /// Copies the last frame, and drops the rest.
 fn drain(node: &mut Node, last: &mut Vec<u8>) {
     while let Some(output) = node.poll() {
-        if let Output::Send { frame, .. } = output {
+        if let Output::Send(_, _, frame) = output {
             last.clear();
-            last.extend_from_slice(frame);
+            last.extend_from_slice(node.frame(frame));
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::{
-    Ask, Change, Controller, Decision, Decisions, Filter, GroupController, Input, Interest, Manager, ManagerPort,
-    Outcome, Rule, Topic, View, What, Whom, Wish,
+    Ask, Change, Controller, Decision, Decisions, Effect, GroupController, Input, Interest, Manager, Outcome, Output,
+    Rule, Topic, View, What, Whom, Wish,
 };
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, QualityText, Reading, Unit};
@@ -37,35 +37,26 @@ struct Wires {
     unmeasured: bool,
 }
 
-struct Port<'a> {
-    host: usize,
-    wires: &'a mut Wires,
-}
+impl Wires {
+    /// Does what a manager wants done.
+    fn carry_out(&mut self, host: usize, output: Output) {
+        match output {
+            Output::Tell(channel, to, event) => self.queue.push_back((host, channel, to, event)),
+            Output::Parameter(..) => {}
+            Output::Effect(effect) => match effect {
+                Effect::Apply(application, _, amount) => self.applied.push((host, application, amount)),
+                Effect::Answered(request, outcome) => self.answered.push((host, request, outcome)),
+                Effect::Keep { request, amount, until, .. } => self.kept.push((host, request, Some((amount, until)))),
+                Effect::LetGo { request, .. } => self.kept.push((host, request, None)),
+                Effect::Taken { giver, request } => self.taken.push((host, giver, request)),
+            },
+        }
+    }
 
-impl ManagerPort for Port<'_> {
-    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
-        self.wires.queue.push_back((self.host, channel.clone(), to.clone(), *event));
-    }
-    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
-    fn apply(&mut self, application: AppId, _: AttributeId, amount: i64) {
-        self.wires.applied.push((self.host, application, amount));
-    }
-    fn answered(&mut self, request: u64, outcome: &Outcome) {
-        self.wires.answered.push((self.host, request, outcome.clone()));
-    }
     /// Host 0 asks; the last host is the nearest.
     fn distance(&self, host: &Name) -> Option<Nanos> {
         let number: u64 = host.as_str()[1..].parse().unwrap();
-        (!self.wires.unmeasured).then_some(MS(100 - number))
-    }
-    fn keep(&mut self, _: &Name, request: u64, amount: i64, until: Instant) {
-        self.wires.kept.push((self.host, request, Some((amount, until))));
-    }
-    fn let_go(&mut self, _: &Name, request: u64) {
-        self.wires.kept.push((self.host, request, None));
-    }
-    fn taken(&mut self, giver: &Name, request: u64) {
-        self.wires.taken.push((self.host, giver.clone(), request));
+        (!self.unmeasured).then_some(MS(100 - number))
     }
 }
 
@@ -82,12 +73,18 @@ impl Net {
         Net { managers, dead: Vec::new(), wires: Wires::default(), now: Instant::ZERO }
     }
 
-    fn on<R>(&mut self, host: usize, act: impl FnOnce(&mut Manager, Instant, &mut dyn ManagerPort) -> R) -> R {
-        act(&mut self.managers[host], self.now, &mut Port { host, wires: &mut self.wires })
+    fn on<R>(&mut self, host: usize, act: impl FnOnce(&mut Manager, Instant) -> R) -> R {
+        let manager = &mut self.managers[host];
+        manager.measure(|other| self.wires.distance(other));
+        let result = act(manager, self.now);
+        while let Some(output) = manager.poll() {
+            self.wires.carry_out(host, output);
+        }
+        result
     }
 
     fn handle(&mut self, host: usize, input: Input) {
-        self.on(host, |manager, now, port| manager.handle(input, now, port));
+        self.on(host, |manager, now| manager.handle(input, now));
     }
 
     fn alive(&self) -> Vec<usize> {
@@ -132,7 +129,7 @@ impl Net {
         let mut net = Net::new(hosts);
         for host in 1..hosts {
             let capacity = 40 + 10 * host as i64;
-            net.on(host, |manager, now, port| manager.capacity(CPU, capacity, now, port));
+            net.on(host, |manager, now| manager.capacity(CPU, capacity, now));
         }
         let ask = Ask {
             request: 7,
@@ -143,7 +140,7 @@ impl Net {
             patience: MS(400),
             hold: Nanos::ZERO,
         };
-        net.on(0, |manager, now, port| manager.ask(ask, now, port));
+        net.on(0, |manager, now| manager.ask(ask, now));
         net
     }
 
@@ -214,7 +211,7 @@ fn what_nobody_has_is_said_to_be_unmet_and_nothing_stays_held() {
         patience: MS(400),
         hold: Nanos::ZERO,
     };
-    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    net.on(0, |manager, now| manager.ask(ask, now));
     net.run_for(MS(600));
     assert_eq!(net.wires.answered.last(), Some(&(0, 8, Outcome::Unmet { offers: 0 })));
     assert_eq!(net.lent(), [30, 0]);
@@ -243,13 +240,13 @@ fn an_application_that_comes_adjusts_the_others_and_one_that_does_not_fit_is_ref
     let mut net = Net::new(1);
     let wish =
         |application, least, most| Wish { application: AppId(application), attribute: CPU, least, most, importance: 0 };
-    net.on(0, |manager, now, port| manager.capacity(CPU, 100, now, port));
-    net.on(0, |manager, now, port| manager.came(&wish(1, 20, 100), now, port)).unwrap();
-    net.on(0, |manager, now, port| manager.came(&wish(2, 50, 50), now, port)).unwrap();
+    net.on(0, |manager, now| manager.capacity(CPU, 100, now));
+    net.on(0, |manager, now| manager.came(&wish(1, 20, 100), now)).unwrap();
+    net.on(0, |manager, now| manager.came(&wish(2, 50, 50), now)).unwrap();
     assert_eq!(net.wires.applied, [(0, AppId(1), 100), (0, AppId(1), 50), (0, AppId(2), 50)]);
-    let refused = net.on(0, |manager, now, port| manager.came(&wish(3, 31, 40), now, port)).unwrap_err();
+    let refused = net.on(0, |manager, now| manager.came(&wish(3, 31, 40), now)).unwrap_err();
     assert_eq!((refused.asked, refused.free), (31, 30));
-    net.on(0, |manager, now, port| manager.went(AppId(2), now, port));
+    net.on(0, |manager, now| manager.went(AppId(2), now));
     assert_eq!(net.wires.applied.last(), Some(&(0, AppId(1), 100)));
 }
 
@@ -298,7 +295,7 @@ fn reading(attribute: AttributeId) -> Reading {
 fn a_controller_is_called_for_its_interests_and_for_nothing_else() {
     let mut net = Net::new(1);
     let interest = Interest::on(&channel("film"), Topic::Reading(CPU));
-    net.on(0, |manager, _, _| manager.add(Box::new(Echo(vec![interest]))));
+    net.on(0, |manager, _| manager.add(Box::new(Echo(vec![interest]))));
     let said = |on: &str, attribute| Input::Reading(Some(channel(on)), name("h9"), reading(attribute));
     net.handle(0, said("other", CPU));
     net.handle(0, said("film", AttributeId::of("cpu.blocked")));
@@ -310,11 +307,11 @@ fn a_controller_is_called_for_its_interests_and_for_nothing_else() {
 #[test]
 fn controllers_that_never_come_to_an_end_are_stopped_and_counted() {
     let mut net = Net::new(1);
-    net.on(0, |manager, _, _| manager.add(Box::new(Echo(vec![Interest::anywhere(Topic::Answers)]))));
+    net.on(0, |manager, _| manager.add(Box::new(Echo(vec![Interest::anywhere(Topic::Answers)]))));
     for _ in 0..2 {
         let (channel, rule) = (channel("pool"), Rule::First);
         let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, rule, patience: MS(10_000), hold: Nanos::ZERO };
-        net.on(0, |manager, now, port| manager.ask(ask, now, port));
+        net.on(0, |manager, now| manager.ask(ask, now));
     }
     let counts = *net.managers[0].counts();
     assert!(counts.runaway > 0 && counts.calls < 1_000_000, "{counts:?}");
@@ -332,7 +329,7 @@ fn class() -> Net {
     for host in 0..3 {
         let group = GroupController::new(&name("class"), None, 3, CPU, 50).unwrap();
         let group = group.with_local(AppId(1), 10, 30, host as u32);
-        net.on(host, |manager, _, _| manager.add(Box::new(group)));
+        net.on(host, |manager, _| manager.add(Box::new(group)));
         (0..3).for_each(|member| net.handle(host, joined(member)));
     }
     net
@@ -364,17 +361,17 @@ fn when_the_leader_of_a_group_is_gone_the_next_leads() {
 fn asking_brokers(rule: Rule) -> Net {
     let mut net = Net::new(3);
     for host in 1..3 {
-        net.on(host, |manager, _, _| manager.broker(CPU, channel("pool")));
+        net.on(host, |manager, _| manager.broker(CPU, channel("pool")));
     }
     let (channel, hold) = (channel("pool"), MS(60_000));
     let ask = Ask { request: 7, channel, attribute: CPU, amount: 30, rule, patience: MS(400), hold };
-    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    net.on(0, |manager, now| manager.ask(ask, now));
     net.deliver();
     net
 }
 
 fn broker_says(net: &mut Net, host: usize, left: Option<i64>) {
-    net.on(host, |manager, now, port| manager.kept((&name("h0"), 7), left, now, port));
+    net.on(host, |manager, now| manager.kept((&name("h0"), 7), left, now));
     net.deliver();
 }
 
@@ -403,7 +400,7 @@ fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gi
     let mut net = asking_brokers(Rule::First);
     won(&mut net);
     assert_eq!((net.outcome(), net.wires.kept.last()), (&Outcome::Met { host: name("h1") }, Some(&(2, 7, None))));
-    net.on(0, |manager, now, port| manager.give_back((&channel("pool"), &name("h1")), CPU, 7, now, port));
+    net.on(0, |manager, now| manager.give_back((&channel("pool"), &name("h1")), CPU, 7, now));
     net.deliver();
     assert_eq!(net.wires.kept.last(), Some(&(1, 7, None)));
     let mut net = asking_brokers(Rule::First);
@@ -413,7 +410,7 @@ fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gi
     let mut net = asking_brokers(Rule::First);
     won(&mut net);
     let before = net.wires.kept.len();
-    net.on(1, |manager, now, port| manager.used(&name("h0"), 7, now, port));
+    net.on(1, |manager, now| manager.used(&name("h0"), 7, now));
     net.deliver();
     assert!(net.wires.taken.contains(&(0, name("h1"), 7)), "{:?}", net.wires.taken);
     net.kill(0);
@@ -443,7 +440,7 @@ fn a_broker_is_asked_on_its_channel_only() {
         patience: MS(400),
         hold: Nanos::ZERO,
     };
-    net.on(0, |manager, now, port| manager.ask(ask, now, port));
+    net.on(0, |manager, now| manager.ask(ask, now));
     net.deliver();
     assert!(net.wires.kept.iter().all(|(_, request, _)| *request == 7));
 }
@@ -489,7 +486,7 @@ fn one_host_is_one_offer_however_often_it_says_so() {
 #[test]
 fn who_asks_without_end_is_held_256_times() {
     let mut net = Net::new(1);
-    net.on(0, |manager, now, port| manager.capacity(CPU, 1_000_000, now, port));
+    net.on(0, |manager, now| manager.capacity(CPU, 1_000_000, now));
     for request in 0..1_000 {
         net.handle(0, Input::Control(channel("v"), name("h1"), said(QualityKind::Request, request, 1)));
         net.handle(0, Input::Control(channel("v"), name("h1"), said(QualityKind::Accept, request, 1)));

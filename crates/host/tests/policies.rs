@@ -5,7 +5,7 @@ use qfabric_host::manager::policies::{
     BEGUN, Balance, COPY, CapacityTerms, DROP, FORWARD, Link, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST,
     Roles, SHOW, SKIP, SPEED, SinkSync, Spread, SpreadRule, Stream, SyncTerms, TreeShare, connection_of, stream_of,
 };
-use qfabric_host::manager::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom};
+use qfabric_host::manager::{Controller, Effect, Input, Manager, Output, Whom};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -30,20 +30,6 @@ struct Done {
     told: Vec<(Whom, QualityEvent)>,
 }
 
-impl ManagerPort for Done {
-    fn tell(&mut self, _: &ChannelId, to: &Whom, event: &QualityEvent) {
-        self.told.push((to.clone(), *event));
-    }
-    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
-    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64) {
-        self.applied.push((application, attribute, amount));
-    }
-    fn answered(&mut self, _: u64, _: &Outcome) {}
-    fn distance(&self, _: &Name) -> Option<Nanos> {
-        None
-    }
-}
-
 /// The host `here` with one policy.
 struct Host {
     manager: Manager,
@@ -59,7 +45,14 @@ impl Host {
     }
 
     fn handle(&mut self, input: Input) {
-        self.manager.handle(input, self.now, &mut self.done);
+        self.manager.handle(input, self.now);
+        while let Some(output) = self.manager.poll() {
+            match output {
+                Output::Tell(_, to, event) => self.done.told.push((to, event)),
+                Output::Effect(Effect::Apply(of, attribute, amount)) => self.done.applied.push((of, attribute, amount)),
+                _ => {}
+            }
+        }
     }
 
     /// An application of this host reports.

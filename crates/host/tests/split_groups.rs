@@ -1,15 +1,13 @@
 //! A group that is cut into parts never hands out more than there is, whoever leads whom: random cuts, joins and deaths.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use proptest::prelude::*;
 use qfabric_channel::Registration;
-use qfabric_host::manager::{Filter, GroupController, Input, Manager, ManagerPort, Outcome, Whom};
+use qfabric_host::manager::{Effect, GroupController, Input, Manager, Output, Whom};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent};
-use qfabric_types::{AppId, Instant, Nanos};
+use qfabric_types::{AppId, Instant};
 
 const CPU: AttributeId = AttributeId::of("cpu.share");
 const CAPACITY: i64 = 100;
@@ -20,26 +18,6 @@ const TICK: u64 = 50;
 const AT_MOST: u64 = 3_000;
 
 type Sent = (usize, ChannelId, Whom, QualityEvent);
-
-struct Port {
-    host: usize,
-    wires: Rc<RefCell<VecDeque<Sent>>>,
-    has: Rc<RefCell<Vec<i64>>>,
-}
-
-impl ManagerPort for Port {
-    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
-        self.wires.borrow_mut().push_back((self.host, channel.clone(), to.clone(), *event));
-    }
-    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
-    fn apply(&mut self, _: AppId, _: AttributeId, amount: i64) {
-        self.has.borrow_mut()[self.host] = amount;
-    }
-    fn answered(&mut self, _: u64, _: &Outcome) {}
-    fn distance(&self, _: &Name) -> Option<Nanos> {
-        None
-    }
-}
 
 fn name(host: usize) -> Name {
     format!("h{host}").parse().unwrap()
@@ -52,8 +30,8 @@ fn registration() -> Registration {
 
 struct Net {
     managers: Vec<Manager>,
-    wires: Rc<RefCell<VecDeque<Sent>>>,
-    has: Rc<RefCell<Vec<i64>>>,
+    wires: VecDeque<Sent>,
+    has: Vec<i64>,
     /// In which part of the network each host is, and whom it sees.
     parts: Vec<u8>,
     sees: Vec<Vec<bool>>,
@@ -68,11 +46,11 @@ struct Net {
 
 impl Net {
     fn new(wants: &[(i64, i64, u32)], late: Vec<u64>) -> Net {
-        let has = Rc::new(RefCell::new(vec![0; HOSTS]));
+        let has = vec![0; HOSTS];
         let managers = (0..HOSTS).map(|host| Manager::new(name(host))).collect();
         let (parts, dead, sees) = (vec![0; HOSTS], vec![false; HOSTS], vec![vec![false; HOSTS]; HOSTS]);
         let since = vec![vec![0; HOSTS]; HOSTS];
-        let mut net = Net { managers, wires: Rc::default(), has, parts, sees, since, dead, late, at: 0, changed: 0 };
+        let mut net = Net { managers, wires: VecDeque::new(), has, parts, sees, since, dead, late, at: 0, changed: 0 };
         for (host, (least, more, importance)) in wants.iter().enumerate() {
             let group = GroupController::new(&"class".parse().unwrap(), None, 3, CPU, CAPACITY).unwrap();
             let group = group.with_local(AppId(1), *least, least + more, *importance);
@@ -86,9 +64,15 @@ impl Net {
     }
 
     fn handle(&mut self, host: usize, input: Input) {
-        let (wires, has) = (self.wires.clone(), self.has.clone());
         let now = self.now();
-        self.managers[host].handle(input, now, &mut Port { host, wires, has });
+        self.managers[host].handle(input, now);
+        while let Some(output) = self.managers[host].poll() {
+            match output {
+                Output::Tell(channel, to, event) => self.wires.push_back((host, channel, to, event)),
+                Output::Effect(Effect::Apply(_, _, amount)) => self.has[host] = amount,
+                _ => {}
+            }
+        }
     }
 
     fn joined(&self, a: usize, b: usize) -> bool {
@@ -115,7 +99,7 @@ impl Net {
 
     fn deliver(&mut self) {
         for _ in 0..10_000 {
-            let Some((from, channel, to, event)) = self.wires.borrow_mut().pop_front() else { return };
+            let Some((from, channel, to, event)) = self.wires.pop_front() else { return };
             for host in 0..HOSTS {
                 let meant = to == Whom::All || to == Whom::Host(name(host));
                 if meant && self.joined(from, host) {
@@ -139,7 +123,7 @@ impl Net {
     }
 
     fn used(&self) -> i64 {
-        let has = self.has.borrow();
+        let has = &self.has;
         (0..HOSTS).filter(|host| !self.dead[*host]).map(|host| has[host]).sum()
     }
 
@@ -206,6 +190,6 @@ fn the_greater_part_goes_on_with_everything_and_the_smaller_stops() {
     net.run(6).unwrap();
     net.change(&[0, 0, 0, 1, 1], None);
     net.run(15).unwrap();
-    assert_eq!(net.has.borrow()[3..], [0, 0]);
+    assert_eq!(net.has[3..], [0, 0]);
     assert!(net.used() > CAPACITY - 3, "{:?}", net.has);
 }

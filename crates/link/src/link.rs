@@ -1,19 +1,18 @@
 //! A node on an engine: one lock, run to completion.
 //!
-//! Whoever has work (the engine's receive thread, the timer's, an application's) takes the lock and calls the node; it
-//! says what it wants done, and that is done before the lock is given back. No queue lies between an event's arrival
+//! Whoever has work (the engine's receive thread, the timer's, an application's) takes the lock and calls the node, then
+//! asks it for what it wants done, and does that before giving the lock back. No queue lies between an event's arrival
 //! and its handler, and none between a submission and the socket. The lock is fair: a source that floods takes its turn
 //! after whoever waits ([`crate::turn`]), and rests now and then ([`crate::pace`]). It is not one of priority inheritance:
 //! threads that submit should have the policy of [`Link::threads`].
 
-mod port;
 mod way;
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use qfabric_channel::{Event, Incarnation, Node, Notice, Port, SinkId, SourceId};
+use qfabric_channel::{Frame, Incarnation, Node, Output};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
@@ -22,26 +21,16 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::pace::{Pace, REST};
 use crate::turn::{Taken, Turn};
 use crate::{Config, Counters, Error, threads};
-use port::Deaf;
 use way::Way;
 
-/// Who is told what the node wants told in this process. Called under the node's lock: copy and wake, never block,
-/// never call the link.
+/// Who hears what a node wants told in this process.
 pub trait Listener: Send + Sync + 'static {
-    /// An event for a sink that asked to be called.
-    fn deliver(&self, sink: SinkId, event: &Event<'_>);
-    /// A sink's queue is no longer empty.
-    fn ready(&self, sink: SinkId);
-    /// The same, where a frame's arrival brought it: [`Listener::arrived`] follows, in the same thread.
-    fn ready_by_arrival(&self, sink: SinkId) {
-        self.ready(sink);
-    }
+    /// A sink is ready, a source may go on, something happened. Called under the node's lock: copy and wake, never block,
+    /// never call the link. `is_arrival`: a frame's arrival brought it, and [`Listener::arrived`] follows in the same
+    /// thread.
+    fn hear(&self, output: Output, is_arrival: bool);
     /// Called after each frame's arrival, with no lock held: by the receive thread, which must not be kept waiting.
     fn arrived(&self) {}
-    /// A source that was told to wait may try again.
-    fn writable(&self, source: SourceId);
-    /// Something happened.
-    fn notice(&self, notice: Notice);
     /// A thread of the network failed, by a mistake of this program: the network works no longer, or in part. May be called
     /// from any thread, with no lock.
     fn failed(&self, thread: &'static str, message: String) {
@@ -49,27 +38,39 @@ pub trait Listener: Send + Sync + 'static {
     }
 }
 
-/// What stands behind the lock: a node, or something that holds one and wants to see what it does.
+/// What stands behind the lock: a node, or something that holds one and looks at what it wants done.
 pub trait Inside: Send + 'static {
-    /// Calls the node. What `act` says to its port is, in the end, said to `port`.
-    fn call<R>(&mut self, now: Instant, port: &mut dyn Port, act: impl FnOnce(&mut Node, &mut dyn Port) -> R) -> R;
+    /// Calls the node.
+    fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R;
+    /// As [`Node::poll`]; asked after every call, until there is nothing more.
+    fn poll(&mut self, now: Instant) -> Option<Output>;
+    /// As [`Node::frame`].
+    fn frame(&self, frame: Frame) -> &[u8];
     /// When [`Inside::wake`] is wanted.
     fn next_wakeup(&self) -> Option<Instant>;
     /// Does what is due.
-    fn wake(&mut self, now: Instant, port: &mut dyn Port);
+    fn wake(&mut self, now: Instant);
 }
 
 impl Inside for Node {
-    fn call<R>(&mut self, _now: Instant, port: &mut dyn Port, act: impl FnOnce(&mut Node, &mut dyn Port) -> R) -> R {
-        act(self, port)
+    fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
+        act(self)
+    }
+
+    fn poll(&mut self, _now: Instant) -> Option<Output> {
+        Node::poll(self)
+    }
+
+    fn frame(&self, frame: Frame) -> &[u8] {
+        Node::frame(self, frame)
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
         Node::next_wakeup(self)
     }
 
-    fn wake(&mut self, now: Instant, port: &mut dyn Port) {
-        Node::wake(self, now, port);
+    fn wake(&mut self, now: Instant) {
+        Node::wake(self, now);
     }
 }
 
@@ -116,7 +117,7 @@ impl<N: Inside> Link<N> {
         listener: Arc<dyn Listener>,
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Link<N>, Error> {
-        let incarnation = inside.call(now(), &mut Deaf, |node, _| node.incarnation());
+        let incarnation = inside.call(now(), |node| node.incarnation());
         let state =
             Turn::new(State { inside, way: Way::default(), planned: None, pace: Pace::new(now()), closing: false });
         let shared = Arc::new(Shared { state, timer_thread: OnceLock::new(), listener });
@@ -131,13 +132,14 @@ impl<N: Inside> Link<N> {
         Ok(link)
     }
 
-    /// Calls what is behind the lock. The port is to be given to the node's methods; the time is the clock's. Who comes
-    /// again and again without a pause sleeps for a moment in the end, without the lock.
-    pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant, &mut dyn Port) -> R) -> R {
+    /// Calls what is behind the lock, by the clock's time. Who comes again and again without a pause sleeps for a moment in
+    /// the end, without the lock.
+    pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant) -> R) -> R {
         let mut state = self.shared.state.lock();
         let begin = now();
         let State { inside, way, pace, .. } = &mut *state;
-        let result = act(inside, begin, &mut way.port(&*self.shared.listener));
+        let result = act(inside, begin);
+        way.carry_out(inside, begin, &*self.shared.listener);
         let enough = pace.is_enough(begin, now());
         self.shared.replan(state);
         if enough {
@@ -216,7 +218,8 @@ impl<N: Inside> Shared<N> {
             let now = now();
             if state.inside.next_wakeup().is_some_and(|due| due <= now) {
                 let State { inside, way, .. } = &mut *state;
-                inside.wake(now, &mut way.port(&*self.listener));
+                inside.wake(now);
+                way.carry_out(inside, now, &*self.listener);
             }
             state.planned = state.inside.next_wakeup();
             state = self.wait(state, now);

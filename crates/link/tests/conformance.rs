@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use common::Site;
 use qfabric_channel::testing::conformance as suite;
 use qfabric_channel::testing::{Delivered, World};
-use qfabric_channel::{Config as NodeConfig, Event, Incarnation, Node, Notice, Port, SinkId, SourceId};
-use qfabric_link::{Config, EngineKind, Link, Listener};
+use qfabric_channel::{Config as NodeConfig, Frame, Incarnation, Node, Notice, Output};
+use qfabric_link::{Config, EngineKind, Inside, Link, Listener};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 use rustix::time::{ClockId, clock_gettime};
@@ -27,16 +27,42 @@ struct Recorder {
 }
 
 impl Listener for Recorder {
-    fn deliver(&self, sink: SinkId, event: &Event<'_>) {
-        self.delivered.lock().unwrap().push(Delivered::new(sink, event));
+    fn hear(&self, output: Output, _is_arrival: bool) {
+        if let Output::Notice(notice) = output {
+            self.notices.lock().unwrap().push(notice);
+        }
+    }
+}
+
+/// A node whose eager sinks are taken from at once.
+struct Eager {
+    node: Node,
+    recorder: Arc<Recorder>,
+}
+
+impl Inside for Eager {
+    fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
+        act(&mut self.node)
     }
 
-    fn ready(&self, _sink: SinkId) {}
+    fn poll(&mut self, now: Instant) -> Option<Output> {
+        let output = self.node.poll();
+        if let Some(Output::Ready(sink)) = output {
+            self.recorder.delivered.lock().unwrap().extend(Delivered::take_all(&mut self.node, sink, now));
+        }
+        output
+    }
 
-    fn writable(&self, _source: SourceId) {}
+    fn frame(&self, frame: Frame) -> &[u8] {
+        self.node.frame(frame)
+    }
 
-    fn notice(&self, notice: Notice) {
-        self.notices.lock().unwrap().push(notice);
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.node.next_wakeup()
+    }
+
+    fn wake(&mut self, now: Instant) {
+        self.node.wake(now);
     }
 }
 
@@ -44,7 +70,7 @@ impl Listener for Recorder {
 struct Real {
     site: Site,
     starts: u32,
-    links: BTreeMap<Name, Option<Link>>,
+    links: BTreeMap<Name, Option<Link<Eager>>>,
     recorders: BTreeMap<Name, Arc<Recorder>>,
 }
 
@@ -94,7 +120,7 @@ impl World for Real {
     }
 
     fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
-        self.links[host].as_ref().expect("the host is up").with(act)
+        self.links[host].as_ref().expect("the host is up").with(|eager, now| act(&mut eager.node, now))
     }
 
     /// With both locks held, each by a thread of its own, nothing arrives at either.
@@ -103,9 +129,9 @@ impl World for Real {
         let (act, both) = (&Mutex::new(act), &Barrier::new(2));
         thread::scope(|scope| {
             for (number, link) in links.into_iter().enumerate() {
-                let act = move |node: &mut Node, now, port: &mut dyn Port| {
+                let act = move |eager: &mut Eager, now| {
                     both.wait();
-                    act.lock().unwrap()(number, node, now, port);
+                    act.lock().unwrap()(number, &mut eager.node, now);
                     both.wait();
                 };
                 scope.spawn(move || link.with(act));
@@ -132,7 +158,8 @@ impl World for Real {
     fn start(&mut self, host: &Name) {
         self.starts += 1;
         let recorder = Arc::clone(&self.recorders[host]);
-        let link = Link::open(&self.config(host), node(host, self.starts), recorder, || {}).unwrap();
+        let eager = Eager { node: node(host, self.starts), recorder: Arc::clone(&recorder) };
+        let link = Link::open(&self.config(host), eager, recorder, || {}).unwrap();
         self.links.insert(host.clone(), Some(link));
     }
 

@@ -2,15 +2,15 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant as Moment};
 
 use common::{PATIENCE, Site};
 use qfabric_channel::{
-    Config as NodeConfig, Delivery, Event, EventType, Incarnation, Node, Notice, SinkId, SinkSpec, SourceId,
-    SourceSpec, Spec, Submission,
+    Config as NodeConfig, EventType, Incarnation, Node, Notice, Output, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_link::{Config, EngineKind, Link, Listener};
@@ -19,25 +19,21 @@ use qfabric_types::channel::{ChannelId, Plane};
 
 #[derive(Default)]
 struct Ear {
-    delivered: AtomicUsize,
     notices: Mutex<Vec<Notice>>,
 }
 
 impl Listener for Ear {
-    fn deliver(&self, _sink: SinkId, _event: &Event<'_>) {
-        self.delivered.fetch_add(1, Ordering::Relaxed);
-    }
-    fn ready(&self, _sink: SinkId) {}
-    fn writable(&self, _source: SourceId) {}
-    fn notice(&self, notice: Notice) {
-        self.notices.lock().unwrap().push(notice);
+    fn hear(&self, output: Output, _is_arrival: bool) {
+        if let Output::Notice(notice) = output {
+            self.notices.lock().unwrap().push(notice);
+        }
     }
 }
 
 struct Host {
     link: Link,
     ear: Arc<Ear>,
-    source: Option<SourceId>,
+    members: Option<(SourceId, SinkId)>,
 }
 
 fn video() -> ChannelId {
@@ -56,7 +52,7 @@ impl Host {
     fn new(config: &Config) -> Host {
         let (ear, node) = (Arc::<Ear>::default(), NodeConfig::new(config.host.clone(), Incarnation::new(1, 1)));
         let link = Link::open(config, Node::new(node, Instant::ZERO), ear.clone(), || {}).unwrap();
-        Host { link, ear, source: None }
+        Host { link, ear, members: None }
     }
 
     fn create(&self) {
@@ -68,21 +64,24 @@ impl Host {
     /// Has a source and a sink on the channel from now on.
     fn join(&mut self) {
         eventually("the channel is known", || self.link.with(|node, now| node.open(&video(), now).is_ok()));
-        let source = self.link.with(|node, now| {
-            let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-            node.sink_subscribe(&video(), sink, now).unwrap();
-            node.source_subscribe(&video(), SourceSpec::default(), now).unwrap()
+        let members = self.link.with(|node, now| {
+            let sink = node.sink_subscribe(&video(), SinkSpec::default(), now).unwrap();
+            (node.source_subscribe(&video(), SourceSpec::default(), now).unwrap(), sink)
         });
-        self.source = Some(source);
+        self.members = Some(members);
     }
 
     /// How many sinks of other hosts got an event.
     fn submit(&self) -> u32 {
         let submission = Submission { payload: &[7; 4], ..Submission::default() };
-        let submit = |node: &mut Node, now, port: &mut dyn qfabric_channel::Port| {
-            node.submit(self.source.unwrap(), &submission, now)
-        };
-        self.link.with(submit).unwrap().remote
+        let (source, _) = self.members.unwrap();
+        self.link.with(|node, now| node.submit(source, &submission, now)).unwrap().remote
+    }
+
+    /// Takes an event, if there is one.
+    fn takes(&self) -> bool {
+        let (_, sink) = self.members.unwrap();
+        self.link.with(|node, now| node.take(sink, &mut Taken::default(), now)).unwrap()
     }
 
     fn knows(&self) -> usize {
@@ -97,10 +96,10 @@ impl Host {
 /// Until an event of each arrives at the other.
 fn flows(hosts: &[Host; 2]) {
     for (from, to) in [(0, 1), (1, 0)] {
-        let before = hosts[to].ear.delivered.load(Ordering::Relaxed);
+        while hosts[to].takes() {}
         eventually("events arrive", || {
             hosts[from].submit();
-            hosts[to].ear.delivered.load(Ordering::Relaxed) > before
+            hosts[to].takes()
         });
     }
 }

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use qfabric_channel::testing::{Delivered, World};
-use qfabric_channel::{Node, Notice, Port};
-use qfabric_sim::fabric::{App, Arrived, Fabric, Here, HostId, Settings};
+use qfabric_channel::{Node, Notice, SinkId};
+use qfabric_sim::fabric::{App, Fabric, Here, HostId, Settings};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
@@ -18,10 +18,9 @@ struct Log {
 struct Writer(Rc<RefCell<Log>>);
 
 impl App for Writer {
-    fn event(&mut self, event: &Arrived, _here: &mut Here<'_>) {
-        let Arrived { sink, host, source, number, event_type, priority, attributes, payload, .. } = event.clone();
-        let delivered = Delivered { sink, host, source, number, event_type, priority, attributes, payload };
-        self.0.borrow_mut().delivered.push(delivered);
+    fn ready(&mut self, sink: SinkId, here: &mut Here<'_>) {
+        let delivered = here.with(|node, now| Delivered::take_all(node, sink, now));
+        self.0.borrow_mut().delivered.extend(delivered);
     }
 
     fn noticed(&mut self, notice: &Notice, _here: &mut Here<'_>) {
@@ -54,7 +53,7 @@ impl World for Hosts {
         (0..self.fabric.len()).map(|id| self.fabric.name(id).clone()).collect()
     }
 
-    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant, &mut dyn Port) -> R) -> R {
+    fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         self.fabric.on(self.id(host), |here| here.with(act))
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use qfabric_channel::{Delivery, EventType, SinkSpec, Spec};
+use qfabric_channel::{EventType, SinkSpec, Spec};
 use qfabric_host::manager::{Change, Controller, Decisions, Interest, Topic, View, What, Whom};
 use qfabric_sim::fabric::{App, Arrived, Fabric, Here, HostId, Settings};
 use qfabric_types::channel::{ChannelId, Plane};
@@ -103,12 +103,12 @@ fn a_reading_goes_where_a_controller_wants_it_and_nowhere_else() {
     let mut hosts = Hosts::new((0..3).map(|_| Counts::default()).collect());
     let heard = Arc::new(AtomicU32::new(0));
     let wants = Wants(heard.clone());
-    let number = hosts.fabric.on(1, |here| here.manager(|manager, _, _| manager.add(Box::new(wants))));
+    let number = hosts.fabric.on(1, |here| here.manager(|manager, _| manager.add(Box::new(wants))));
     hosts.pass();
     let before = hosts.inputs(2);
     hosts.reads();
     assert_eq!((heard.load(Ordering::Relaxed), hosts.inputs(2) - before), (1, 0));
-    hosts.fabric.on(1, |here| here.manager(|manager, _, _| drop(manager.remove(number))));
+    hosts.fabric.on(1, |here| here.manager(|manager, _| drop(manager.remove(number))));
     hosts.pass();
     let before = hosts.inputs(1);
     hosts.reads();
@@ -119,7 +119,7 @@ fn a_reading_goes_where_a_controller_wants_it_and_nowhere_else() {
 fn an_application_that_listens_on_a_q_channel_gets_all_readings() {
     let seen = Rc::new(RefCell::new(0));
     let mut hosts = Hosts::new(vec![Counts::default(), Counts(seen.clone())]);
-    let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+    let sink = SinkSpec::default();
     let quality = quality();
     hosts.fabric.on(1, |here| here.with(|node, now| node.sink_subscribe(&quality, sink, now))).unwrap();
     hosts.pass();

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_channel::{
-    Delivery, Direction, FilterOrder, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec, Spot,
-    Submission, Target,
+    Direction, FilterOrder, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec, Spot, Submission,
+    Target,
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{Ear, seeding};
@@ -192,7 +192,6 @@ fn stream() -> Vec<u8> {
 /// Two nodes that talk: what `h1` says, as pieces.
 struct Talk {
     nodes: [Node; 2],
-    ears: [Ear; 2],
     now: Instant,
     said: Vec<u8>,
 }
@@ -201,18 +200,18 @@ fn frames() -> Vec<Vec<u8>> {
     let mut talk = Talk::begin();
     let mut all = vec![talk.said.clone()];
     let channel = seeding::channel();
-    let sink = SinkSpec { delivery: Delivery::Queue { capacity: 4 }, ..SinkSpec::default() };
-    let (source, _) = talk.with(|node, now, ear| {
-        node.open(&channel, now, ear).expect("opened");
+    let sink = SinkSpec { capacity: 4, ..SinkSpec::default() };
+    let (source, _) = talk.with(|node, now| {
+        node.open(&channel, now).expect("opened");
         let attributes = [("load".parse().expect("a key"), 3)].into_iter().collect();
-        let sink = node.sink_subscribe(&channel, SinkSpec { attributes, ..sink }, now, ear).expect("a sink");
-        (node.source_subscribe(&channel, SourceSpec::default(), now, ear).expect("a source"), sink)
+        let sink = node.sink_subscribe(&channel, SinkSpec { attributes, ..sink }, now).expect("a sink");
+        (node.source_subscribe(&channel, SourceSpec::default(), now).expect("a source"), sink)
     });
     all.push(talk.said.clone());
     let qos = vec![QosRange { metric: "frame_rate".parse().expect("a key"), min: 10, max: 25 }];
     let name = |text: &str| text.parse().expect("a name");
     let player = Registration { application: name("player"), group: name("g"), parent: Some(name("p")), level: 2, qos };
-    talk.with(|node, now, ear| node.register(player, now, ear)).expect("registered");
+    talk.with(|node, now| node.register(player, now)).expect("registered");
     let spot = Spot { channel, direction: Direction::Out, name: name("f") };
     let parameters = vec![("least".parse().expect("a key"), 2)];
     let text = "return input.a >= get_attribute(least);".to_owned();
@@ -223,20 +222,20 @@ fn frames() -> Vec<Vec<u8>> {
         FilterOrder::Remove(spot),
     ];
     for order in orders {
-        talk.with(|node, now, ear| node.ship(&[name("h0")], &order, now, ear));
+        talk.with(|node, now| node.ship(&[name("h0")], &order, now));
     }
     all.push(talk.said.clone());
     for number in 0..4 {
         let (attributes, host) = ([("quality", number)], name("h0"));
         let target = if number == 3 { Target::Host(&host) } else { Target::All };
-        talk.with(|node, now, ear| {
+        talk.with(|node, now| {
             let deadline = (number == 2).then(|| now + Nanos::from_millis(5));
             let event =
                 Submission { attributes: &attributes, payload: &[7; 8], deadline, target, ..Submission::default() };
-            node.submit(source, &event, now, ear).expect("submitted")
+            node.submit(source, &event, now).expect("submitted")
         });
     }
-    talk.with(|node, now, ear| node.leave_source(source, now, ear)).expect("it left");
+    talk.with(|node, now| node.leave_source(source, now)).expect("it left");
     all.push(talk.said);
     all
 }
@@ -244,16 +243,16 @@ fn frames() -> Vec<Vec<u8>> {
 impl Talk {
     fn begin() -> Talk {
         let nodes = [seeding::node_under_test(), seeding::open_node("h1")];
-        let mut talk = Talk { nodes, ears: Default::default(), now: seeding::BEGIN, said: vec![1] };
+        let mut talk = Talk { nodes, now: seeding::BEGIN, said: vec![1] };
         let [zero, one] = ["h0", "h1"].map(|name| name.parse().expect("a name"));
-        talk.nodes[0].appeared(&one, talk.now, &mut talk.ears[0]);
-        talk.nodes[1].appeared(&zero, talk.now, &mut talk.ears[1]);
+        talk.nodes[0].appeared(&one, talk.now);
+        talk.nodes[1].appeared(&zero, talk.now);
         talk.pass();
         talk
     }
 
-    fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant, &mut Ear) -> R) -> R {
-        let result = act(&mut self.nodes[1], self.now, &mut self.ears[1]);
+    fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
+        let result = act(&mut self.nodes[1], self.now);
         self.pass();
         result
     }
@@ -267,21 +266,23 @@ impl Talk {
             self.now = self.now + Nanos::from_micros(1 << 20);
             let now = self.now;
             for at in [0, 1] {
-                self.nodes[at].wake(now, &mut self.ears[at]);
+                self.nodes[at].wake(now);
             }
         }
     }
 
     fn bring(&mut self, from: usize) {
         let host = ["h0", "h1"][from].parse().expect("a name");
-        for (lane, frame) in std::mem::take(&mut self.ears[from].frames) {
+        let mut ear = Ear::default();
+        ear.hear(&mut self.nodes[from]);
+        for (lane, frame) in ear.frames {
             if from == 1 {
                 let lane = if lane == Lane::Data { 2 } else { 0 };
                 self.said.push(lane | 10 << 2);
                 self.said.extend((frame.len() as u16).to_le_bytes());
                 self.said.extend(&frame);
             }
-            self.nodes[1 - from].arrive(&host, lane, &frame, self.now, &mut self.ears[1 - from]);
+            self.nodes[1 - from].arrive(&host, lane, &frame, self.now);
         }
     }
 }

@@ -12,14 +12,14 @@ pub fn filter(bytes: &[u8]) {
     let mut script = Script(bytes);
     let Some(text) = script.text() else { return };
     let (mut node, mut ear) = (open_node("h0"), Ear::default());
-    node.create(&channel(), types(), BEGIN, &mut ear).expect("created");
-    let source = node.source_subscribe(&channel(), SourceSpec::default(), BEGIN, &mut ear).expect("a source");
+    node.create(&channel(), types(), BEGIN).expect("created");
+    let source = node.source_subscribe(&channel(), SourceSpec::default(), BEGIN).expect("a source");
     let name: Name = "f".parse().expect("a name");
     let direction = if script.byte() % 2 == 1 { Direction::In } else { Direction::Out };
     for _ in 0..3 {
         let load = [("load".parse().expect("a key"), script.long().cast_signed())];
         let sink = SinkSpec { attributes: load.into_iter().collect(), ..SinkSpec::default() };
-        node.sink_subscribe(&channel(), sink, BEGIN, &mut ear).expect("a sink");
+        node.sink_subscribe(&channel(), sink, BEGIN).expect("a sink");
     }
     let spot = Spot { channel: channel(), direction, name };
     let (types, parameters) = (Vec::new(), vec![("least".parse().expect("a key"), 2)]);
@@ -39,7 +39,8 @@ pub fn filter(bytes: &[u8]) {
             payload: &payload,
             ..Submission::default()
         };
-        let sent = node.submit(source, &event, BEGIN, &mut ear).expect("a good event");
+        let sent = node.submit(source, &event, BEGIN).expect("a good event");
+        ear.hear(&mut node);
         assert_eq!((sent.remote, sent.local + sent.filtered + sent.dropped), (0, 3));
     }
 }

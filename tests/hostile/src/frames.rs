@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use qfabric_channel::testing::readable;
 use qfabric_channel::{
-    Action, Config, Delivery, EventType, Incarnation, Lane, Node, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Action, Config, EventType, Incarnation, Lane, Node, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
     Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
@@ -51,18 +51,16 @@ pub fn types() -> Spec {
     Spec { types: types.into_iter().map(|format| EventType { format }).collect(), ..Spec::default() }
 }
 
-/// A host with the channel, a source (number 1) and two sinks (2, which is queued, and 3).
+/// A host with the channel, a source (number 1) and two sinks (2 and 3).
 pub fn node_under_test() -> Node {
     with_members(open_node("h0"))
 }
 
 fn with_members(mut node: Node) -> Node {
-    let mut ear = Ear::default();
-    node.create(&channel(), types(), BEGIN, &mut ear).expect("created");
-    node.source_subscribe(&channel(), SourceSpec::default(), BEGIN, &mut ear).expect("a source");
-    node.sink_subscribe(&channel(), SinkSpec::default(), BEGIN, &mut ear).expect("a sink");
-    let called = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-    node.sink_subscribe(&channel(), called, BEGIN, &mut ear).expect("a sink");
+    node.create(&channel(), types(), BEGIN).expect("created");
+    node.source_subscribe(&channel(), SourceSpec::default(), BEGIN).expect("a source");
+    node.sink_subscribe(&channel(), SinkSpec::default(), BEGIN).expect("a sink");
+    node.sink_subscribe(&channel(), SinkSpec::default(), BEGIN).expect("a sink");
     node
 }
 
@@ -78,7 +76,7 @@ pub fn channel_frame(bytes: &[u8]) {
     let (mut node, mut ear, mut now) = (with_members(node_with("h0", &may_create)), Ear::default(), BEGIN);
     may_create.store(create, Ordering::Relaxed);
     let others: [Name; 2] = ["h1", "h2"].map(|name| name.parse().expect("a name"));
-    others.iter().for_each(|host| node.appeared(host, now, &mut ear));
+    others.iter().for_each(|host| node.appeared(host, now));
     let before = node.directory().host(node.host()).cloned();
     let mut taken = Taken::default();
     while !script.is_over() {
@@ -86,19 +84,20 @@ pub fn channel_frame(bytes: &[u8]) {
         let (from, lane) = (&others[usize::from(head & 1)], if head & 2 == 0 { Lane::Control } else { Lane::Data });
         let frame = script.piece();
         readable(frame);
-        node.arrive(from, lane, frame, now, &mut ear);
+        node.arrive(from, lane, frame, now);
         node.assert_sound();
         let event = Submission { payload: &[3; 8], ..Submission::default() };
-        let sent = node.submit(SourceId(1), &event, now, &mut ear);
-        let took = node.take(SinkId(2), &mut taken, now, &mut ear);
+        let sent = node.submit(SourceId(1), &event, now);
+        let took = node.take(SinkId(2), &mut taken, now);
         assert!(create || (sent.is_ok() && took.is_ok()), "no host ends another's members: {sent:?} {took:?}");
         now = now + Nanos::from_micros(1 << (head >> 2 & 31));
         if node.next_wakeup().is_some_and(|at| at <= now) {
-            node.wake(now, &mut ear);
+            node.wake(now);
         }
+        ear.hear(&mut node);
         ear.frames.clear();
     }
-    others.iter().for_each(|host| node.vanished(host, now, &mut ear));
+    others.iter().for_each(|host| node.vanished(host, now));
     node.assert_sound();
     assert!(create || node.directory().host(node.host()) == before.as_ref());
     assert_eq!(node.directory().hosts().count(), 1);

@@ -5,9 +5,7 @@ use qfabric_host::manager::policies::{
     BEGUN, Balance, CapacityTerms, FORWARD, HoldRate, Link, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST,
     RateTerms, Relay, Roles, SinkSync, Spread, SpreadRule, Stream, SyncTerms, TreeShare,
 };
-use qfabric_host::manager::{
-    Ask, Controller, Filter, GroupController, Input, Manager, ManagerPort, Outcome, Rule, Whom, Wish,
-};
+use qfabric_host::manager::{Ask, Controller, Effect, GroupController, Input, Manager, Output, Rule, Wish};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, ReadingEvent, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -36,27 +34,30 @@ const NAMES: [&str; 12] = [
 
 /// What a manager wanted of its world.
 #[derive(Default)]
-struct Port {
+struct Wanted {
     told: u64,
     keeps: Vec<(Name, u64)>,
 }
 
-impl ManagerPort for Port {
-    fn tell(&mut self, _: &ChannelId, _: &Whom, event: &QualityEvent) {
-        self.told += 1;
-        assert_eq!(QualityEvent::decode(&event.encode()).as_ref(), Ok(event), "what is told can be read");
+impl Wanted {
+    fn hear(&mut self, manager: &mut Manager) {
+        while let Some(output) = manager.poll() {
+            match output {
+                Output::Tell(_, _, event) => {
+                    self.told += 1;
+                    assert_eq!(QualityEvent::decode(&event.encode()), Ok(event), "what is told can be read");
+                }
+                Output::Effect(Effect::Apply(_, _, amount)) => _ = Unit::Millionths.show(amount),
+                Output::Effect(Effect::Keep { asker, request, .. }) => self.keeps.push((asker, request)),
+                _ => {}
+            }
+        }
     }
-    fn parameter(&mut self, _: &Filter, _: &str, _: i64) {}
-    fn apply(&mut self, _: AppId, _: AttributeId, amount: i64) {
-        let _shown = Unit::Millionths.show(amount);
-    }
-    fn answered(&mut self, _: u64, _: &Outcome) {}
-    fn distance(&self, host: &Name) -> Option<Nanos> {
-        (host.as_str() != "c").then_some(Nanos::from_micros(300))
-    }
-    fn keep(&mut self, asker: &Name, request: u64, _: i64, _: Instant) {
-        self.keeps.push((asker.clone(), request));
-    }
+}
+
+/// How far the other hosts are: one is not known.
+fn distance(host: &Name) -> Option<Nanos> {
+    (host.as_str() != "c").then_some(Nanos::from_micros(300))
 }
 
 fn name(text: &str) -> Name {
@@ -91,39 +92,42 @@ fn policies(now: Instant) -> Vec<Box<dyn Controller>> {
 /// lends more than there is, and keeps nothing of a host that is gone.
 pub fn manager(bytes: &[u8]) {
     let mut script = Script(bytes);
-    let (mut now, mut port, mut manager) = (Instant::new(1_000_000_000), Port::default(), Manager::new(name("a")));
-    manager.capacity(SHARE, CAPACITY, now, &mut port);
+    let (mut now, mut wanted, mut manager) = (Instant::new(1_000_000_000), Wanted::default(), Manager::new(name("a")));
+    manager.capacity(SHARE, CAPACITY, now);
     manager.broker(BROKERED, channel(3));
     policies(now).into_iter().for_each(|policy| _ = manager.add(policy));
     while !script.is_over() {
-        let (before, kind) = (port.told, script.byte());
+        let (before, kind) = (wanted.told, script.byte());
         now = now + Nanos::from_micros(1 << (kind >> 3));
-        step(kind % 8, &mut script, &mut manager, now, &mut port);
-        assert!(port.told - before <= 10_000, "{} control events by one input", port.told - before);
+        manager.measure(distance);
+        step(kind % 8, &mut script, &mut manager, now, &mut wanted.keeps);
+        wanted.hear(&mut manager);
+        let told = wanted.told - before;
+        assert!(told <= 10_000, "{told} control events by one input");
         assert!(manager.free(SHARE) >= 0 && (0..=CAPACITY).contains(&manager.lent(SHARE)));
     }
-    ["b", "c", "d"].into_iter().for_each(|host| manager.handle(Input::HostGone(name(host)), now, &mut port));
+    ["b", "c", "d"].into_iter().for_each(|host| manager.handle(Input::HostGone(name(host)), now));
     assert_eq!(manager.lent(SHARE), 0, "what was lent is free again");
 }
 
-fn step(kind: u8, script: &mut Script<'_>, manager: &mut Manager, now: Instant, port: &mut Port) {
+fn step(kind: u8, script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &mut Vec<(Name, u64)>) {
     let host = name(["a", "b", "c", "d"][script.below(4)]);
     match kind {
         0..=2 => {
             let (at, event) = (channel(script.below(4)), control(script, now));
-            manager.handle(Input::Control(at, host, event), now, port);
+            manager.handle(Input::Control(at, host, event), now);
         }
         3 | 4 => {
             let own = host.as_str() == "a";
             let (at, reading) = (channel(script.below(4)), reading(script, now));
-            manager.handle(Input::Reading((!own).then_some(at), host, reading), now, port);
+            manager.handle(Input::Reading((!own).then_some(at), host, reading), now);
         }
-        5 => members(host, script, manager, now, port),
+        5 => members(host, script, manager, now),
         6 => {
             let at = manager.next_wakeup().map_or(now, |at| at.max(now));
-            manager.handle(Input::Wake, at.min(now + Nanos::from_millis(60_000)), port);
+            manager.handle(Input::Wake, at.min(now + Nanos::from_millis(60_000)));
         }
-        _ => broker(script, manager, now, port),
+        _ => broker(script, manager, now, keeps),
     }
 }
 
@@ -172,7 +176,7 @@ fn reading(script: &mut Script<'_>, now: Instant) -> Reading {
     arrived.reading
 }
 
-fn members(host: Name, script: &mut Script<'_>, manager: &mut Manager, now: Instant, port: &mut Port) {
+fn members(host: Name, script: &mut Script<'_>, manager: &mut Manager, now: Instant) {
     let what = script.byte();
     let metric = |name: &str| name.parse().expect("a key");
     let mut range = |name: &str| QosRange { metric: metric(name), min: number(script), max: number(script) };
@@ -180,32 +184,32 @@ fn members(host: Name, script: &mut Script<'_>, manager: &mut Manager, now: Inst
     let group = name(["film", "voice", "g"][usize::from(what >> 2) % 3]);
     let registration = Registration { application: name("player"), group, parent: None, level: what >> 5, qos };
     match what % 4 {
-        0 | 1 => manager.handle(Input::Joined(host, registration), now, port),
-        2 => manager.handle(Input::Left(host, registration), now, port),
-        _ => manager.handle(Input::HostGone(host), now, port),
+        0 | 1 => manager.handle(Input::Joined(host, registration), now),
+        2 => manager.handle(Input::Left(host, registration), now),
+        _ => manager.handle(Input::HostGone(host), now),
     }
 }
 
 /// What happens on this host.
-fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, port: &mut Port) {
+fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &mut Vec<(Name, u64)>) {
     let (what, amount) = (script.byte(), number(script));
     match what % 5 {
         0 => {
-            let Some((asker, request)) = port.keeps.pop() else { return };
-            manager.kept((&asker, request), (amount >= 0).then_some(amount), now, port);
+            let Some((asker, request)) = keeps.pop() else { return };
+            manager.kept((&asker, request), (amount >= 0).then_some(amount), now);
         }
-        1 => drop(manager.redeem(&name("b"), u64::from(what >> 4), now, port)),
+        1 => drop(manager.redeem(&name("b"), u64::from(what >> 4), now)),
         2 => {
             let (least, most) = (amount.clamp(0, CAPACITY), number(script));
             let wish = Wish { application: AppId(u64::from(what >> 5)), attribute: SHARE, least, most, importance: 1 };
-            let _admitted_or_refused = manager.came(&wish, now, port);
+            let _admitted_or_refused = manager.came(&wish, now);
         }
-        3 => manager.went(AppId(u64::from(what >> 5)), now, port),
+        3 => manager.went(AppId(u64::from(what >> 5)), now),
         _ => {
             let rule = [Rule::First, Rule::BestOf(usize::from(what >> 5)), Rule::Nearest][usize::from(what) % 3];
             let (request, channel, attribute) = (u64::from(what >> 5), channel(usize::from(what >> 4)), SHARE);
             let (patience, hold) = (Nanos::from_millis(500), Nanos::from_millis(3_000));
-            manager.ask(Ask { request, channel, attribute, amount, rule, patience, hold }, now, port);
+            manager.ask(Ask { request, channel, attribute, amount, rule, patience, hold }, now);
         }
     }
 }

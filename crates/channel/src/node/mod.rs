@@ -43,7 +43,7 @@ use tell::Telling;
 
 use crate::output::Outputs;
 use crate::wire::{self, Kind, Reader, Unreadable};
-use crate::{Config, Directory, HostRecord, Lane, Limits, MemberId, NodeCounts, Notice, Output};
+use crate::{Config, Directory, Frame, HostRecord, Lane, Limits, MemberId, NodeCounts, Notice, Output};
 
 /// One host's side of all channels. After every call, ask [`Node::poll`] for what it wants done until there is nothing
 /// more, and call [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
@@ -108,8 +108,13 @@ impl Node {
     }
 
     /// The next thing that the calls before want done; none: nothing more.
-    pub fn poll(&mut self) -> Option<Output<'_>> {
+    pub fn poll(&mut self) -> Option<Output> {
         self.out.poll()
+    }
+
+    /// The bytes of a frame that [`Node::poll`] gave, at most 256 KiB, until it is called again.
+    pub fn frame(&self, frame: Frame) -> &[u8] {
+        self.out.frame(frame)
     }
 
     /// The network says that a host is there.

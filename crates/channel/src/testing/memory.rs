@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::world::{Delivered, World};
-use crate::{Config, Destination, Incarnation, Lane, Node, Notice, Output, SinkId, SourceId};
+use crate::{Config, Destination, Incarnation, Lane, Node, Notice, Output, SinkId, SourceId, To};
 
 /// What the network does to frames.
 #[derive(Clone, Copy, Debug)]
@@ -75,19 +75,12 @@ struct Place {
 /// A host's side of the network.
 #[derive(Debug, Default)]
 struct Wires {
-    out: Vec<(Aim, Lane, Vec<u8>)>,
+    out: Vec<(To, Lane, Vec<u8>)>,
     listens: BTreeSet<ChannelId>,
     delivered: Vec<Delivered>,
     notices: Vec<Notice>,
     ready: Vec<SinkId>,
     writable: Vec<SourceId>,
-}
-
-#[derive(Clone, Debug)]
-enum Aim {
-    Everyone,
-    Channel(ChannelId),
-    Host(Name),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,22 +104,12 @@ enum Cargo {
     Vanished(Name),
 }
 
-impl Aim {
-    fn of(to: Destination<'_>) -> Aim {
-        match to {
-            Destination::Everyone => Aim::Everyone,
-            Destination::Channel(channel) => Aim::Channel(channel.clone()),
-            Destination::Host(host) => Aim::Host(host.clone()),
-        }
-    }
-}
-
 impl Wires {
     /// Does what the node wants done.
     fn carry_out(&mut self, node: &mut Node, now: Instant) {
         while let Some(output) = node.poll() {
             match output {
-                Output::Send { to, lane, frame } => self.out.push((Aim::of(to), lane, frame.to_vec())),
+                Output::Send(to, lane, frame) => self.out.push((to, lane, node.frame(frame).to_vec())),
                 Output::Listen(channel) => _ = self.listens.insert(channel),
                 Output::Ignore(channel) => _ = self.listens.remove(&channel),
                 Output::Ready(sink) => {
@@ -198,18 +181,18 @@ impl Memory {
         let node = place.node.as_mut()?;
         let result = act(node, local);
         place.wires.carry_out(node, local);
-        for (aim, lane, frame) in std::mem::take(&mut place.wires.out) {
-            self.post(host, &aim, lane, &frame);
+        for (to, lane, frame) in std::mem::take(&mut place.wires.out) {
+            self.post(host, to.destination(), lane, &frame);
         }
         Some(result)
     }
 
-    fn post(&mut self, from: &Name, aim: &Aim, lane: Lane, frame: &[u8]) {
+    fn post(&mut self, from: &Name, destination: Destination<'_>, lane: Lane, frame: &[u8]) {
         for to in self.hosts() {
-            let meant = match aim {
-                Aim::Everyone => true,
-                Aim::Channel(channel) => self.places[&to].wires.listens.contains(channel),
-                Aim::Host(host) => *host == to,
+            let meant = match destination {
+                Destination::Everyone => true,
+                Destination::Channel(channel) => self.places[&to].wires.listens.contains(channel),
+                Destination::Host(host) => *host == to,
             };
             if meant && to != *from && !self.is_cut(from, &to) && self.places[&to].node.is_some() {
                 self.fly(from, &to, lane, frame);

@@ -148,7 +148,7 @@ impl Fabric {
         if self.config.lend == Lend::Off {
             return Ok(());
         }
-        self.network.manager(|manager, _, _| manager.broker(CPU, channel()));
+        self.network.manager(|manager, _| manager.broker(CPU, channel()));
         let application = "qfabric".parse().expect("is a name");
         let member = Registration { application, group: group(), parent: None, level: 4, qos: Vec::new() };
         let joined = self.network.with(|node, now| node.register(member, now));
@@ -201,7 +201,7 @@ impl Fabric {
         if others > 0 {
             let (amount, hold) = (share.ppm().into(), self.config.lend_hold + LONGEST);
             let ask = Ask { request, channel: channel(), attribute: CPU, amount, rule, patience: PATIENCE, hold };
-            self.network.manager(|manager, now, port| manager.ask(ask, now, port));
+            self.network.manager(|manager, now| manager.ask(ask, now));
         }
         others
     }
@@ -242,7 +242,7 @@ impl Fabric {
 
     fn cancel(&self, giver: &Name, request: u64) {
         let channel = channel();
-        self.network.manager(|manager, now, port| manager.give_back((&channel, giver), CPU, request, now, port));
+        self.network.manager(|manager, now| manager.give_back((&channel, giver), CPU, request, now));
     }
 
     /// Carries out what a manager wants of the broker, and what it has heard.
@@ -286,7 +286,7 @@ impl Fabric {
                 Ok(LoanWord::Kept(claim, left)) => self.kept(&claim, Some(left)),
                 Ok(LoanWord::Refused(claim)) => self.kept(&claim, None),
                 Ok(LoanWord::Used(Claim { host, number })) => {
-                    self.network.manager(|manager, now, port| manager.used(&host, number, now, port));
+                    self.network.manager(|manager, now| manager.used(&host, number, now));
                 }
                 Err(_) => return,
             }
@@ -295,7 +295,7 @@ impl Fabric {
 
     fn kept(&self, claim: &Claim, left: Option<Share>) {
         let left = left.map(|left| left.ppm().into());
-        self.network.manager(|manager, now, port| manager.kept((&claim.host, claim.number), left, now, port));
+        self.network.manager(|manager, now| manager.kept((&claim.host, claim.number), left, now));
     }
 }
 

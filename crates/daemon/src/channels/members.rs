@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{
-    Attributes, Delivery, EventType, Key, Limits, Node, Order, Origin, Pressure, SinkId, SinkSpec, SourceId,
-    SourceSpec, Spec,
+    Attributes, EventType, Key, Limits, Node, Order, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
 };
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
@@ -82,7 +81,7 @@ impl Fabric {
             types: request.types,
             formats: formats(&request.formats)?,
             attributes: attributes(&request.attributes)?,
-            delivery: Delivery::Queue { capacity: request.capacity },
+            capacity: request.capacity,
         };
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
-use qfabric_host::manager::{Controller, Manager, ManagerPort, Member, MemberPort, Outcome, Whom};
+use qfabric_channel::{Frame, Node, Output};
+use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Whom};
 use qfabric_link::{
     self as link, Address, Attending, Counters, EngineKind, Inside, Link, Listener, Role, Security, Tls,
 };
@@ -15,8 +15,8 @@ use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Claim;
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::monitor::{AttributeId, Reading};
-use qfabric_types::{AppId, Instant, ThreadId};
+use qfabric_types::monitor::Reading;
+use qfabric_types::{Instant, ThreadId};
 
 use super::mailbox::{Lent, Mailbox};
 use super::{ChannelsConfig, EngineName, Mode, Scouting, lock, node, socket};
@@ -68,7 +68,7 @@ impl Network {
 
     /// Calls the node.
     pub fn with<T>(&self, act: impl FnOnce(&mut Node, Instant) -> T) -> T {
-        self.inside(|managed, now, port| managed.call(now, port, |node, port| act(node, now, port)))
+        self.inside(|managed, now| managed.call(now, |node| act(node, now)))
     }
 
     /// Calls the node for something that leaves no work: a look, or a change of filters.
@@ -78,57 +78,46 @@ impl Network {
 
     /// A reading of this host's monitor, for its own controllers and for those of all Q-channels that are open here.
     pub fn reading(&self, reading: &Reading, name: &str) {
-        self.inside(|managed, now, port| {
-            let Managed { member, mailbox } = managed;
-            member.reading((reading, name), None, &Whom::All, now, &mut Hands { port, mailbox });
-        });
+        self.inside(|managed, now| managed.member.reading((reading, name), None, &Whom::All, now));
     }
 
     /// A reading for the hosts that feed the data channel of that name.
     pub fn report(&self, reading: &Reading, name: &str, quality: &ChannelId) {
-        self.inside(|managed, now, port| {
-            let Managed { member, mailbox } = managed;
-            member.reading((reading, name), Some(quality), &Whom::Sources, now, &mut Hands { port, mailbox });
-        });
+        self.inside(|managed, now| managed.member.reading((reading, name), Some(quality), &Whom::Sources, now));
     }
 
     /// Adds a policy to the manager; its number there.
     pub fn add_policy(&self, policy: Box<dyn Controller>) -> u64 {
-        self.inside(|managed, now, port| {
-            let Managed { member, mailbox } = managed;
-            member.add(policy, now, &mut Hands { port, mailbox })
-        })
+        self.inside(|managed, now| managed.member.add(policy, now))
     }
 
     /// Removes it.
     pub fn remove_policy(&self, number: u64) {
         // Dropped outside of the node's lock.
-        drop(self.inside(|managed, now, port| {
-            let Managed { member, mailbox } = managed;
-            member.remove(number, now, &mut Hands { port, mailbox })
-        }));
+        drop(self.inside(|managed, now| managed.member.remove(number, now)));
     }
 
     /// Calls the manager.
-    pub fn manager<T>(&self, act: impl FnOnce(&mut Manager, Instant, &mut dyn ManagerPort) -> T) -> T {
-        self.inside(|managed, now, port| {
-            let Managed { member, mailbox } = managed;
-            member.manager(now, &mut Hands { port, mailbox }, |manager, port| act(manager, now, port))
-        })
+    pub fn manager<T>(&self, act: impl FnOnce(&mut Manager, Instant) -> T) -> T {
+        self.inside(|managed, now| managed.member.manager(now, |manager| act(manager, now)))
     }
 
     /// Control events that could not be submitted, and events of managers that could not be read.
     pub fn lost(&self) -> (u64, u64) {
-        self.inside(|managed, _, _| managed.member.lost())
+        self.inside(|managed, _| managed.member.lost())
     }
 
-    fn inside<T>(&self, act: impl FnOnce(&mut Managed, Instant, &mut dyn Port) -> T) -> T {
+    fn inside<T>(&self, act: impl FnOnce(&mut Managed, Instant) -> T) -> T {
         match self {
             Network::Linked { link, .. } => link.with(act),
             Network::Alone { managed, mailbox } => {
                 let mut managed = managed.lock();
                 let before = managed.next_wakeup();
-                let answer = act(&mut managed, clock::now(), &mut Local(mailbox));
+                let now = clock::now();
+                let answer = act(&mut managed, now);
+                while let Some(output) = managed.poll(now) {
+                    mailbox.hear(output, false);
+                }
                 let earlier = managed.next_wakeup().is_some_and(|next| before.is_none_or(|before| next < before));
                 drop(managed);
                 if earlier {
@@ -143,8 +132,8 @@ impl Network {
     pub fn wake(&self) -> Option<Instant> {
         match self {
             Network::Linked { .. } => None,
-            Network::Alone { .. } => self.inside(|managed, now, port| {
-                managed.wake(now, port);
+            Network::Alone { .. } => self.inside(|managed, now| {
+                managed.wake(now);
                 managed.next_wakeup()
             }),
         }
@@ -222,29 +211,42 @@ pub(super) fn linked(config: &ChannelsConfig, host: Name) -> Result<Option<link:
 }
 
 impl Inside for Managed {
-    fn call<R>(&mut self, now: Instant, port: &mut dyn Port, act: impl FnOnce(&mut Node, &mut dyn Port) -> R) -> R {
-        self.member.with(now, &mut Hands { port, mailbox: &self.mailbox }, act)
+    fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
+        self.member.with(now, act)
+    }
+
+    fn poll(&mut self, _now: Instant) -> Option<Output> {
+        loop {
+            match self.member.poll()? {
+                MemberOutput::Node(output) => return Some(output),
+                MemberOutput::Effect(effect) => self.mailbox.take_effect(effect),
+            }
+        }
+    }
+
+    fn frame(&self, frame: Frame) -> &[u8] {
+        self.member.frame(frame)
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
         self.member.next_wakeup()
     }
 
-    fn wake(&mut self, now: Instant, port: &mut dyn Port) {
-        self.member.wake(now, &mut Hands { port, mailbox: &self.mailbox });
+    fn wake(&mut self, now: Instant) {
+        self.member.wake(now);
     }
 }
 
 impl Listener for Mailbox {
-    /// Every sink of this service's applications has a queue.
-    fn deliver(&self, _sink: SinkId, _event: &Event<'_>) {}
-
-    fn ready(&self, sink: SinkId) {
-        Mailbox::ready(self, sink);
-    }
-
-    fn ready_by_arrival(&self, sink: SinkId) {
-        Mailbox::ready_by_arrival(self, sink);
+    fn hear(&self, output: Output, is_arrival: bool) {
+        match output {
+            Output::Ready(sink) if is_arrival => self.ready_by_arrival(sink),
+            Output::Ready(sink) => self.ready(sink),
+            Output::Writable(source) => self.writable(source),
+            Output::Notice(notice) => self.notice(notice),
+            // The network's; where there are no other hosts, nobody's.
+            Output::Send(..) | Output::Listen(_) | Output::Ignore(_) => {}
+        }
     }
 
     fn arrived(&self) {
@@ -254,101 +256,26 @@ impl Listener for Mailbox {
         self.keep_for_arrivals(arrived);
     }
 
-    fn writable(&self, source: SourceId) {
-        Mailbox::writable(self, source);
-    }
-
-    fn notice(&self, notice: Notice) {
-        Mailbox::notice(self, notice);
-    }
-
     fn failed(&self, thread: &'static str, message: String) {
         Mailbox::failed(self, thread, message);
     }
 }
 
-/// The port of a host without others.
-struct Local<'a>(&'a Mailbox);
-
-impl Port for Local<'_> {
-    fn send(&mut self, _to: Destination<'_>, _lane: Lane, _frame: &[u8]) {}
-
-    fn listen(&mut self, _channel: &ChannelId) {}
-
-    fn ignore(&mut self, _channel: &ChannelId) {}
-
-    fn deliver(&mut self, _sink: SinkId, _event: &Event<'_>) {}
-
-    fn ready(&mut self, sink: SinkId) {
-        self.0.ready(sink);
-    }
-
-    fn writable(&mut self, source: SourceId) {
-        self.0.writable(source);
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        self.0.notice(notice);
-    }
-}
-
-/// What a manager can do beside the node's work.
-struct Hands<'a> {
-    port: &'a mut dyn Port,
-    mailbox: &'a Mailbox,
-}
-
-impl Port for Hands<'_> {
-    fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
-        self.port.send(to, lane, frame);
-    }
-
-    fn listen(&mut self, channel: &ChannelId) {
-        self.port.listen(channel);
-    }
-
-    fn ignore(&mut self, channel: &ChannelId) {
-        self.port.ignore(channel);
-    }
-
-    fn deliver(&mut self, sink: SinkId, event: &Event<'_>) {
-        self.port.deliver(sink, event);
-    }
-
-    fn ready(&mut self, sink: SinkId) {
-        self.port.ready(sink);
-    }
-
-    fn writable(&mut self, source: SourceId) {
-        self.port.writable(source);
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        self.port.notice(notice);
-    }
-}
-
-impl MemberPort for Hands<'_> {
-    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64) {
-        self.mailbox.apply(application, attribute, amount);
-    }
-
-    fn answered(&mut self, request: u64, outcome: &Outcome) {
-        tracing::debug!(request, ?outcome, "a request to other hosts ended");
-        let giver = if let Outcome::Met { host } = outcome { Some(host.clone()) } else { None };
-        self.mailbox.lend(Lent::Answered { request, giver });
-    }
-
-    fn keep(&mut self, asker: &Name, number: u64, amount: i64, until: Instant) {
-        let claim = Claim { host: asker.clone(), number };
-        self.mailbox.lend(Lent::Keep { claim, amount, until });
-    }
-
-    fn let_go(&mut self, asker: &Name, number: u64) {
-        self.mailbox.lend(Lent::LetGo(Claim { host: asker.clone(), number }));
-    }
-
-    fn taken(&mut self, giver: &Name, request: u64) {
-        self.mailbox.lend(Lent::Taken { request, giver: giver.clone() });
+impl Mailbox {
+    /// What the manager wants done on this host.
+    fn take_effect(&self, effect: Effect) {
+        match effect {
+            Effect::Apply(application, attribute, amount) => self.apply(application, attribute, amount),
+            Effect::Answered(request, outcome) => {
+                tracing::debug!(request, ?outcome, "a request to other hosts ended");
+                let giver = if let Outcome::Met { host } = outcome { Some(host) } else { None };
+                self.lend(Lent::Answered { request, giver });
+            }
+            Effect::Keep { asker, request, amount, until } => {
+                self.lend(Lent::Keep { claim: Claim { host: asker, number: request }, amount, until });
+            }
+            Effect::LetGo { asker, request } => self.lend(Lent::LetGo(Claim { host: asker, number: request })),
+            Effect::Taken { giver, request } => self.lend(Lent::Taken { request, giver }),
+        }
     }
 }

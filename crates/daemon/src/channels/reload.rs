@@ -56,7 +56,7 @@ impl Fabric {
         let (hosts, count) = (rules.hosts.len() as u32, rules.rules.len() as u32);
         let same_rules = matches!(&old.security, Security::Tls(tls) if tls.access == rules);
         if !same_rules {
-            self.network.with(|node: &mut Node, now, port| node.set_policy(Box::new(rules), now));
+            self.network.with(|node: &mut Node, now| node.set_policy(Box::new(rules), now));
         }
         let rejoined = !link.is_open() || !new.opens_like(old);
         if rejoined {

@@ -194,7 +194,7 @@ impl Fabric {
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
         let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };
         // It may have ended meanwhile.
-        let _ = self.network.with(|node, now| node.came_late(sink, (&host, SourceId(source)), events.into()));
+        let _ = self.network.with(|node, _| node.came_late(sink, (&host, SourceId(source)), events.into()));
     }
 
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {

@@ -479,7 +479,7 @@ fn a_delay_puts_off_the_report_that_it_names_and_no_other() {
     let mut asks = |attribute: &str| {
         let event = told("spread", QualityKind::Delay, attribute, 5_000_000, clock::now());
         let input = Input::Control("quality:video".parse().unwrap(), "camera".parse().unwrap(), event);
-        host.fabric.network.manager(|manager, now, port| manager.handle(input, now, port));
+        host.fabric.network.manager(|manager, now| manager.handle(input, now));
         host.turn();
         (host.fabric.reports.next().unwrap(), decided(&mut end))
     };
@@ -496,7 +496,7 @@ fn an_application_is_told_what_is_decided_for_its_number_in_a_group() {
     let (alice, mut end) = host.reader(ALICE);
     alice.register("player", "crew", [10, 15]);
     let number = number_of(&"crew".parse().unwrap(), &"player".parse().unwrap());
-    host.fabric.network.manager(|_, _, port| port.apply(number, AttributeId::of("app.level"), 3));
+    host.fabric.mailbox.apply(number, AttributeId::of("app.level"), 3);
     host.turn();
     assert_eq!(decided(&mut end), [("app.level".to_owned(), "player".to_owned(), Some(3))]);
 }

@@ -1,6 +1,7 @@
 //! The manager itself: calls controllers, admits, divides, asks and answers other hosts.
 
 mod brokered;
+mod output;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,11 +10,13 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
+use output::Outputs;
+pub use output::{Effect, Output};
+
 use super::requests::{Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
-    Ask, Change, Controller, Decision, Decisions, Filter, Interest, Outcome, Overcommitted, Topic, View, What, Whom,
-    Wish,
+    Ask, Change, Controller, Decision, Decisions, Interest, Outcome, Overcommitted, Topic, View, What, Whom, Wish,
 };
 
 /// Readings that are remembered: of 200 hosts 80 each. One more is passed on to controllers and counted, not kept.
@@ -22,27 +25,6 @@ const MOST_READINGS: usize = 16_384;
 /// Changes that controllers may cause in one another by one input: a host that vanishes causes as many as there are
 /// applications. A policy that answers its own answers ends here.
 const MOST_CHANGES: usize = 4_096;
-
-/// Carries out what a manager decides. Calls return at once.
-pub trait ManagerPort {
-    /// Publishes a control event.
-    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent);
-    /// Changes a filter's parameter.
-    fn parameter(&mut self, filter: &Filter, parameter: &str, value: i64);
-    /// An application of this host gets so much of a resource.
-    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64);
-    /// What became of a request that the host itself made ([`Manager::ask`]) or a controller.
-    fn answered(&mut self, request: u64, outcome: &Outcome);
-    /// How far a host is: half a round trip, where it is known.
-    fn distance(&self, host: &Name) -> Option<Nanos>;
-    /// The broker ([`Manager::broker`]) is to keep so much until then for a request of another host, or the same for longer;
-    /// [`Manager::kept`] says what it did. It lets go by itself when the time is over.
-    fn keep(&mut self, _asker: &Name, _request: u64, _amount: i64, _until: Instant) {}
-    /// The broker need not keep it any more.
-    fn let_go(&mut self, _asker: &Name, _request: u64) {}
-    /// What that host kept for a request of this one has an application of that host, by now.
-    fn taken(&mut self, _giver: &Name, _request: u64) {}
-}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +60,7 @@ pub struct Counts {
     pub holds_expired: u64,
 }
 
-/// A host's resource manager.
+/// A host's resource manager. After every call, ask [`Manager::poll`] for what it wants done until there is nothing more.
 pub struct Manager {
     host: Name,
     controllers: BTreeMap<u64, Box<dyn Controller>>,
@@ -92,6 +74,7 @@ pub struct Manager {
     /// Resources whose books are a broker's, and where others may ask for them.
     brokered: BTreeMap<AttributeId, ChannelId>,
     queue: VecDeque<Change>,
+    out: Outputs,
     decisions: Decisions,
     counts: Counts,
 }
@@ -111,6 +94,7 @@ impl Manager {
             holds: Holds::default(),
             brokered: BTreeMap::new(),
             queue: VecDeque::new(),
+            out: Outputs::default(),
             decisions: Vec::new(),
             counts: Counts::default(),
         }
@@ -127,20 +111,14 @@ impl Manager {
     }
 
     /// Tells a policy that came late who is in which group already.
-    pub fn introduce(
-        &mut self,
-        number: u64,
-        members: impl IntoIterator<Item = (Name, Registration)>,
-        now: Instant,
-        port: &mut dyn ManagerPort,
-    ) {
+    pub fn introduce(&mut self, number: u64, members: impl IntoIterator<Item = (Name, Registration)>, now: Instant) {
         for (host, member) in members {
             let change = Change { channel: None, host, what: What::Joined(member) };
             if self.interested(&change).any(|interested| interested == number) {
-                self.call(number, Some(&change), now, port);
+                self.call(number, Some(&change), now);
             }
         }
-        self.run(now, port);
+        self.run(now);
     }
 
     /// Removes a policy. What it decided stays as it is, until somebody else decides.
@@ -169,9 +147,9 @@ impl Manager {
     }
 
     /// There is so much of a resource on this host.
-    pub fn capacity(&mut self, attribute: AttributeId, amount: i64, now: Instant, port: &mut dyn ManagerPort) {
+    pub fn capacity(&mut self, attribute: AttributeId, amount: i64, now: Instant) {
         let granted = self.shares.capacity(attribute, amount);
-        self.granted(granted, now, port);
+        self.granted(granted, now);
     }
 
     /// What nobody has been promised.
@@ -186,9 +164,9 @@ impl Manager {
 
     /// What was promised for a request of another host is now to be used here: it is no longer kept, but free for who
     /// comes next. None: nothing was, or not any more.
-    pub fn redeem(&mut self, asker: &Name, request: u64, now: Instant, port: &mut dyn ManagerPort) -> Option<i64> {
+    pub fn redeem(&mut self, asker: &Name, request: u64, now: Instant) -> Option<i64> {
         let amount = self.holds.held.get(&(asker.clone(), request))?.amount;
-        self.release(|(of, number), _| of == asker && *number == request, now, port);
+        self.release(|(of, number), _| of == asker && *number == request, now);
         Some(amount)
     }
 
@@ -199,29 +177,39 @@ impl Manager {
         attribute: AttributeId,
         request: u64,
         now: Instant,
-        port: &mut dyn ManagerPort,
     ) {
         let event = said(QualityKind::Cancel, request, attribute, 0, now);
-        port.tell(channel, &Whom::Host(giver.clone()), &event);
+        self.out.tell(channel, Whom::Host(giver.clone()), event);
     }
 
     /// An application comes, or wants something else: admitted, and the others adjusted, or refused.
-    pub fn came(&mut self, wish: &Wish, now: Instant, port: &mut dyn ManagerPort) -> Result<(), Overcommitted> {
+    pub fn came(&mut self, wish: &Wish, now: Instant) -> Result<(), Overcommitted> {
         let granted = self.shares.admit(wish)?;
-        self.granted(granted, now, port);
+        self.granted(granted, now);
         Ok(())
     }
 
     /// An application went: what it had goes to the others.
-    pub fn went(&mut self, application: AppId, now: Instant, port: &mut dyn ManagerPort) {
+    pub fn went(&mut self, application: AppId, now: Instant) {
         let granted = self.shares.leave(application);
-        self.granted(granted, now, port);
+        self.granted(granted, now);
     }
 
-    /// Asks other hosts for what cannot be had here; [`ManagerPort::answered`] says what became of it.
-    pub fn ask(&mut self, ask: Ask, now: Instant, port: &mut dyn ManagerPort) {
-        self.forward(ask, now, port);
-        self.run(now, port);
+    /// Asks other hosts for what cannot be had here; [`Effect::Answered`] says what became of it.
+    pub fn ask(&mut self, ask: Ask, now: Instant) {
+        self.forward(ask, now);
+        self.run(now);
+    }
+
+    /// The next thing that the calls before want done; none: nothing more.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.poll()
+    }
+
+    /// How far hosts are, by half a round trip where it is known: to be said before each [`Input::Wake`] and
+    /// [`Input::HostGone`], which may choose the nearest of those that have offered.
+    pub fn measure(&mut self, distance: impl Fn(&Name) -> Option<Nanos>) {
+        self.requests.measure(distance);
     }
 
     /// What was counted.
@@ -236,19 +224,19 @@ impl Manager {
     }
 
     /// Something happened.
-    pub fn handle(&mut self, input: Input, now: Instant, port: &mut dyn ManagerPort) {
+    pub fn handle(&mut self, input: Input, now: Instant) {
         self.counts.inputs += 1;
         match input {
             Input::Reading(channel, host, reading) => self.read(channel, host, reading),
-            Input::Control(channel, host, event) => self.control(channel, host, event, now, port),
-            Input::HostGone(host) => self.host_gone(host, now, port),
+            Input::Control(channel, host, event) => self.control(channel, host, event, now),
+            Input::HostGone(host) => self.host_gone(host, now),
             Input::Joined(host, member) => {
                 self.queue.push_back(Change { channel: None, host, what: What::Joined(member) })
             }
             Input::Left(host, member) => self.queue.push_back(Change { channel: None, host, what: What::Left(member) }),
-            Input::Wake => self.wake(now, port),
+            Input::Wake => self.wake(now),
         }
-        self.run(now, port);
+        self.run(now);
     }
 
     fn read(&mut self, channel: Option<ChannelId>, host: Name, reading: Reading) {
@@ -265,30 +253,23 @@ impl Manager {
         self.queue.push_back(change);
     }
 
-    fn control(
-        &mut self,
-        channel: ChannelId,
-        host: Name,
-        event: QualityEvent,
-        now: Instant,
-        port: &mut dyn ManagerPort,
-    ) {
+    fn control(&mut self, channel: ChannelId, host: Name, event: QualityEvent, now: Instant) {
         let mut told = Vec::new();
         match event.kind {
-            QualityKind::Request => self.requested(&channel, &host, &event, now, &mut told, port),
-            QualityKind::Accept => self.accepted(&channel, &host, &event, now, &mut told, port),
+            QualityKind::Request => self.requested(&channel, &host, &event, now, &mut told),
+            QualityKind::Accept => self.accepted(&channel, &host, &event, now, &mut told),
             QualityKind::Cancel => {
-                port.taken(&host, event.request);
-                self.release(|(asker, request), _| *asker == host && *request == event.request, now, port)
+                self.out.effect(Effect::Taken { giver: host.clone(), request: event.request });
+                self.release(|(asker, request), _| *asker == host && *request == event.request, now)
             }
             QualityKind::Offer => self.requests.offered(&host, &channel, &event, now, &mut told),
             QualityKind::Confirm => {
                 let ended = self.requests.confirmed(&host, &event, now, &mut told);
-                self.ended(ended, port);
+                self.ended(ended);
             }
             _ => self.queue.push_back(Change { channel: Some(channel), host, what: What::Control(event) }),
         }
-        self.tell(told, port);
+        self.tell(told);
     }
 
     /// Who can meet a request holds it and offers; who cannot is silent.
@@ -299,7 +280,6 @@ impl Manager {
         event: &QualityEvent,
         now: Instant,
         told: &mut Vec<Told>,
-        port: &mut dyn ManagerPort,
     ) {
         let key = (host.clone(), event.request);
         let is_known = self.holds.held.contains_key(&key);
@@ -307,31 +287,23 @@ impl Manager {
             return;
         }
         if self.brokered.contains_key(&event.attribute) {
-            return self.ask_broker(channel, host, event, now, port);
+            return self.ask_broker(channel, host, event, now);
         }
         let free = self.shares.free(event.attribute);
         let Some(granted) = self.shares.lend(event.attribute, event.value) else { return };
-        self.granted(granted, now, port);
+        self.granted(granted, now);
         self.holds.held.insert(key, Held::of(event, Stage::Offered, now));
         told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Offer, event, free, now)));
     }
 
     /// An offer is taken: it stands until it is cancelled. One that has expired is made again if there is room.
-    fn accepted(
-        &mut self,
-        channel: &ChannelId,
-        host: &Name,
-        event: &QualityEvent,
-        now: Instant,
-        told: &mut Vec<Told>,
-        port: &mut dyn ManagerPort,
-    ) {
+    fn accepted(&mut self, channel: &ChannelId, host: &Name, event: &QualityEvent, now: Instant, told: &mut Vec<Told>) {
         if self.brokered.contains_key(&event.attribute) {
-            return self.accepted_of_broker(channel, host, event, now, told, port);
+            return self.accepted_of_broker(channel, host, event, now, told);
         }
         let key = (host.clone(), event.request);
         if !self.holds.held.contains_key(&key) {
-            self.requested(channel, host, event, now, &mut Vec::new(), port);
+            self.requested(channel, host, event, now, &mut Vec::new());
         }
         if let Some(held) = self.holds.held.get_mut(&key) {
             (held.until, held.stage) = (Instant::NEVER, Stage::Accepted);
@@ -339,48 +311,46 @@ impl Manager {
         }
     }
 
-    fn release(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool, now: Instant, port: &mut dyn ManagerPort) {
+    fn release(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool, now: Instant) {
         for ((asker, request), held) in self.holds.take(fits) {
             if self.brokered.contains_key(&held.attribute) {
-                port.let_go(&asker, request);
+                self.out.effect(Effect::LetGo { asker, request });
                 continue;
             }
             let granted = self.shares.take_back(held.attribute, held.amount);
-            self.granted(granted, now, port);
+            self.granted(granted, now);
         }
     }
 
-    fn host_gone(&mut self, host: Name, now: Instant, port: &mut dyn ManagerPort) {
-        self.release(|(asker, _), _| *asker == host, now, port);
+    fn host_gone(&mut self, host: Name, now: Instant) {
+        self.release(|(asker, _), _| *asker == host, now);
         let mut told = Vec::new();
-        self.requests.measure(|host| port.distance(host));
         self.requests.gone(&host, now, &mut told);
-        self.tell(told, port);
+        self.tell(told);
         self.readings.retain(|(of, _, _), _| *of != host);
         self.queue.push_back(Change { channel: None, host, what: What::HostGone });
     }
 
-    fn wake(&mut self, now: Instant, port: &mut dyn ManagerPort) {
+    fn wake(&mut self, now: Instant) {
         let mut told = Vec::new();
-        self.requests.measure(|host| port.distance(host));
         let ended = self.requests.due(now, &mut told);
-        self.ended(ended, port);
-        self.tell(told, port);
+        self.ended(ended);
+        self.tell(told);
         let before = self.holds.held.len();
-        self.release(|_, held| held.until <= now, now, port);
+        self.release(|_, held| held.until <= now, now);
         self.counts.holds_expired += (before - self.holds.held.len()) as u64;
         let is_due = |controller: &dyn Controller| controller.next_wakeup().is_some_and(|at| at <= now);
         let due = self.controllers.iter().filter(|(_, controller)| is_due(&***controller));
         let due: Vec<u64> = due.map(|(number, _)| *number).collect();
-        due.into_iter().for_each(|number| self.call(number, None, now, port));
+        due.into_iter().for_each(|number| self.call(number, None, now));
     }
 
     /// Calls controllers for what changed, and for what they change by that, until nothing changes.
-    fn run(&mut self, now: Instant, port: &mut dyn ManagerPort) {
+    fn run(&mut self, now: Instant) {
         for _ in 0..MOST_CHANGES {
             let Some(change) = self.queue.pop_front() else { return };
             let called: Vec<u64> = self.interested(&change).collect();
-            called.into_iter().for_each(|number| self.call(number, Some(&change), now, port));
+            called.into_iter().for_each(|number| self.call(number, Some(&change), now));
         }
         self.counts.runaway += self.queue.len() as u64;
         self.queue.clear();
@@ -393,7 +363,7 @@ impl Manager {
         anywhere.into_iter().chain(here).flatten().copied()
     }
 
-    fn call(&mut self, number: u64, change: Option<&Change>, now: Instant, port: &mut dyn ManagerPort) {
+    fn call(&mut self, number: u64, change: Option<&Change>, now: Instant) {
         let Some(controller) = self.controllers.get_mut(&number) else { return };
         self.counts.calls += 1;
         let mut decisions = std::mem::take(&mut self.decisions);
@@ -404,52 +374,54 @@ impl Manager {
         }
         self.counts.decisions += decisions.len() as u64;
         for decision in decisions.drain(..) {
-            self.carry_out(decision, now, port);
+            self.carry_out(decision, now);
         }
         self.decisions = decisions;
     }
 
-    fn carry_out(&mut self, decision: Decision, now: Instant, port: &mut dyn ManagerPort) {
+    fn carry_out(&mut self, decision: Decision, now: Instant) {
         match decision {
-            Decision::Tell { channel, to, event } => port.tell(&channel, &to, &event),
-            Decision::Parameter { filter, parameter, value } => port.parameter(&filter, &parameter, value),
-            Decision::Apply { application, attribute, amount } => port.apply(application, attribute, amount),
+            Decision::Tell { channel, to, event } => self.out.tell(&channel, to, event),
+            Decision::Parameter { filter, parameter, value } => self.out.parameter(filter, parameter, value),
+            Decision::Apply { application, attribute, amount } => {
+                self.out.effect(Effect::Apply(application, attribute, amount))
+            }
             // A manager keeps nobody at an amount: who does has heard it from the policy.
             Decision::Release { .. } => {}
-            Decision::Ask(ask) => self.forward(ask, now, port),
+            Decision::Ask(ask) => self.forward(ask, now),
         }
     }
 
-    fn forward(&mut self, ask: Ask, now: Instant, port: &mut dyn ManagerPort) {
+    fn forward(&mut self, ask: Ask, now: Instant) {
         let mut told = Vec::new();
         let request = ask.request;
         let refused = self.requests.ask(ask, now, &mut told).map(|outcome| (request, outcome));
-        self.ended(refused, port);
-        self.tell(told, port);
+        self.ended(refused);
+        self.tell(told);
     }
 
-    fn tell(&mut self, told: Vec<Told>, port: &mut dyn ManagerPort) {
+    fn tell(&mut self, told: Vec<Told>) {
         for (channel, to, event) in told {
-            port.tell(&channel, &to.map_or(Whom::All, Whom::Host), &event);
+            self.out.tell(&channel, to.map_or(Whom::All, Whom::Host), event);
         }
     }
 
-    fn ended(&mut self, ended: impl IntoIterator<Item = (u64, Outcome)>, port: &mut dyn ManagerPort) {
+    fn ended(&mut self, ended: impl IntoIterator<Item = (u64, Outcome)>) {
         for (request, outcome) in ended {
-            port.answered(request, &outcome);
+            self.out.effect(Effect::Answered(request, outcome.clone()));
             let what = What::Answer { request, outcome };
             self.queue.push_back(Change { channel: None, host: self.host.clone(), what });
         }
     }
 
     /// Allocations changed: applied, and those controllers called that care.
-    fn granted(&mut self, granted: Vec<Granted>, now: Instant, port: &mut dyn ManagerPort) {
+    fn granted(&mut self, granted: Vec<Granted>, now: Instant) {
         for (application, attribute, amount) in granted {
-            port.apply(application, attribute, amount);
+            self.out.effect(Effect::Apply(application, attribute, amount));
             let what = What::Granted { application, attribute, amount };
             self.queue.push_back(Change { channel: None, host: self.host.clone(), what });
         }
-        self.run(now, port);
+        self.run(now);
     }
 }
 

@@ -10,7 +10,7 @@
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{Instant, Share};
 
-use super::{Manager, ManagerPort};
+use super::Manager;
 use crate::{Host, Input};
 
 /// The processor of one host, as it is lent.
@@ -29,9 +29,9 @@ impl Lending {
 
     /// Tells each side what the other has done. To be called when either may have promised something or taken it back, and
     /// before either is asked for more.
-    pub fn settle(&mut self, host: &mut Host, manager: &mut Manager, now: Instant, port: &mut dyn ManagerPort) {
+    pub fn settle(&mut self, host: &mut Host, manager: &mut Manager, now: Instant) {
         let free = self.all.ppm().saturating_sub(host.guaranteed().ppm());
-        manager.capacity(self.attribute, free.into(), now, port);
+        manager.capacity(self.attribute, free.into(), now);
         let lent = Share::from_ppm(manager.lent(self.attribute).clamp(0, self.all.ppm().into()) as u32);
         if std::mem::replace(&mut self.lent, lent) != lent {
             host.handle(Input::Capacity(Share::from_ppm(self.all.ppm() - lent.ppm())), now);

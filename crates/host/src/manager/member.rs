@@ -4,17 +4,17 @@
 //! A data channel that an application opens brings its Q-channel with it; the member sees that it was opened, joins it
 //! with a source and a sink, and leaves with it. The application knows nothing of either.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use qfabric_channel::{
-    Config, Delivery, Destination, Event, EventType, Key, Lane, Node, Notice, Port, SinkId, SinkSpec, SourceId,
-    SourceSpec, Spec, Submission, Target,
+    Config, Event, EventType, Frame, Key, Node, Notice, Output as NodeOutput, SinkId, SinkSpec, SourceId, SourceSpec,
+    Spec, Submission, Taken, Target,
 };
+use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
-use qfabric_types::monitor::{AttributeId, QualityEvent, Reading, ReadingEvent, quality_format, reading_format};
-use qfabric_types::{AppId, Instant, Nanos};
+use qfabric_types::monitor::{QualityEvent, Reading, ReadingEvent, quality_format, reading_format};
 
-use super::{Controller, Filter, Input, Manager, ManagerPort, Outcome, Whom, asked};
+use super::{Controller, Effect, Input, Manager, Output, Whom, asked};
 
 /// Number of the type `reading` on quality channels.
 const READING: u16 = 0;
@@ -30,22 +30,13 @@ pub fn quality_spec() -> Spec {
     Spec { types: types.collect(), ..Spec::default() }
 }
 
-/// What a member needs of its world.
-pub trait MemberPort: Port {
-    /// An application of this host gets so much of a resource.
-    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64);
-
-    /// A request to other hosts ended.
-    fn answered(&mut self, request: u64, outcome: &Outcome);
-
-    /// As [`ManagerPort::keep`].
-    fn keep(&mut self, _asker: &Name, _request: u64, _amount: i64, _until: Instant) {}
-
-    /// As [`ManagerPort::let_go`].
-    fn let_go(&mut self, _asker: &Name, _request: u64) {}
-
-    /// As [`ManagerPort::taken`].
-    fn taken(&mut self, _giver: &Name, _request: u64) {}
+/// One thing that a member wants done; see [`Member::poll`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum MemberOutput {
+    /// By the network, or by applications.
+    Node(NodeOutput),
+    /// By this host.
+    Effect(Effect),
 }
 
 /// How this host takes part in one quality channel.
@@ -59,21 +50,18 @@ struct Outlet {
     asks: BTreeSet<Key>,
 }
 
-/// What the node said that the manager has to hear.
-enum Heard {
-    Reading(ChannelId, Name, Reading),
-    Control(ChannelId, Name, QualityEvent),
-    Notice(Notice),
-}
-
-/// A node and its manager.
+/// A node and its manager. After every call, ask [`Member::poll`] for what they want done until there is nothing more.
 pub struct Member {
     node: Node,
     manager: Manager,
     outlets: BTreeMap<ChannelId, Outlet>,
+    /// The sinks of the outlets.
+    ears: BTreeMap<SinkId, ChannelId>,
     /// The policies that the outlets have spoken for: [`Manager::turnover`].
     spoken_for: u64,
-    heard: VecDeque<Heard>,
+    /// The moment of the last call.
+    now: Instant,
+    taken: Taken,
     unsent: u64,
     unread: u64,
 }
@@ -84,7 +72,8 @@ impl Member {
         config.quality = quality_spec();
         let manager = Manager::new(config.host.clone());
         let node = Node::new(config, now);
-        Member { node, manager, outlets: BTreeMap::new(), spoken_for: 0, heard: VecDeque::new(), unsent: 0, unread: 0 }
+        let (outlets, ears, taken) = Default::default();
+        Member { node, manager, outlets, ears, spoken_for: 0, now, taken, unsent: 0, unread: 0 }
     }
 
     /// The node, to look at.
@@ -102,90 +91,77 @@ impl Member {
         (self.unsent, self.unread)
     }
 
-    /// Calls the node, then lets the manager act on what came of it.
-    pub fn with<R>(
-        &mut self,
-        now: Instant,
-        port: &mut dyn MemberPort,
-        act: impl FnOnce(&mut Node, &mut dyn Port) -> R,
-    ) -> R {
-        let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
-        let result = act(&mut self.node, &mut tee);
-        self.listen(now, port);
-        result
+    /// Calls the node.
+    pub fn with<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
+        self.now = now;
+        act(&mut self.node)
     }
 
     /// Calls the manager.
-    pub fn manager<R>(
-        &mut self,
-        now: Instant,
-        port: &mut dyn MemberPort,
-        act: impl FnOnce(&mut Manager, &mut dyn ManagerPort) -> R,
-    ) -> R {
-        let result = self.managing(now, port, act);
-        self.say_what_is_wanted(now, port);
-        self.listen(now, port);
+    pub fn manager<R>(&mut self, now: Instant, act: impl FnOnce(&mut Manager) -> R) -> R {
+        self.now = now;
+        let result = act(&mut self.manager);
+        self.say_what_is_wanted();
         result
     }
 
-    /// Where there are other policies than before.
-    fn say_what_is_wanted(&mut self, now: Instant, port: &mut dyn MemberPort) {
-        let turnover = self.manager.turnover();
-        if std::mem::replace(&mut self.spoken_for, turnover) == turnover {
-            return;
-        }
-        let mut changes = Vec::new();
-        for (channel, outlet) in &mut self.outlets {
-            let asks = asked::said(&self.manager.wanted(channel));
-            let before = std::mem::replace(&mut outlet.asks, asks);
-            let changed = before.symmetric_difference(&outlet.asks);
-            changes.extend(changed.map(|key| (outlet.sink, key.clone(), outlet.asks.contains(key).then_some(1))));
-        }
-        let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
-        for (sink, key, value) in changes {
-            // A sink that was ended by the access list meanwhile needs no attribute.
-            let _ = self.node.set_sink_attribute(sink, key, value, now, &mut tee);
+    /// The next thing that the calls before want done; none: nothing more. What the manager hears of the node, and what it
+    /// says through the node, is done on the way.
+    pub fn poll(&mut self) -> Option<MemberOutput> {
+        loop {
+            match self.manager.poll() {
+                Some(Output::Tell(channel, to, event)) => self.tell(&channel, &to, &event),
+                Some(Output::Parameter(filter, parameter, value)) => {
+                    self.unsent += u64::from(self.node.set_parameter(&filter, &parameter, value).is_err());
+                }
+                Some(Output::Effect(effect)) => return Some(MemberOutput::Effect(effect)),
+                None => match self.node.poll()? {
+                    NodeOutput::Ready(sink) if self.ears.contains_key(&sink) => self.hear(sink),
+                    NodeOutput::Notice(notice) => {
+                        self.noticed(&notice);
+                        return Some(MemberOutput::Node(NodeOutput::Notice(notice)));
+                    }
+                    output => return Some(MemberOutput::Node(output)),
+                },
+            }
         }
     }
 
+    /// As [`Node::frame`].
+    pub fn frame(&self, frame: Frame) -> &[u8] {
+        self.node.frame(frame)
+    }
+
     /// Adds a policy, and tells it who is in which group already; its number.
-    pub fn add(&mut self, controller: Box<dyn Controller>, now: Instant, port: &mut dyn MemberPort) -> u64 {
+    pub fn add(&mut self, controller: Box<dyn Controller>, now: Instant) -> u64 {
         let known = self.node.directory().hosts().flat_map(|(host, record)| {
             record.registrations.values().map(|registration| (host.clone(), registration.clone()))
         });
         let known: Vec<_> = known.collect();
-        self.manager(now, port, |manager, port| {
+        self.manager(now, |manager| {
             let number = manager.add(controller);
-            manager.introduce(number, known, now, port);
+            manager.introduce(number, known, now);
             number
         })
     }
 
     /// Removes a policy.
-    pub fn remove(&mut self, number: u64, now: Instant, port: &mut dyn MemberPort) -> Option<Box<dyn Controller>> {
-        self.manager(now, port, |manager, _| manager.remove(number))
+    pub fn remove(&mut self, number: u64, now: Instant) -> Option<Box<dyn Controller>> {
+        self.manager(now, |manager| manager.remove(number))
     }
 
     /// A reading of this host's monitor: for this host's controllers, and for those on a channel (none: on all that are
     /// open here) that want it.
-    pub fn reading(
-        &mut self,
-        (reading, name): (&Reading, &str),
-        channel: Option<&ChannelId>,
-        to: &Whom,
-        now: Instant,
-        port: &mut dyn MemberPort,
-    ) {
+    pub fn reading(&mut self, (reading, name): (&Reading, &str), channel: Option<&ChannelId>, to: &Whom, now: Instant) {
+        self.now = now;
         let payload = ReadingEvent::encode(reading, name);
         let wanted = |at: &ChannelId| channel.is_none_or(|channel| channel == at);
         for outlet in self.outlets.iter().filter(|(at, _)| wanted(at)).map(|(_, outlet)| outlet) {
             let event = Submission { event_type: READING, payload: &payload, ..Submission::default() };
-            let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
-            self.unsent += submit(&mut self.node, outlet, event, to, now, &mut tee);
+            self.unsent += submit(&mut self.node, outlet, event, to, now);
         }
         let host = self.node.host().clone();
-        self.managing(now, port, |manager, port| manager.handle(Input::Reading(None, host, *reading), now, port));
-        self.listen(now, port);
+        self.manage(Input::Reading(None, host, *reading));
     }
 
     /// When [`Member::wake`] is to be called; it may change with every call.
@@ -194,64 +170,72 @@ impl Member {
     }
 
     /// Does what is due.
-    pub fn wake(&mut self, now: Instant, port: &mut dyn MemberPort) {
+    pub fn wake(&mut self, now: Instant) {
+        self.now = now;
         if self.node.next_wakeup().is_some_and(|at| at <= now) {
-            self.with(now, port, |node, port| node.wake(now, port));
+            self.node.wake(now);
         }
         if self.manager.next_wakeup().is_some_and(|at| at <= now) {
-            self.manager(now, port, |manager, port| manager.handle(Input::Wake, now, port));
+            self.manage(Input::Wake);
+            self.say_what_is_wanted();
         }
     }
 
-    fn managing<R>(
-        &mut self,
-        now: Instant,
-        port: &mut dyn MemberPort,
-        act: impl FnOnce(&mut Manager, &mut dyn ManagerPort) -> R,
-    ) -> R {
-        let tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
-        let mut hands = Hands { node: &mut self.node, tee, now, unsent: &mut self.unsent };
-        act(&mut self.manager, &mut hands)
+    fn manage(&mut self, input: Input) {
+        if matches!(input, Input::Wake | Input::HostGone(_)) {
+            let node = &self.node;
+            self.manager.measure(|host| node.clock_offset(host).map(|(_, half_a_round_trip)| half_a_round_trip));
+        }
+        self.manager.handle(input, self.now);
     }
 
-    /// Until nothing new was heard: what the manager does may be heard by itself.
-    fn listen(&mut self, now: Instant, port: &mut dyn MemberPort) {
-        while let Some(heard) = self.heard.pop_front() {
-            let input = match heard {
-                Heard::Reading(channel, host, reading) => Some(Input::Reading(Some(channel), host, reading)),
-                Heard::Control(channel, host, event) => Some(Input::Control(channel, host, event)),
-                Heard::Notice(notice) => self.noticed(notice, now, port),
-            };
-            if let Some(input) = input {
-                self.managing(now, port, |manager, port| manager.handle(input, now, port));
+    /// Publishes a control event.
+    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
+        let Some(outlet) = self.outlets.get(channel) else { return self.unsent += 1 };
+        let payload = event.encode();
+        let priority = CONTROL_PRIORITY;
+        let event = Submission { event_type: QUALITY, priority, payload: &payload, ..Submission::default() };
+        self.unsent += submit(&mut self.node, outlet, event, to, self.now);
+    }
+
+    /// What has come to one of the member's own sinks.
+    fn hear(&mut self, sink: SinkId) {
+        let mut taken = std::mem::take(&mut self.taken);
+        // A sink that was ended by the access list meanwhile has nothing.
+        while self.node.take(sink, &mut taken, self.now).unwrap_or(false) {
+            match taken.event().and_then(|event| read(&event)) {
+                Some(input) => self.manage(input),
+                None => self.unread += 1,
             }
         }
+        self.taken = taken;
     }
 
-    fn noticed(&mut self, notice: Notice, now: Instant, port: &mut dyn MemberPort) -> Option<Input> {
+    fn noticed(&mut self, notice: &Notice) {
         match notice {
-            Notice::Opened(channel) => self.join(channel, now, port),
-            Notice::Closed(channel) => drop(self.outlets.remove(&channel)),
-            Notice::SourceJoined(channel, member, _) => self.count_sources(&channel, member.host, now, port),
-            Notice::SourceLeft(channel, member) => self.count_sources(&channel, member.host, now, port),
-            Notice::HostVanished(host) => return Some(Input::HostGone(host)),
-            Notice::Registered(host, registration) => return Some(Input::Joined(host, registration)),
+            Notice::Opened(channel) if channel.plane == Plane::Quality => self.join(channel.clone()),
+            Notice::Closed(channel) => self.leave(channel),
+            Notice::SourceJoined(channel, member, _) | Notice::SourceLeft(channel, member) => {
+                if channel.plane == Plane::Data {
+                    self.count_sources(channel, member.host.clone());
+                }
+            }
+            Notice::HostVanished(host) => self.manage(Input::HostGone(host.clone())),
+            Notice::Registered(host, registration) => self.manage(Input::Joined(host.clone(), registration.clone())),
             // A host that vanished takes its registrations along: that it is gone is said of all of it, and nobody left.
-            Notice::Unregistered(host, registration) if self.node.directory().host(&host).is_some() => {
-                return Some(Input::Left(host, registration));
+            Notice::Unregistered(host, registration) if self.node.directory().host(host).is_some() => {
+                self.manage(Input::Left(host.clone(), registration.clone()));
             }
             _ => {}
         }
-        None
     }
 
-    fn join(&mut self, channel: ChannelId, now: Instant, port: &mut dyn MemberPort) {
-        let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
+    fn join(&mut self, channel: ChannelId) {
+        let now = self.now;
         let asks = asked::said(&self.manager.wanted(&channel));
         let attributes = asks.iter().map(|key| (key.clone(), 1)).collect();
-        let sink = SinkSpec { delivery: Delivery::Call, attributes, ..SinkSpec::default() };
-        let source = self.node.source_subscribe(&channel, SourceSpec::default(), now, &mut tee);
-        let sink = self.node.sink_subscribe(&channel, sink, now, &mut tee);
+        let source = self.node.source_subscribe(&channel, SourceSpec::default(), now);
+        let sink = self.node.sink_subscribe(&channel, SinkSpec { attributes, ..SinkSpec::default() }, now);
         let (Ok(source), Ok(sink)) = (source, sink) else {
             // The access list lets this host only listen, or only speak: it takes no part.
             self.unsent += 1;
@@ -265,11 +249,18 @@ impl Member {
             .map(|(host, held)| (host.clone(), held.sources.len() as u32))
             .filter(|(_, sources)| *sources > 0)
             .collect();
+        self.ears.insert(sink, channel.clone());
         self.outlets.insert(channel, Outlet { source, sink, feeds, asks });
     }
 
+    fn leave(&mut self, channel: &ChannelId) {
+        if let Some(outlet) = self.outlets.remove(channel) {
+            self.ears.remove(&outlet.sink);
+        }
+    }
+
     /// Reports go to who feeds the data channel; and the manager's sink says whether that is this host, for filters.
-    fn count_sources(&mut self, data: &ChannelId, host: Name, now: Instant, port: &mut dyn MemberPort) {
+    fn count_sources(&mut self, data: &ChannelId, host: Name) {
         let quality = ChannelId { plane: Plane::Quality, name: data.name.clone() };
         let own = host == *self.node.host();
         let held = self.node.directory().host(&host).and_then(|record| record.channels.get(data));
@@ -282,9 +273,27 @@ impl Member {
         };
         if own {
             let (sink, key) = (outlet.sink, "source".parse().expect("a key"));
-            let mut tee = Tee { port, outlets: &self.outlets, heard: &mut self.heard, unread: &mut self.unread };
             // A sink that was ended by the access list meanwhile needs no attribute.
-            let _ = self.node.set_sink_attribute(sink, key, Some(sources.into()), now, &mut tee);
+            let _ = self.node.set_sink_attribute(sink, key, Some(sources.into()), self.now);
+        }
+    }
+
+    /// Where there are other policies than before.
+    fn say_what_is_wanted(&mut self) {
+        let turnover = self.manager.turnover();
+        if std::mem::replace(&mut self.spoken_for, turnover) == turnover {
+            return;
+        }
+        let mut changes = Vec::new();
+        for (channel, outlet) in &mut self.outlets {
+            let asks = asked::said(&self.manager.wanted(channel));
+            let before = std::mem::replace(&mut outlet.asks, asks);
+            let changed = before.symmetric_difference(&outlet.asks);
+            changes.extend(changed.map(|key| (outlet.sink, key.clone(), outlet.asks.contains(key).then_some(1))));
+        }
+        for (sink, key, value) in changes {
+            // A sink that was ended by the access list meanwhile needs no attribute.
+            let _ = self.node.set_sink_attribute(sink, key, value, self.now);
         }
     }
 }
@@ -296,8 +305,8 @@ impl std::fmt::Debug for Member {
 }
 
 /// Submits once for each target; how many did not go out.
-fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Whom, now: Instant, tee: &mut Tee<'_>) -> u64 {
-    let mut send = |target| u64::from(node.submit(outlet.source, &Submission { target, ..event }, now, tee).is_err());
+fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Whom, now: Instant) -> u64 {
+    let mut send = |target| u64::from(node.submit(outlet.source, &Submission { target, ..event }, now).is_err());
     match to {
         Whom::All => send(Target::All),
         Whom::Host(host) => send(Target::Host(host)),
@@ -305,107 +314,14 @@ fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Whom, no
     }
 }
 
-/// The world's port, with what the manager wants to hear taken off.
-struct Tee<'a> {
-    port: &'a mut dyn MemberPort,
-    outlets: &'a BTreeMap<ChannelId, Outlet>,
-    heard: &'a mut VecDeque<Heard>,
-    unread: &'a mut u64,
-}
-
-impl Port for Tee<'_> {
-    fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
-        self.port.send(to, lane, frame);
-    }
-
-    fn listen(&mut self, channel: &ChannelId) {
-        self.port.listen(channel);
-    }
-
-    fn ignore(&mut self, channel: &ChannelId) {
-        self.port.ignore(channel);
-    }
-
-    fn deliver(&mut self, sink: SinkId, event: &Event<'_>) {
-        if self.outlets.get(event.channel).is_none_or(|outlet| outlet.sink != sink) {
-            return self.port.deliver(sink, event);
+/// An event of a quality channel; none: it is not to be understood.
+fn read(event: &Event<'_>) -> Option<Input> {
+    let (channel, host) = (event.channel.clone(), event.host.clone());
+    match event.event_type {
+        READING => {
+            ReadingEvent::decode(event.payload).ok().map(|read| Input::Reading(Some(channel), host, read.reading))
         }
-        let (channel, host) = (event.channel.clone(), event.host.clone());
-        let heard = match event.event_type {
-            READING => ReadingEvent::decode(event.payload).ok().map(|read| Heard::Reading(channel, host, read.reading)),
-            QUALITY => QualityEvent::decode(event.payload).ok().map(|said| Heard::Control(channel, host, said)),
-            _ => None,
-        };
-        match heard {
-            Some(heard) => self.heard.push_back(heard),
-            None => *self.unread += 1,
-        }
-    }
-
-    fn ready(&mut self, sink: SinkId) {
-        self.port.ready(sink);
-    }
-
-    fn writable(&mut self, source: SourceId) {
-        self.port.writable(source);
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        let heard = match &notice {
-            Notice::Opened(channel) | Notice::Closed(channel) => channel.plane == Plane::Quality,
-            Notice::SourceJoined(channel, ..) | Notice::SourceLeft(channel, ..) => channel.plane == Plane::Data,
-            Notice::HostVanished(_) | Notice::Registered(..) | Notice::Unregistered(..) => true,
-            _ => false,
-        };
-        if heard {
-            self.heard.push_back(Heard::Notice(notice.clone()));
-        }
-        self.port.notice(notice);
-    }
-}
-
-/// What the manager can do.
-struct Hands<'a> {
-    node: &'a mut Node,
-    tee: Tee<'a>,
-    now: Instant,
-    unsent: &'a mut u64,
-}
-
-impl ManagerPort for Hands<'_> {
-    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
-        let Some(outlet) = self.tee.outlets.get(channel) else { return *self.unsent += 1 };
-        let payload = event.encode();
-        let priority = CONTROL_PRIORITY;
-        let event = Submission { event_type: QUALITY, priority, payload: &payload, ..Submission::default() };
-        *self.unsent += submit(self.node, outlet, event, to, self.now, &mut self.tee);
-    }
-
-    fn parameter(&mut self, filter: &Filter, parameter: &str, value: i64) {
-        *self.unsent += u64::from(self.node.set_parameter(filter, parameter, value).is_err());
-    }
-
-    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64) {
-        self.tee.port.apply(application, attribute, amount);
-    }
-
-    fn answered(&mut self, request: u64, outcome: &Outcome) {
-        self.tee.port.answered(request, outcome);
-    }
-
-    fn keep(&mut self, asker: &Name, request: u64, amount: i64, until: Instant) {
-        self.tee.port.keep(asker, request, amount, until);
-    }
-
-    fn let_go(&mut self, asker: &Name, request: u64) {
-        self.tee.port.let_go(asker, request);
-    }
-
-    fn taken(&mut self, giver: &Name, request: u64) {
-        self.tee.port.taken(giver, request);
-    }
-
-    fn distance(&self, host: &Name) -> Option<Nanos> {
-        self.node.clock_offset(host).map(|(_, half_a_round_trip)| half_a_round_trip)
+        QUALITY => QualityEvent::decode(event.payload).ok().map(|said| Input::Control(channel, host, said)),
+        _ => None,
     }
 }

@@ -19,10 +19,10 @@ pub mod policies;
 mod requests;
 mod shares;
 
-pub use self::core::{Counts, Input, Manager, ManagerPort};
+pub use self::core::{Counts, Effect, Input, Manager, Output};
 pub use controller::{Change, Controller, Decision, Decisions, Filter, Interest, Topic, View, What, Whom};
 pub use groups::GroupController;
 pub use lending::Lending;
-pub use member::{Member, MemberPort, quality_spec};
+pub use member::{Member, MemberOutput, quality_spec};
 pub use requests::{Ask, Outcome, Rule};
 pub use shares::{Overcommitted, Wish};

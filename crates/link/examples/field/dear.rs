@@ -6,11 +6,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use qfabric_channel::{
-    Delivery, Destination, Direction, Event, FilterSpec, Lane, Node, Notice, Port, SinkId, SinkSpec, SourceId, Spot,
-    Submission, Taken,
-};
-use qfabric_types::channel::ChannelId;
+use qfabric_channel::{Direction, FilterSpec, Node, Output, SinkSpec, SourceId, Spot, Submission, Taken};
 use zenoh::Wait;
 
 use super::ours::{Ours, channel, create, join, source};
@@ -99,18 +95,14 @@ pub fn handled(peer: &Ours, most: usize) {
 }
 
 /// Takes everything, sends nothing.
-struct Nowhere;
-
-impl Port for Nowhere {
-    fn send(&mut self, _: Destination<'_>, _: Lane, _: &[u8]) {}
-    fn listen(&mut self, _: &ChannelId) {}
-    fn ignore(&mut self, _: &ChannelId) {}
-    fn deliver(&mut self, _: SinkId, event: &Event<'_>) {
-        black_box(event);
+fn drain(node: &mut Node, taken: &mut Taken, now: qfabric_types::Instant) {
+    while let Some(output) = node.poll() {
+        if let Output::Ready(sink) = output {
+            while node.take(sink, taken, now).expect("the sink is there") {
+                black_box(taken.event());
+            }
+        }
     }
-    fn ready(&mut self, _: SinkId) {}
-    fn writable(&mut self, _: SourceId) {}
-    fn notice(&mut self, _: Notice) {}
 }
 
 /// What a filter itself takes where it decides on eight sinks, nanoseconds: an OUT-filter, an IN-filter.
@@ -118,8 +110,8 @@ pub fn filter_ns() -> [f64; 2] {
     [Direction::Out, Direction::In].map(|direction| {
         let mut node = ours::node(&ours::config("plain", "127.0.0", 0), 0);
         let now = qfabric_types::Instant::new(now_ns());
-        (0..8).for_each(|_| _ = join(&mut node, "events", now, &mut Nowhere));
-        let from = source(&mut node, "events", now, &mut Nowhere);
+        (0..8).for_each(|_| _ = join(&mut node, "events", now));
+        let from = source(&mut node, "events", now);
         let without = submit_ns(&mut node, from);
         node.install(&first("events", direction, 8)).expect("it compiles");
         submit_ns(&mut node, from) - without
@@ -130,9 +122,13 @@ fn submit_ns(node: &mut Node, from: SourceId) -> f64 {
     const CALLS: u32 = 2000;
     let now = qfabric_types::Instant::new(now_ns());
     let event = Submission { payload: &[0; 100], ..Submission::default() };
+    let mut taken = Taken::default();
     let round = |_| {
         let begin = Instant::now();
-        (0..CALLS).for_each(|_| _ = black_box(node.submit(from, black_box(&event), now, &mut Nowhere)));
+        for _ in 0..CALLS {
+            let _ = black_box(node.submit(from, black_box(&event), now));
+            drain(node, &mut taken, now);
+        }
         begin.elapsed().as_nanos() as f64 / f64::from(CALLS)
     };
     median((0..51).map(round).collect())
@@ -165,7 +161,7 @@ fn timed<R>(act: impl FnOnce() -> R) -> f64 {
 pub fn table(peer: &Ours) {
     peer.ready();
     thread::sleep(Duration::from_millis(500));
-    let made = |topic| timed(|| peer.with(|node, now| create(node, topic, now, port)));
+    let made = |topic| timed(|| peer.with(|node, now| create(node, topic, now)));
     let creating = median(topics('c').map(made).collect());
     let opening = median(topics('m').map(made).collect());
     let mut publish = peer.publish("events");
@@ -182,10 +178,10 @@ pub fn table(peer: &Ours) {
 /// Taking an event that is there.
 fn polling(peer: &Ours) -> f64 {
     let (sink, from) = peer.with(|node, now| {
-        create(node, "own", now, port);
-        let spec = SinkSpec { delivery: Delivery::Queue { capacity: 256 }, ..SinkSpec::default() };
+        create(node, "own", now);
+        let spec = SinkSpec::default();
         let sink = node.sink_subscribe(&channel("own"), spec, now).expect("a sink");
-        (sink, source(node, "own", now, port))
+        (sink, source(node, "own", now))
     });
     let event = Submission { payload: &[0; 100], ..Submission::default() };
     let mut taken = Taken::default();

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use qfabric_channel::{
-    Config as NodeConfig, Delivery, Destination, Event, EventType, Incarnation, Lane, Node, Notice, Port, SinkId,
-    SinkSpec, SourceId, SourceSpec, Spec, Submission,
+    Config as NodeConfig, EventType, Frame, Incarnation, Node, Output, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Submission, Taken,
 };
 use qfabric_jit::Jit;
 use qfabric_link::{Address, Config, EngineKind, Inside, Link, Listener};
@@ -19,38 +19,19 @@ use super::{Each, Peer, Publish, now_ns, until};
 
 pub struct Ours {
     link: Arc<Link<Echo>>,
-    told: Arc<Told>,
+    called: Called,
     /// Whether there is somebody to be known before channels are opened.
     calls: bool,
 }
 
-/// Calls what was subscribed.
-#[derive(Default)]
-struct Told(Mutex<HashMap<SinkId, Each>>);
-
-impl Listener for Told {
-    fn deliver(&self, sink: SinkId, event: &Event<'_>) {
-        self.0.lock().expect("no panic").get_mut(&sink).into_iter().for_each(|each| each(event.payload));
-    }
-
-    fn ready(&self, _sink: SinkId) {}
-
-    fn writable(&self, _source: SourceId) {}
-
-    fn notice(&self, _notice: Notice) {}
-}
+/// Who is called with the events of a sink.
+type Called = Arc<Mutex<HashMap<SinkId, Each>>>;
 
 /// Is told nothing.
 pub struct Quiet;
 
 impl Listener for Quiet {
-    fn deliver(&self, _sink: SinkId, _event: &Event<'_>) {}
-
-    fn ready(&self, _sink: SinkId) {}
-
-    fn writable(&self, _source: SourceId) {}
-
-    fn notice(&self, _notice: Notice) {}
+    fn hear(&self, _output: Output, _is_arrival: bool) {}
 }
 
 /// The channel of a topic.
@@ -84,7 +65,7 @@ pub fn node(config: &Config, host: usize) -> Node {
 }
 
 /// Opens the channel of a topic, or creates it; a Q-channel comes with its data channel.
-pub fn create(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) {
+pub fn create(node: &mut Node, topic: &str, now: Instant) {
     let format = Format { name: "bytes".into(), size: 0, align: 1, fields: Vec::new() };
     let spec = Spec { types: vec![EventType { format }], ..Spec::default() };
     let data = ChannelId { plane: Plane::Data, ..channel(topic) };
@@ -93,68 +74,67 @@ pub fn create(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) {
     }
 }
 
-/// A sink that is called.
-pub fn join(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) -> SinkId {
-    create(node, topic, now, port);
-    let spec = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
-    node.sink_subscribe(&channel(topic), spec, now).expect("a sink")
+/// A sink.
+pub fn join(node: &mut Node, topic: &str, now: Instant) -> SinkId {
+    create(node, topic, now);
+    node.sink_subscribe(&channel(topic), SinkSpec::default(), now).expect("a sink")
 }
 
-pub fn source(node: &mut Node, topic: &str, now: Instant, port: &mut dyn Port) -> SourceId {
-    create(node, topic, now, port);
+pub fn source(node: &mut Node, topic: &str, now: Instant) -> SourceId {
+    create(node, topic, now);
     node.source_subscribe(&channel(topic), SourceSpec::default(), now).expect("a source")
 }
 
 impl Ours {
     pub fn open(rival: &str, net: &str, host: usize) -> Ours {
         let config = config(rival, net, host);
-        let told = Arc::new(Told::default());
-        let inside = Echo { node: node(&config, host), back: None };
-        let link = Link::open(&config, inside, Arc::clone(&told) as Arc<dyn Listener>, || {}).expect("a link");
-        Ours { link: Arc::new(link), told, calls: host > 0 }
+        let called = Called::default();
+        let inside = Echo { node: node(&config, host), called: called.clone(), back: None, taken: Taken::default() };
+        let link = Link::open(&config, inside, Arc::new(Quiet), || {}).expect("a link");
+        Ours { link: Arc::new(link), called, calls: host > 0 }
     }
 
     /// Calls the node.
     pub fn with<R>(&self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
-        self.link.with(|echo, now, port| act(&mut echo.node, now, port))
+        self.link.with(|echo, now| act(&mut echo.node, now))
     }
 
     /// Knows what there is on the other side.
     pub fn ready(&self) {
-        until(|| !self.calls || self.link.with(|echo, _, _| echo.node.directory().hosts().count()) > 1);
+        until(|| !self.calls || self.link.with(|echo, _| echo.node.directory().hosts().count()) > 1);
     }
 }
 
 impl Peer for Ours {
     fn subscribe(&self, topic: &'static str, each: Each) {
         self.ready();
-        self.link.with(|echo, now, port| {
-            let sink = join(&mut echo.node, topic, now, port);
-            self.told.0.lock().expect("no panic").insert(sink, each);
+        self.link.with(|echo, now| {
+            let sink = join(&mut echo.node, topic, now);
+            self.called.lock().expect("no panic").insert(sink, each);
         });
     }
 
     fn publish(&self, topic: &'static str) -> Publish {
         self.ready();
         let link = Arc::clone(&self.link);
-        let from = link.with(|echo, now, port| source(&mut echo.node, topic, now, port));
+        let from = link.with(|echo, now| source(&mut echo.node, topic, now));
         Box::new(move |bytes| {
             let event = Submission { payload: bytes, ..Submission::default() };
-            link.with(|echo, now, port| echo.node.submit(from, &event, now)).expect("submitted");
+            link.with(|echo, now| echo.node.submit(from, &event, now)).expect("submitted");
         })
     }
 
     fn echo(&self) {
-        self.link.with(|echo, now, port| {
-            join(&mut echo.node, "ping", now, port);
-            echo.back = Some(source(&mut echo.node, "pong", now, port));
+        self.link.with(|echo, now| {
+            join(&mut echo.node, "ping", now);
+            echo.back = Some(source(&mut echo.node, "pong", now));
         });
     }
 
     fn wait_for(&self, topic: &'static str, sinks: usize) {
         let id = channel(topic);
         until(|| {
-            self.link.with(|echo, _, _| {
+            self.link.with(|echo, _| {
                 let view = echo.node.directory().channel(&id);
                 view.is_some_and(|view| view.sinks >= sinks)
             })
@@ -165,56 +145,43 @@ impl Peer for Ours {
 /// Answers where a resource manager does: behind the lock, before the next frame is looked at.
 pub struct Echo {
     node: Node,
+    called: Called,
+    /// Where each event goes back; none: who subscribed is called.
     back: Option<SourceId>,
-}
-
-/// A port that notes whether an event came.
-struct Catch<'a> {
-    port: &'a mut dyn Port,
-    length: Option<usize>,
+    taken: Taken,
 }
 
 impl Inside for Echo {
-    fn call<R>(&mut self, now: Instant, port: &mut dyn Port, act: impl FnOnce(&mut Node, &mut dyn Port) -> R) -> R {
-        let Some(back) = self.back else { return act(&mut self.node, port) };
-        let mut catch = Catch { port, length: None };
-        let result = act(&mut self.node, &mut catch);
-        if let Some(length) = catch.length {
-            let event = Submission { payload: &[0; 1024][..length], ..Submission::default() };
-            self.node.submit(back, &event, now).expect("submitted");
+    fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
+        act(&mut self.node)
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Output> {
+        let output = self.node.poll();
+        let Some(Output::Ready(sink)) = output else { return output };
+        while self.node.take(sink, &mut self.taken, now).expect("the sink is there") {
+            let Some(event) = self.taken.event() else { break };
+            match (self.back, self.called.lock().expect("no panic").get_mut(&sink)) {
+                (Some(back), _) => {
+                    let event = Submission { payload: &[0; 1024][..event.payload.len()], ..Submission::default() };
+                    self.node.submit(back, &event, now).expect("submitted");
+                }
+                (None, Some(each)) => each(event.payload),
+                (None, None) => {}
+            }
         }
-        result
+        output
+    }
+
+    fn frame(&self, frame: Frame) -> &[u8] {
+        self.node.frame(frame)
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
         self.node.next_wakeup()
     }
 
-    fn wake(&mut self, now: Instant, port: &mut dyn Port) {
-        self.node.wake(now, port);
+    fn wake(&mut self, now: Instant) {
+        self.node.wake(now);
     }
-}
-
-impl Port for Catch<'_> {
-    fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
-        self.port.send(to, lane, frame);
-    }
-
-    fn listen(&mut self, channel: &ChannelId) {
-        self.port.listen(channel);
-    }
-
-    fn ignore(&mut self, channel: &ChannelId) {
-        self.port.ignore(channel);
-    }
-
-    fn deliver(&mut self, _sink: SinkId, event: &Event<'_>) {
-        self.length = Some(event.payload.len());
-    }
-
-    fn ready(&mut self, _sink: SinkId) {}
-
-    fn writable(&mut self, _source: SourceId) {}
-
-    fn notice(&mut self, _notice: Notice) {}
 }

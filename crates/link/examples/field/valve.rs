@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use qfabric_channel::{Binding, Direction, FilterSpec, Node, Port, Spot, Submission};
+use qfabric_channel::{Binding, Direction, FilterSpec, Frame, Node, Output, Spot, Submission};
 use qfabric_link::{Inside, Link};
 use qfabric_types::monitor::{AttributeId, Cause, Reading, ReadingEvent, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -25,8 +25,8 @@ struct Valve {
 }
 
 impl Inside for Valve {
-    fn call<R>(&mut self, now: Instant, port: &mut dyn Port, act: impl FnOnce(&mut Node, &mut dyn Port) -> R) -> R {
-        let result = act(&mut self.node, port);
+    fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
+        let result = act(&mut self.node);
         let least = self.spot.as_ref().and_then(|spot| self.node.parameter(spot, "least").ok());
         if let Some(least) = least.filter(|least| *least != self.least) {
             // The value is the time at which it was submitted.
@@ -38,12 +38,20 @@ impl Inside for Valve {
         result
     }
 
+    fn poll(&mut self, _now: Instant) -> Option<Output> {
+        self.node.poll()
+    }
+
+    fn frame(&self, frame: Frame) -> &[u8] {
+        self.node.frame(frame)
+    }
+
     fn next_wakeup(&self) -> Option<Instant> {
         self.node.next_wakeup()
     }
 
-    fn wake(&mut self, now: Instant, port: &mut dyn Port) {
-        self.node.wake(now, port);
+    fn wake(&mut self, now: Instant) {
+        self.node.wake(now);
     }
 }
 
@@ -52,8 +60,8 @@ pub fn valve(rival: &str, net: &str) {
     let config = config(rival, net, 0);
     let inside = Valve { node: node(&config, 0), spot: None, least: 0 };
     let link = Link::open(&config, inside, Arc::new(Quiet), || {}).expect("a link");
-    link.with(|valve, now, port| {
-        create(&mut valve.node, "bulk", now, port);
+    link.with(|valve, now| {
+        create(&mut valve.node, "bulk", now);
         let spot = Spot { channel: channel("bulk"), direction: Direction::Out, name: "q".parse().expect("a name") };
         let parameters = vec![("least".parse().expect("a key"), 0)];
         let filter = FilterSpec { spot: spot.clone(), sink: None, types: vec![], text: TEXT.into(), parameters };
@@ -73,7 +81,7 @@ pub fn turner(rival: &str, net: &str, readings: usize) {
     let config = config(rival, net, 1);
     let link = Link::open(&config, node(&config, 1), Arc::new(Quiet), || {}).expect("a link");
     until(|| link.with(|node, _| node.directory().channel(&channel("bulk")).is_some()));
-    let from = link.with(|node, now| source(node, "control", now, port));
+    let from = link.with(|node, now| source(node, "control", now));
     thread::sleep(Duration::from_millis(700));
     for _ in 0..readings {
         thread::sleep(Duration::from_millis(2));

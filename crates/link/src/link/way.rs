@@ -9,9 +9,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use qfabric_channel::Output;
+use qfabric_types::Instant;
 use qfabric_types::channel::ChannelId;
 
-use super::port::EnginePort;
 use super::{Inside, Link, Listener, Shared, State, now};
 use crate::{Config, Counters, Engine, EngineEvent, Error, Handler};
 
@@ -28,8 +29,10 @@ pub(super) struct Way {
 }
 
 impl Way {
-    pub fn port<'a>(&'a mut self, listener: &'a dyn Listener) -> EnginePort<'a> {
-        EnginePort { engine: self.engine.as_deref(), wanted: &mut self.wanted, listener, is_arrival: false }
+    /// Does what the node wants done.
+    pub fn carry_out(&mut self, inside: &mut impl Inside, now: Instant, listener: &dyn Listener) {
+        let (engine, wanted) = (self.engine.as_deref(), &mut self.wanted);
+        Doing { engine, wanted, listener, is_arrival: false }.run(inside, now);
     }
 
     pub fn count(&self, of: impl Fn(&Counters) -> u64) -> u64 {
@@ -75,7 +78,8 @@ impl<N: Inside> Link<N> {
         let engine = way.leave();
         way.opening += 1;
         let (opening, now) = (way.opening, now());
-        inside.call(now, &mut way.port(&*self.shared.listener), |node, port| node.cut_off(now, port));
+        inside.call(now, |node| node.cut_off(now));
+        way.carry_out(inside, now, &*self.shared.listener);
         self.shared.replan(state);
         (opening, engine)
     }
@@ -101,6 +105,36 @@ impl<N: Inside> Link<N> {
     }
 }
 
+/// Does what a node wants done. Without an engine what is sent is lost, as if the cable were cut.
+struct Doing<'a> {
+    engine: Option<&'a dyn Engine>,
+    wanted: &'a mut BTreeSet<ChannelId>,
+    listener: &'a dyn Listener,
+    /// Whether a frame's arrival is handled.
+    is_arrival: bool,
+}
+
+impl Doing<'_> {
+    fn run(self, inside: &mut impl Inside, now: Instant) {
+        while let Some(output) = inside.poll(now) {
+            match output {
+                Output::Send(to, lane, frame) => {
+                    self.engine.into_iter().for_each(|engine| engine.send(to.destination(), lane, inside.frame(frame)));
+                }
+                Output::Listen(channel) => {
+                    self.engine.into_iter().for_each(|engine| engine.listen(&channel));
+                    self.wanted.insert(channel);
+                }
+                Output::Ignore(channel) => {
+                    self.engine.into_iter().for_each(|engine| engine.ignore(&channel));
+                    self.wanted.remove(&channel);
+                }
+                told => self.listener.hear(told, self.is_arrival),
+            }
+        }
+    }
+}
+
 /// Hears one engine.
 struct Hearing<N> {
     shared: Arc<Shared<N>>,
@@ -116,12 +150,12 @@ impl<N: Inside> Handler for Hearing<N> {
         let State { inside, way, .. } = &mut *state;
         let (now, listener) = (now(), &*self.shared.listener);
         let is_arrival = matches!(event, EngineEvent::Arrived { .. });
-        let mut port = EnginePort { engine: Some(engine), wanted: &mut way.wanted, listener, is_arrival };
-        inside.call(now, &mut port, |node, port| match event {
+        inside.call(now, |node| match event {
             EngineEvent::Arrived { from, lane, frame } => node.arrive(from, lane, frame, now),
             EngineEvent::Appeared { host, .. } => node.appeared(host, now),
             EngineEvent::Vanished { host, .. } => node.vanished(host, now),
         });
+        Doing { engine: Some(engine), wanted: &mut way.wanted, listener, is_arrival }.run(inside, now);
         self.shared.replan(state);
         if is_arrival {
             self.shared.listener.arrived();

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use qfabric_channel::{Destination, Event, Lane, Node, Notice, Port, SinkId, SourceId};
-use qfabric_host::manager::{Manager, ManagerPort, Member, MemberPort, Outcome, Whom};
+use qfabric_channel::{Event, Lane, Node, Notice, Output, SinkId, SourceId, Taken, To};
+use qfabric_host::manager::{Effect, Manager, Member, MemberOutput, Outcome, Whom};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -34,11 +34,32 @@ pub struct Arrived {
     pub payload: Vec<u8>,
 }
 
+impl Arrived {
+    fn new(sink: SinkId, event: &Event<'_>) -> Arrived {
+        Arrived {
+            sink,
+            channel: event.channel.clone(),
+            host: event.host.clone(),
+            source: event.source,
+            number: event.number,
+            event_type: event.event_type,
+            priority: event.priority,
+            sent: event.sent,
+            attributes: event.attributes.iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            payload: event.payload.to_vec(),
+        }
+    }
+}
+
 /// What an application of a made-up host does. Times are of the host's own clock.
 pub trait App {
     /// The host starts.
     fn start(&mut self, _here: &mut Here<'_>) {}
-    /// An event arrived.
+    /// One of its sinks has events to take.
+    fn ready(&mut self, sink: SinkId, here: &mut Here<'_>) {
+        here.take(sink).iter().for_each(|event| self.event(event, here));
+    }
+    /// An event was taken from one of its sinks.
     fn event(&mut self, _event: &Arrived, _here: &mut Here<'_>) {}
     /// A time it asked for ([`Here::after`]) has come.
     fn timer(&mut self, _tag: u64, _here: &mut Here<'_>) {}
@@ -64,84 +85,48 @@ pub(super) struct Outgoing {
     pub frame: Rc<[u8]>,
 }
 
-/// Whom a frame is for.
-#[derive(Debug)]
-pub(super) enum To {
-    Everyone,
-    Channel(ChannelId),
-    Host(Name),
-}
-
 /// What happened and waits for the application.
 #[derive(Debug)]
 pub(super) enum Happened {
-    Event(Arrived),
+    Ready(SinkId),
     Applied(AppId, AttributeId, i64),
     Answered(u64, Outcome),
     Notice(Notice),
 }
 
-/// The port of one made-up host: collects what is to be done.
+/// What is to be done for one made-up host.
 #[derive(Debug, Default)]
-pub struct HostPort {
+pub struct Todo {
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) listens: BTreeSet<ChannelId>,
     pub(super) happened: VecDeque<Happened>,
     pub(super) timers: Vec<(Instant, u64)>,
-    pub(super) writable: Vec<SourceId>,
 }
 
-impl Port for HostPort {
-    fn send(&mut self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
-        let to = match to {
-            Destination::Everyone => To::Everyone,
-            Destination::Channel(channel) => To::Channel(channel.clone()),
-            Destination::Host(host) => To::Host(host.clone()),
-        };
-        self.outgoing.push(Outgoing { to, lane, frame: frame.into() });
-    }
-
-    fn listen(&mut self, channel: &ChannelId) {
-        self.listens.insert(channel.clone());
-    }
-
-    fn ignore(&mut self, channel: &ChannelId) {
-        self.listens.remove(channel);
-    }
-
-    fn deliver(&mut self, sink: SinkId, event: &Event<'_>) {
-        self.happened.push_back(Happened::Event(Arrived {
-            sink,
-            channel: event.channel.clone(),
-            host: event.host.clone(),
-            source: event.source,
-            number: event.number,
-            event_type: event.event_type,
-            priority: event.priority,
-            sent: event.sent,
-            attributes: event.attributes.iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-            payload: event.payload.to_vec(),
-        }));
-    }
-
-    fn ready(&mut self, _sink: SinkId) {}
-
-    fn writable(&mut self, source: SourceId) {
-        self.writable.push(source);
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        self.happened.push_back(Happened::Notice(notice));
-    }
-}
-
-impl MemberPort for HostPort {
-    fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64) {
-        self.happened.push_back(Happened::Applied(application, attribute, amount));
-    }
-
-    fn answered(&mut self, request: u64, outcome: &Outcome) {
-        self.happened.push_back(Happened::Answered(request, outcome.clone()));
+impl Todo {
+    /// Asks a member for what it wants done.
+    fn ask(&mut self, member: &mut Member) {
+        while let Some(output) = member.poll() {
+            match output {
+                MemberOutput::Node(Output::Send(to, lane, frame)) => {
+                    self.outgoing.push(Outgoing { to, lane, frame: member.frame(frame).into() });
+                }
+                MemberOutput::Node(Output::Listen(channel)) => _ = self.listens.insert(channel),
+                MemberOutput::Node(Output::Ignore(channel)) => _ = self.listens.remove(&channel),
+                MemberOutput::Node(Output::Ready(sink)) => self.happened.push_back(Happened::Ready(sink)),
+                // Applications here do not wait for slow sinks.
+                MemberOutput::Node(Output::Writable(_)) => {}
+                MemberOutput::Node(Output::Notice(notice)) => self.happened.push_back(Happened::Notice(notice)),
+                MemberOutput::Effect(Effect::Apply(application, attribute, amount)) => {
+                    self.happened.push_back(Happened::Applied(application, attribute, amount));
+                }
+                MemberOutput::Effect(Effect::Answered(request, outcome)) => {
+                    self.happened.push_back(Happened::Answered(request, outcome));
+                }
+                // No broker keeps the books here.
+                MemberOutput::Effect(Effect::Keep { .. } | Effect::LetGo { .. } | Effect::Taken { .. }) => {}
+            }
+        }
     }
 }
 
@@ -153,25 +138,44 @@ pub struct Here<'a> {
     pub truth: Instant,
     /// Its member.
     pub member: &'a mut Member,
-    pub(super) port: &'a mut HostPort,
+    pub(super) todo: &'a mut Todo,
 }
 
 impl Here<'_> {
     /// Calls the node.
     pub fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         let now = self.now;
-        self.member.with(now, self.port, |node, port| act(node, now, port))
+        self.call(|member| member.with(now, |node| act(node, now)))
     }
 
     /// Calls the manager.
-    pub fn manager<R>(&mut self, act: impl FnOnce(&mut Manager, Instant, &mut dyn ManagerPort) -> R) -> R {
+    pub fn manager<R>(&mut self, act: impl FnOnce(&mut Manager, Instant) -> R) -> R {
         let now = self.now;
-        self.member.manager(now, self.port, |manager, port| act(manager, now, port))
+        self.call(|member| member.manager(now, |manager| act(manager, now)))
     }
 
     /// A reading of the host's monitor.
     pub fn report(&mut self, reading: &Reading, name: &str, channel: Option<&ChannelId>, to: &Whom) {
-        self.member.reading((reading, name), channel, to, self.now, self.port);
+        let now = self.now;
+        self.call(|member| member.reading((reading, name), channel, to, now));
+    }
+
+    /// All events that wait for a sink.
+    pub fn take(&mut self, sink: SinkId) -> Vec<Arrived> {
+        self.with(|node, now| {
+            let (mut taken, mut all) = (Taken::default(), Vec::new());
+            while node.take(sink, &mut taken, now).unwrap_or(false) {
+                all.extend(taken.event().map(|event| Arrived::new(sink, &event)));
+            }
+            all
+        })
+    }
+
+    /// Calls the member, and asks it for what it wants done.
+    pub fn call<R>(&mut self, act: impl FnOnce(&mut Member) -> R) -> R {
+        let result = act(self.member);
+        self.todo.ask(self.member);
+        result
     }
 
     /// [`App::timer`] is called after that time.
@@ -181,6 +185,6 @@ impl Here<'_> {
 
     /// [`App::timer`] is called at that time.
     pub fn at(&mut self, at: Instant, tag: u64) {
-        self.port.timers.push((at, tag));
+        self.todo.timers.push((at, tag));
     }
 }

@@ -16,7 +16,7 @@ mod network;
 mod plot;
 mod world;
 
-pub use app::{App, Arrived, Here, HostPort, Idle};
+pub use app::{App, Arrived, Here, Idle, Todo};
 pub use network::Settings;
 pub use plot::{Chart, svg};
 pub use world::{Counts, Fabric, HostId};

@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 use std::time::Duration;
 
-use qfabric_channel::{Config, Incarnation, Lane, Node, Port};
+use qfabric_channel::{Config, Incarnation, Lane, Node, To};
 use qfabric_host::manager::Member;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::app::{Happened, Outgoing, To};
+use super::app::{Happened, Outgoing, Todo};
 use super::clock::Clock;
 use super::network::{Lost, Network};
-use super::{App, Here, HostPort, Settings};
+use super::{App, Here, Settings};
 
 /// Which host: its place in the order of their coming.
 pub type HostId = usize;
@@ -99,7 +99,7 @@ struct Host {
     clock: Clock,
     alive: bool,
     member: Member,
-    port: HostPort,
+    todo: Todo,
     app: Box<dyn App>,
     /// Whom it has been told of, and which start of it.
     sees: BTreeMap<HostId, Incarnation>,
@@ -156,9 +156,9 @@ impl Fabric {
         let drift = self.rng.random_range(-self.settings.drift_ppm..=self.settings.drift_ppm);
         let clock = Clock::new(self.rng.random_range(0..=self.settings.offset.get()), drift);
         let (incarnation, member) = self.member(&name, &clock, configure);
-        let (port, sees, woken_at, wakes) = (HostPort::default(), BTreeMap::new(), Instant::NEVER, (Instant::ZERO, 0));
+        let (todo, sees, woken_at, wakes) = (Todo::default(), BTreeMap::new(), Instant::NEVER, (Instant::ZERO, 0));
         let (alive, spent) = (true, None);
-        self.hosts.push(Host { name, incarnation, clock, alive, member, port, app, sees, woken_at, wakes, spent });
+        self.hosts.push(Host { name, incarnation, clock, alive, member, todo, app, sees, woken_at, wakes, spent });
         self.network.add_host();
         self.begin(id);
         id
@@ -197,7 +197,7 @@ impl Fabric {
         let (incarnation, member) = self.member(&name, &clock, |_| {});
         let host = &mut self.hosts[id];
         (host.incarnation, host.member, host.app, host.alive) = (incarnation, member, app, true);
-        (host.port, host.woken_at) = (HostPort::default(), Instant::NEVER);
+        (host.todo, host.woken_at) = (Todo::default(), Instant::NEVER);
         host.sees.clear();
         self.begin(id);
     }
@@ -312,7 +312,10 @@ impl Fabric {
             }
             What::Wake if self.hosts[id].woken_at == planned.at => {
                 self.woken(id);
-                self.act(id, |_, here| here.member.wake(here.now, here.port));
+                self.act(id, |_, here| {
+                    let now = here.now;
+                    here.call(|member| member.wake(now))
+                });
             }
             What::Timer { tag, incarnation } if incarnation == self.hosts[id].incarnation => {
                 self.act(id, |app, here| app.timer(tag, here));
@@ -352,11 +355,11 @@ impl Fabric {
     fn act<R>(&mut self, id: HostId, act: impl FnOnce(&mut dyn App, &mut Here<'_>) -> R) -> R {
         let host = &mut self.hosts[id];
         let now = host.clock.shows(self.now);
-        let mut here = Here { now, truth: self.now, member: &mut host.member, port: &mut host.port };
+        let mut here = Here { now, truth: self.now, member: &mut host.member, todo: &mut host.todo };
         let result = act(host.app.as_mut(), &mut here);
-        while let Some(happened) = here.port.happened.pop_front() {
+        while let Some(happened) = here.todo.happened.pop_front() {
             match happened {
-                Happened::Event(event) => host.app.event(&event, &mut here),
+                Happened::Ready(sink) => host.app.ready(sink, &mut here),
                 Happened::Applied(app, attribute, amount) => host.app.applied(app, attribute, amount, &mut here),
                 Happened::Answered(request, outcome) => host.app.answered(request, &outcome, &mut here),
                 Happened::Notice(notice) => host.app.noticed(&notice, &mut here),
@@ -369,9 +372,8 @@ impl Fabric {
     fn flush(&mut self, id: HostId) {
         let host = &mut self.hosts[id];
         let (incarnation, clock) = (host.incarnation, host.clock);
-        let outgoing = std::mem::take(&mut host.port.outgoing);
-        let timers = std::mem::take(&mut host.port.timers);
-        host.port.writable.clear();
+        let outgoing = std::mem::take(&mut host.todo.outgoing);
+        let timers = std::mem::take(&mut host.todo.timers);
         for (at, tag) in timers {
             let at = clock.when(at).max(self.now);
             self.plan(at, id, What::Timer { tag, incarnation });
@@ -401,7 +403,7 @@ impl Fabric {
             To::Everyone => (0..self.hosts.len()).for_each(|to| self.send_one(from, to, lane, &frame)),
             To::Channel(channel) => {
                 for to in 0..self.hosts.len() {
-                    if self.hosts[to].port.listens.contains(&channel) {
+                    if self.hosts[to].todo.listens.contains(&channel) {
                         self.send_one(from, to, lane, &frame);
                     }
                 }

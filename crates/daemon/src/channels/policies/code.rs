@@ -349,7 +349,7 @@ pub(super) fn spot(channel: &Name, text: &str) -> Result<qfabric_channel::Spot, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_host::manager::{Input, Manager, ManagerPort, Outcome};
+    use qfabric_host::manager::{Effect, Input, Manager, Output};
     use qfabric_types::monitor::{Cause, Unit};
 
     const SILENCE: Nanos = Nanos::from_millis(1_000);
@@ -376,24 +376,21 @@ mod tests {
         }
     }
 
-    #[derive(Default)]
-    struct Port(Vec<String>);
-
-    impl ManagerPort for Port {
-        fn tell(&mut self, _: &ChannelId, _: &Whom, event: &QualityEvent) {
-            let of = if event.kind == QualityKind::Delay { format!(" of {}", event.subject) } else { String::new() };
-            self.0.push(format!("tell {:?} {}{of}", event.kind, event.value));
-        }
-        fn parameter(&mut self, filter: &qfabric_host::manager::Filter, parameter: &str, value: i64) {
-            self.0.push(format!("{} {parameter} = {value}", filter.name));
-        }
-        fn apply(&mut self, application: AppId, attribute: AttributeId, amount: i64) {
-            let of = if attribute == AttributeId::of(CPU_MOST) { format!(" to {application}") } else { String::new() };
-            self.0.push(format!("apply {amount}{of}"));
-        }
-        fn answered(&mut self, _: u64, _: &Outcome) {}
-        fn distance(&self, _: &Name) -> Option<Nanos> {
-            None
+    /// What a manager wants done, in words.
+    fn said(output: Output) -> String {
+        match output {
+            Output::Tell(_, _, event) => {
+                let is_delay = event.kind == QualityKind::Delay;
+                let of = if is_delay { format!(" of {}", event.subject) } else { String::new() };
+                format!("tell {:?} {}{of}", event.kind, event.value)
+            }
+            Output::Parameter(filter, parameter, value) => format!("{} {parameter} = {value}", filter.name),
+            Output::Effect(Effect::Apply(application, attribute, amount)) => {
+                let is_most = attribute == AttributeId::of(CPU_MOST);
+                let of = if is_most { format!(" to {application}") } else { String::new() };
+                format!("apply {amount}{of}")
+            }
+            other => format!("{other:?}"),
         }
     }
 
@@ -405,7 +402,6 @@ mod tests {
     /// The host `a` with a policy.
     struct Host {
         manager: Manager,
-        port: Port,
         record: Shared,
     }
 
@@ -413,29 +409,33 @@ mod tests {
         fn with(code: &str) -> Host {
             let (mut manager, record) = (Manager::new("a".parse().unwrap()), Shared::default());
             manager.add(Box::new(Code::new(&policy(code), record.clone()).unwrap()));
-            Host { manager, port: Port::default(), record }
+            Host { manager, record }
         }
 
         fn hears(&mut self, host: &str, reading: Reading) {
             let channel = "quality:video".parse().unwrap();
             let input = Input::Reading(Some(channel), host.parse().unwrap(), reading);
-            self.manager.handle(input, reading.at, &mut self.port);
+            self.manager.handle(input, reading.at);
+        }
+
+        fn said(&mut self) -> Vec<String> {
+            std::iter::from_fn(|| self.manager.poll()).map(said).collect()
         }
 
         /// What was decided while time passed.
         fn until(&mut self, end: Nanos) -> Vec<String> {
             let end = Instant::ZERO + end;
             while let Some(due) = self.manager.next_wakeup().filter(|due| *due <= end) {
-                self.manager.handle(Input::Wake, due, &mut self.port);
+                self.manager.handle(Input::Wake, due);
             }
-            std::mem::take(&mut self.port.0)
+            self.said()
         }
     }
 
     fn run(code: &str, values: &[i64]) -> (Vec<String>, Shared) {
         let mut host = Host::with(code);
         values.iter().for_each(|value| host.hears("b", queue(*value)));
-        (host.port.0, host.record)
+        (host.said(), host.record)
     }
 
     #[test]
@@ -443,9 +443,9 @@ mod tests {
         let mut host = Host::with("struct output { long cpu_most; }; output.cpu_most = input.value; return 1;");
         let used = |value| Reading { application: AppId(7), ..queue(value) };
         host.hears("b", used(100_000));
-        assert!(host.port.0.is_empty(), "7 is another application there: {:?}", host.port.0);
+        assert!(host.said().is_empty(), "7 is another application there");
         host.hears("a", used(100_000));
-        assert_eq!(host.port.0, [format!("apply 100000 to {}", AppId(7))]);
+        assert_eq!(host.said(), [format!("apply 100000 to {}", AppId(7))]);
     }
 
     #[test]
@@ -458,7 +458,7 @@ mod tests {
         let again = Reading { at: Instant::ZERO + Nanos::from_millis(2_500), ..queue(1) };
         host.hears("b", again);
         assert_eq!(host.until(Nanos::from_millis(3_499)), ["tell Level 0"]);
-        host.manager.handle(Input::HostGone("b".parse().unwrap()), again.at, &mut host.port);
+        host.manager.handle(Input::HostGone("b".parse().unwrap()), again.at);
         assert_eq!((host.until(Nanos::from_millis(9_000)).len(), host.manager.next_wakeup()), (0, None));
     }
 
@@ -466,7 +466,7 @@ mod tests {
     fn a_delay_is_of_the_reports_that_it_was_decided_for() {
         let mut host = Host::with("struct output { long delay_ns; }; output.delay_ns = 5; return 1;");
         host.hears("b", queue(1));
-        assert_eq!(host.port.0, ["tell Delay 5 of cpu.run_queue"]);
+        assert_eq!(host.said(), ["tell Delay 5 of cpu.run_queue"]);
     }
 
     #[test]

@@ -12,26 +12,20 @@ use qfabric_types::{Instant, Nanos};
 
 use super::super::Whom;
 use super::super::requests::{HOLD, Held, Stage, Told, reply, said};
-use super::{Manager, ManagerPort};
+use super::{Effect, Manager};
 
 /// Longest that something is kept, whatever an asker says.
 const LONGEST: Nanos = Nanos::from_millis(600_000);
 
 impl Manager {
-    /// From now on a broker has the books of a resource, and [`ManagerPort::keep`] asks it. Other hosts ask for it on this
+    /// From now on a broker has the books of a resource, and [`Effect::Keep`] asks it. Other hosts ask for it on this
     /// channel and no other: its access list says who may.
     pub fn broker(&mut self, attribute: AttributeId, channel: ChannelId) {
         self.brokered.insert(attribute, channel);
     }
 
     /// What the broker says: it keeps what was asked for, and has so much left; or does not keep it.
-    pub fn kept(
-        &mut self,
-        (asker, request): (&Name, u64),
-        left: Option<i64>,
-        now: Instant,
-        port: &mut dyn ManagerPort,
-    ) {
+    pub fn kept(&mut self, (asker, request): (&Name, u64), left: Option<i64>, now: Instant) {
         let key = (asker.clone(), request);
         let Some(Held { stage: Stage::Asked(channel), attribute, .. }) = self.holds.held.get(&key).cloned() else {
             return;
@@ -39,31 +33,24 @@ impl Manager {
         let Some(left) = left else { return drop(self.holds.held.remove(&key)) };
         self.holds.held.entry(key).and_modify(|held| held.stage = Stage::Offered);
         let offer = said(QualityKind::Offer, request, attribute, left, now);
-        port.tell(&channel, &Whom::Host(asker.clone()), &offer);
+        self.out.tell(&channel, Whom::Host(asker.clone()), offer);
     }
 
     /// An application of this host has what was kept: it is no longer, and the broker knows. So does the asker, which does not
     /// offer it to anybody again.
-    pub fn used(&mut self, asker: &Name, request: u64, now: Instant, port: &mut dyn ManagerPort) {
+    pub fn used(&mut self, asker: &Name, request: u64, now: Instant) {
         let Some(held) = self.holds.held.remove(&(asker.clone(), request)) else { return };
         let Some(channel) = self.brokered.get(&held.attribute) else { return };
         let taken = said(QualityKind::Cancel, request, held.attribute, 0, now);
-        port.tell(channel, &Whom::Host(asker.clone()), &taken);
+        self.out.tell(channel, Whom::Host(asker.clone()), taken);
     }
 
-    pub(super) fn ask_broker(
-        &mut self,
-        channel: &ChannelId,
-        host: &Name,
-        event: &QualityEvent,
-        now: Instant,
-        port: &mut dyn ManagerPort,
-    ) {
+    pub(super) fn ask_broker(&mut self, channel: &ChannelId, host: &Name, event: &QualityEvent, now: Instant) {
         if self.brokered.get(&event.attribute) != Some(channel) {
             return;
         }
         let held = Held::of(event, Stage::Asked(channel.clone()), now);
-        port.keep(host, event.request, held.amount, held.until);
+        self.out.effect(keep(host, event.request, &held));
         self.holds.held.insert((host.clone(), event.request), held);
     }
 
@@ -75,7 +62,6 @@ impl Manager {
         event: &QualityEvent,
         now: Instant,
         told: &mut Vec<Told>,
-        port: &mut dyn ManagerPort,
     ) {
         let Some(held) = self.holds.held.get_mut(&(host.clone(), event.request)) else { return };
         match held.stage {
@@ -83,11 +69,15 @@ impl Manager {
             Stage::Offered => {
                 let hold = Nanos::new(event.other.max(0).unsigned_abs()).clamp(HOLD, LONGEST);
                 (held.until, held.stage) = (now + hold, Stage::Accepted);
-                port.keep(host, event.request, held.amount, held.until);
+                self.out.effect(keep(host, event.request, held));
             }
             // Its confirmation was lost, and said again.
             Stage::Accepted => {}
         }
         told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
     }
+}
+
+fn keep(asker: &Name, request: u64, held: &Held) -> Effect {
+    Effect::Keep { asker: asker.clone(), request, amount: held.amount, until: held.until }
 }

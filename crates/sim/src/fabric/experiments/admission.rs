@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use qfabric_channel::{Delivery, EventType, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target};
+use qfabric_channel::{EventType, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target};
 use qfabric_host::manager::{Ask, Lending, Outcome as Answer};
 use qfabric_host::{Host, HostConfig, Input, Limits, Outcome as Carried, Output};
 use qfabric_types::api::Covers;
@@ -119,7 +119,7 @@ fn spec() -> Spec {
 impl Site {
     fn open(&mut self, here: &mut Here<'_>) {
         let (channel, first) = (&self.channel, self.first);
-        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        let sink = SinkSpec::default();
         let source = here.with(|node, now| {
             if first {
                 node.create(channel, spec(), now)?
@@ -141,7 +141,7 @@ impl Site {
     /// Whatever was promised on either side meanwhile becomes known to the other.
     fn settle(&mut self, here: &mut Here<'_>) {
         let (host, lending) = (&mut self.host, &mut self.lending);
-        here.manager(|manager, now, port| lending.settle(host, manager, now, port));
+        here.manager(|manager, now| lending.settle(host, manager, now));
         self.drain(here);
         let (guaranteed, lent) = (self.host.guaranteed().ppm(), self.lending.lent().ppm());
         *self.books.borrow_mut() = (guaranteed, lent);
@@ -216,7 +216,7 @@ impl Site {
         self.waiting.insert(request, (share, stays));
         let ask =
             Ask { request, channel: quality(&self.channel), attribute: CPU, amount, rule, patience, hold: Nanos::ZERO };
-        here.manager(|manager, now, port| manager.ask(ask, now, port));
+        here.manager(|manager, now| manager.ask(ask, now));
     }
 
     /// Another host has promised it: the application goes there, or has changed its mind.
@@ -224,7 +224,7 @@ impl Site {
         if self.rng.random::<f64>() < WITHDRAWN {
             self.result.borrow_mut().withdrawn += 1;
             let channel = quality(&self.channel);
-            return here.manager(|manager, now, port| manager.give_back((&channel, giver), CPU, request, now, port));
+            return here.manager(|manager, now| manager.give_back((&channel, giver), CPU, request, now));
         }
         let payload: Vec<u8> =
             [request, share.ppm().into(), stays.get()].iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -256,7 +256,7 @@ impl App for Site {
     fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
         let word = |at: usize| event.payload[8 * at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let (request, share, stays) = (word(0), Share::from_ppm(word(1) as u32), Nanos::new(word(2)));
-        let kept = here.manager(|manager, now, port| manager.redeem(&event.host, request, now, port));
+        let kept = here.manager(|manager, now| manager.redeem(&event.host, request, now));
         let admitted = kept.is_some() && self.admit(share, stays, here).is_ok();
         let mut result = self.result.borrow_mut();
         if admitted { result.elsewhere += 1 } else { result.broken += 1 }

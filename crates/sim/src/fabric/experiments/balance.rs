@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use qfabric_channel::{
-    Delivery, Direction, EventType, FilterSpec, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Target,
+    Direction, EventType, FilterSpec, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Target,
 };
 use qfabric_control::adapt::balance::Answers;
 use qfabric_host::manager::Whom;
@@ -170,7 +170,7 @@ fn spec() -> Spec {
 impl Server {
     fn open(&mut self, here: &mut Here<'_>) {
         let (channel, first) = (&self.channel, self.first);
-        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        let sink = SinkSpec::default();
         let ends = here.with(|node, now| {
             if first {
                 node.create(channel, spec(), now)?
@@ -197,7 +197,7 @@ impl Server {
         let balance = Balance::new(&quality(&self.channel), PATIENCE, MOST);
         let balance = if self.options.cancel { balance.cancelling() } else { balance };
         if self.options.copies > 0 {
-            here.manager(|manager, _, _| manager.add(Box::new(balance)));
+            here.manager(|manager, _| manager.add(Box::new(balance)));
         }
     }
 

@@ -70,7 +70,7 @@ impl App for Player {
         let group = name("class");
         let controller = GroupController::new(&group, None, LEVEL, SHARE, CAPACITY).expect("a level");
         let controller = controller.with_local(AppId(1), WANTS.0, WANTS.1, 0);
-        here.manager(|manager, _, _| manager.add(Box::new(controller)));
+        here.manager(|manager, _| manager.add(Box::new(controller)));
         let registration =
             Registration { application: name("player"), group, parent: None, level: LEVEL, qos: Vec::new() };
         here.with(|node, now| node.register(registration, now)).expect("a group");

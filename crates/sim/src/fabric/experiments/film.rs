@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use qfabric_channel::{
-    Delivery, EventType, Notice, QosRange, Registration, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target,
+    EventType, Notice, QosRange, Registration, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target,
 };
 use qfabric_host::manager::policies::{DELAY, RATE, Relay, connection_of, stream_of};
 use qfabric_host::manager::{Controller, Whom};
@@ -91,7 +91,7 @@ impl App for Source {
         });
         self.source = Some(source.expect("a channel of its own"));
         for controller in self.controllers.drain(..) {
-            here.manager(|manager, _, _| manager.add(controller));
+            here.manager(|manager, _| manager.add(controller));
         }
     }
 
@@ -225,7 +225,7 @@ impl Sink {
 
     fn open(&mut self, here: &mut Here<'_>) {
         let channel = &self.channel;
-        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        let sink = SinkSpec::default();
         let opened = here.with(|node, now| {
             node.open(channel, now)?;
             node.sink_subscribe(channel, sink, now)
@@ -289,7 +289,7 @@ impl App for Sink {
     fn start(&mut self, here: &mut Here<'_>) {
         self.begun = here.now;
         let relay = Relay::new(&quality(&self.channel), &[QualityKind::Delay]);
-        here.manager(|manager, _, _| manager.add(Box::new(relay)));
+        here.manager(|manager, _| manager.add(Box::new(relay)));
         here.after(RETRY, self.tags + OPEN);
     }
 

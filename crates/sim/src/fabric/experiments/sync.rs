@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use qfabric_channel::{Delivery, SinkSpec, SourceId, SourceSpec, Submission};
+use qfabric_channel::{SinkSpec, SourceId, SourceSpec, Submission};
 use qfabric_control::adapt::{inter_media, inter_sink};
 use qfabric_host::manager::policies::{MediaSync, NEED, POSITION, Relay, SHOW, SKIP, SPEED, SinkSync};
 use qfabric_host::manager::{Controller, Whom};
@@ -92,7 +92,7 @@ impl App for Camera {
         });
         self.source = Some(source.expect("a channel of its own"));
         if let Some(controller) = self.controller.take() {
-            here.manager(|manager, _, _| manager.add(controller));
+            here.manager(|manager, _| manager.add(controller));
         }
         here.after(FRAME, PLAY);
     }
@@ -129,7 +129,7 @@ const PLAY: u64 = 12;
 
 impl Viewer {
     fn open(&mut self, here: &mut Here<'_>) {
-        let sink = SinkSpec { delivery: Delivery::Call, ..SinkSpec::default() };
+        let sink = SinkSpec::default();
         let opened = here.with(|node, now| {
             node.open(&self.channel, now)?;
             node.sink_subscribe(&self.channel, sink, now)
@@ -167,7 +167,7 @@ impl App for Viewer {
     fn start(&mut self, here: &mut Here<'_>) {
         self.begun = here.now;
         let relay = Relay::new(&quality(&self.channel), &[QualityKind::Level]);
-        here.manager(|manager, _, _| manager.add(Box::new(relay)));
+        here.manager(|manager, _| manager.add(Box::new(relay)));
         here.after(MS(100), OPEN);
     }
 
@@ -242,7 +242,7 @@ impl App for Players {
         (self.begun, self.last) = (here.now, here.now);
         if self.controlled {
             let controller = MediaSync::new(VOICE, PICTURE, inter_media::Terms::default());
-            here.manager(|manager, _, _| manager.add(Box::new(controller)));
+            here.manager(|manager, _| manager.add(Box::new(controller)));
         }
         here.after(MS(100), PLAY);
     }

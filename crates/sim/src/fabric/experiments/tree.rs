@@ -64,14 +64,14 @@ struct Broker;
 
 impl App for Broker {
     fn start(&mut self, here: &mut Here<'_>) {
-        here.manager(|manager, now, port| manager.capacity(BANDWIDTH, LINK, now, port));
+        here.manager(|manager, now| manager.capacity(BANDWIDTH, LINK, now));
         want(STREAMS, (0, LINK), 0, here);
     }
 }
 
 fn want(application: AppId, (least, most): (i64, i64), importance: u32, here: &mut Here<'_>) {
     let wish = Wish { application, attribute: BANDWIDTH, least, most, importance };
-    here.manager(|manager, now, port| manager.came(&wish, now, port)).expect("less than there is");
+    here.manager(|manager, now| manager.came(&wish, now)).expect("less than there is");
 }
 
 /// Runs it; `linked`: at each pupil, film and sound.
