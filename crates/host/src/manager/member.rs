@@ -215,10 +215,10 @@ impl Member {
         match notice {
             Notice::Opened(channel) if channel.plane == Plane::Quality => self.join(channel.clone()),
             Notice::Closed(channel) => self.leave(channel),
-            Notice::SourceJoined(channel, member, _) | Notice::SourceLeft(channel, member) => {
-                if channel.plane == Plane::Data {
-                    self.count_sources(channel, member.host.clone());
-                }
+            Notice::SourceJoined(channel, member, _) | Notice::SourceLeft(channel, member)
+                if channel.plane == Plane::Data =>
+            {
+                self.count_sources(channel, member.host.clone());
             }
             Notice::HostVanished(host) => self.manage(Input::HostGone(host.clone())),
             Notice::Registered(host, registration) => self.manage(Input::Joined(host.clone(), registration.clone())),
