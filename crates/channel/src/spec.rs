@@ -157,6 +157,9 @@ impl Limits {
     pub const QUEUE: usize = 4096;
     /// Bytes of the events in a sink's queue.
     pub const QUEUE_BYTES: usize = 4 << 20;
+    /// Bytes of a source's events under way to another host, where the channel blocks. Zenoh drops what finds none of a
+    /// connection's four batches free; this is what two of them take, while the two before it are being given back.
+    pub const UNDER_WAY: u64 = 96 << 10;
     /// Bytes of a frame.
     pub const FRAME: usize = 128 << 10;
     /// Bytes of a specification as it is told to others.

@@ -227,8 +227,9 @@ impl Channel {
         if self.roster.local().contains(&at) {
             return self.sinks.get(&seat.member.number).is_some_and(super::Sink::is_full);
         }
-        let tally = self.sources.get(&source).and_then(|source| source.tallies.get(at));
-        tally.is_some_and(|tally| tally.outstanding() >= self.window(seat.info.capacity))
+        let Some(source) = self.sources.get(&source) else { return false };
+        let window = self.window(seat.info.capacity, source.largest);
+        source.tallies.get(at).is_some_and(|tally| tally.outstanding() >= window)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::counts::Fates;
 use crate::directory::Directory;
 use crate::filter::{FieldAt, Filter};
 use crate::queue::Queue;
-use crate::{Lane, MemberId, SinkInfo, SourceCounts, Spec};
+use crate::{Lane, Limits, MemberId, SinkInfo, SourceCounts, Spec};
 
 /// A channel that is open here.
 #[derive(Debug)]
@@ -75,6 +75,8 @@ pub(crate) struct Source {
     pub waits_until: Option<Instant>,
     /// When sinks were last asked whether there is room.
     pub probed: Option<Instant>,
+    /// Bytes of its largest event since nothing was under way; counted where the channel blocks.
+    pub largest: usize,
 }
 
 /// What a source has sent to one sink.
@@ -144,9 +146,10 @@ impl Channel {
         }
     }
 
-    /// How many events a source may have on their way to a sink of that capacity.
-    pub fn window(&self, capacity: u32) -> u64 {
-        (u64::from(capacity) / self.roster.sources.max(1) as u64).max(1)
+    /// How many events of so many bytes a source may have on their way to a sink of that capacity on another host.
+    pub fn window(&self, capacity: u32, bytes: usize) -> u64 {
+        let (events, fit) = (u64::from(capacity), Limits::UNDER_WAY / bytes.max(1) as u64);
+        (events.min(fit) / self.roster.sources.max(1) as u64).max(1)
     }
 }
 

@@ -83,7 +83,7 @@ impl Step<'_> {
         let wanted = aim(&self.channel.roster, event, &mut self.scratch.chosen);
         let passed = self.filter(number, event, wanted);
         sent.filtered = (wanted - passed) as u32;
-        let held = self.hold_back(number)?;
+        let held = self.hold_back(number, event.payload.len())?;
         let late = self.leave_out_late(event);
         sent.dropped = held + late;
         let Some(source) = self.channel.sources.get_mut(&number) else { return Err(SubmitError::Gone(number)) };
@@ -127,8 +127,12 @@ impl Step<'_> {
     }
 
     /// Where the channel blocks: refuses while a sink is slow, and passes it over when it was waited for long enough.
-    fn hold_back(&mut self, number: u32) -> Result<u32, SubmitError> {
+    fn hold_back(&mut self, number: u32, bytes: usize) -> Result<u32, SubmitError> {
         let Pressure::Block { patience } = self.channel.spec.pressure else { return Ok(0) };
+        if let Some(source) = self.channel.sources.get_mut(&number) {
+            let idle = source.tallies.iter().all(|tally| tally.outstanding() == 0);
+            source.largest = if idle { bytes } else { source.largest.max(bytes) };
+        }
         let (mut until, mut dropped) = (None::<Instant>, 0);
         for at in 0..self.scratch.chosen.len() {
             if !self.scratch.chosen[at] {

@@ -3,7 +3,7 @@
 use qfabric_types::Nanos;
 
 use super::*;
-use crate::{Order, Target};
+use crate::{Limits, Order, Target};
 
 /// Events reach all sinks of all hosts, this one's too, in the order of their numbers.
 pub fn events_reach_all_sinks_of_all_hosts_in_order<W: World>(world: &mut W) {
@@ -228,6 +228,35 @@ pub fn a_blocked_source_goes_on_when_the_sink_has_read<W: World>(world: &mut W) 
     assert_eq!(taken, 40);
     world.quiet();
     assert_eq!(balanced(world, &hosts[1], to).dropped, 0);
+}
+
+/// What a blocking channel lets a source send is taken by the network, too: a queue of events that has room for more bytes
+/// than that loses nothing.
+pub fn a_blocking_channel_loses_nothing_of_large_events<W: World>(world: &mut W) {
+    let video = data("video");
+    let patience = Nanos::from_millis(10_000);
+    let hosts = everywhere(world, &video, &spec_with(Pressure::Block { patience }));
+    let from = source(world, &hosts[0], &video);
+    let to = sink(world, &hosts[1], &video, queued(200));
+    let (mut sent, mut first, mut taken) = (0, None, 0);
+    while sent < 400 {
+        let payload = [3; 16 << 10];
+        match submit(world, &hosts[0], from, &Submission { payload: &payload, ..Submission::default() }) {
+            Ok(_) => sent += 1,
+            Err(SubmitError::WouldBlock { .. }) => {
+                first.get_or_insert(sent);
+                world.run_for(Nanos::from_millis(25));
+                taken += take_all(world, &hosts[1], to).len();
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(first, Some(Limits::UNDER_WAY >> 14), "of 16 KiB as many as fit");
+    world.settle();
+    taken += take_all(world, &hosts[1], to).len();
+    assert_eq!(taken, 400);
+    world.quiet();
+    assert_eq!(balanced(world, &hosts[1], to).lost, 0);
 }
 
 /// A sink that does not read holds others up for as long as the channel's patience, once.

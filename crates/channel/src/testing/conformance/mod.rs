@@ -39,6 +39,7 @@ macro_rules! conformance_parts {
             a_sink_that_never_reads_holds_up_nobody,
             a_full_queue_keeps_what_its_policy_says,
             a_blocked_source_goes_on_when_the_sink_has_read,
+            a_blocking_channel_loses_nothing_of_large_events,
             a_blocked_source_waits_no_longer_than_its_patience,
             what_is_lost_is_counted,
             what_waits_in_a_queue_of_the_sources_host_is_dropped_when_its_sink_leaves,
