@@ -20,10 +20,27 @@ pub enum Action {
     Install,
 }
 
+impl Action {
+    /// Its name in access lists.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Action::Create => "create",
+            Action::Join => "join",
+            Action::Send => "send",
+            Action::Install => "install",
+        }
+    }
+}
+
 /// Who may do what. Host names are those that the network has authenticated.
 pub trait Policy: Send {
     /// Whether the host (this one included) may do it.
     fn allows(&self, host: &Name, action: Action, channel: &ChannelId) -> bool;
+
+    /// Why it may not, where it may not: the rule, and where it is written.
+    fn why_not(&self, _host: &Name, _action: Action, _channel: &ChannelId) -> String {
+        "the policy of this host does not allow it".to_owned()
+    }
 }
 
 /// Everybody may do everything, but only this host may install filters here.
@@ -36,6 +53,10 @@ pub struct AllowAll {
 impl Policy for AllowAll {
     fn allows(&self, host: &Name, action: Action, _channel: &ChannelId) -> bool {
         action != Action::Install || *host == self.this
+    }
+
+    fn why_not(&self, _host: &Name, _action: Action, _channel: &ChannelId) -> String {
+        format!("{} has no access list, so that only itself may install filters there", self.this)
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Error {
         action: Action,
         /// Where.
         channel: ChannelId,
+        /// By which rule.
+        why: String,
     },
     /// More than there may be.
     TooMany {
@@ -120,10 +122,10 @@ impl Error {
                 format!("there is no {what} {number} here"),
                 "it has left, or its channel was closed",
             ),
-            Error::Forbidden { host, action, channel } => Problem::new(
+            Error::Forbidden { host, action, channel, why } => Problem::new(
                 "channel_forbidden",
-                format!("{host} may not {action:?} on `{}`", channel.name),
-                "its access list is in the daemon's configuration",
+                format!("{host} may not {} on `{}`: {why}", action.name(), channel.name),
+                "have that changed, and the list read again with qfabric channel reload",
             ),
             Error::TooMany { what, asked, limit, remedy } => {
                 Problem::new("channel_limit", format!("{asked} {what}, the limit is {limit}"), *remedy)

@@ -54,6 +54,8 @@ pub enum Notice {
         action: Action,
         /// Where.
         channel: ChannelId,
+        /// By which rule.
+        why: String,
     },
     /// New rules do not allow it to this host any more: its sources or its sinks on the channel, or with `Create` (which its
     /// creator may not any more) all it had there, have been ended.

@@ -72,7 +72,8 @@ impl Node {
         if !self.config.policy.allows(from, Action::Send, &mark.channel) {
             self.counts.forbidden += 1;
             let (host, action, channel) = (from.clone(), Action::Send, mark.channel.clone());
-            return self.out.notice(Notice::Forbidden { host, action, channel });
+            let why = self.config.policy.why_not(&host, action, &channel);
+            return self.out.notice(Notice::Forbidden { host, action, channel, why });
         }
         let (Some(peer), Some(Some(channel))) = (self.peers.get_mut(from), self.channels.get_mut(place as usize))
         else {

@@ -47,7 +47,8 @@ impl Node {
         let Spot { direction, channel, .. } = &filter.spot;
         if *direction == Direction::In {
             let (host, action, channel) = ((*self.host).clone(), Action::Install, channel.clone());
-            return Err(Error::Forbidden { host, action, channel }.into());
+            let why = "without a sink it acts on the events of all users, so that only root may".to_owned();
+            return Err(Error::Forbidden { host, action, channel, why }.into());
         }
         self.permit(Action::Install, channel)?;
         self.install_text(filter, Installer { user: Some(user), ..Installer::default() })

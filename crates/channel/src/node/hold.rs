@@ -56,7 +56,8 @@ impl Node {
         if self.config.policy.allows(&self.host, action, channel) {
             return Ok(());
         }
-        Err(Error::Forbidden { host: (*self.host).clone(), action, channel: channel.clone() })
+        let why = self.config.policy.why_not(&self.host, action, channel);
+        Err(Error::Forbidden { host: (*self.host).clone(), action, channel: channel.clone(), why })
     }
 
     pub(crate) fn room_for_two(&self) -> Result<(), Error> {

@@ -128,7 +128,8 @@ impl Node {
     pub(crate) fn follow(&mut self, host: &Name, change: Change) -> bool {
         if let (Some(action), Some(channel)) = (self.denied(host, &change), change.channel()) {
             self.counts.forbidden += 1;
-            self.out.notice(Notice::Forbidden { host: host.clone(), action, channel: channel.clone() });
+            let why = self.config.policy.why_not(host, action, channel);
+            self.out.notice(Notice::Forbidden { host: host.clone(), action, channel: channel.clone(), why });
             return false;
         }
         let notices = self.notices_of(host, &change);

@@ -90,10 +90,10 @@ impl Node {
         } else {
             self.counts.forbidden += 1;
             let (action, channel) = (Action::Install, channel.clone());
-            let refusal = "the policy of that host does not let you install filters there; \
-                           give this host `install` on the channel in its access list";
-            self.out.notice(Notice::Forbidden { host: from.clone(), action, channel });
-            Err(refusal.to_owned())
+            let why = self.config.policy.why_not(from, action, &channel);
+            let refusal = format!("{from} may not install filters on `{}` there: {why}", channel.name);
+            self.out.notice(Notice::Forbidden { host: from.clone(), action, channel, why });
+            Err(format!("{refusal}; have `install` given to it in that host's access list"))
         };
         if result.is_ok() {
             let (spot, author) = (shipped.order.spot().clone(), from.clone());

@@ -143,8 +143,8 @@ impl Fabric {
             Notice::OtherVersion { host, theirs, ours } => {
                 tracing::warn!(%host, theirs, ours, "a host speaks another version; bring both up to date");
             }
-            Notice::Forbidden { host, action, channel } => {
-                tracing::warn!(%host, ?action, %channel, "a host wanted what it may not; see the access list");
+            Notice::Forbidden { host, action, channel, why } => {
+                tracing::warn!(%host, action = action.name(), %channel, why, "a host wanted what it may not");
             }
             Notice::Revoked { channel, action } => {
                 let may = match action {

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use qfabric_channel::{Action, Policy};
 use qfabric_types::channel::{ChannelId, Name, Plane};
@@ -21,6 +21,9 @@ use qfabric_types::pattern;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, MAX_HOSTS};
+
+/// Rules that a refusal names.
+const SHOWN_RULES: usize = 4;
 
 /// What a host may do on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -60,6 +63,9 @@ pub struct Access {
     /// What they may do, at most [`Access::MAX_RULES`].
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
+    /// The file that it was read from, for refusals.
+    #[serde(skip)]
+    pub path: PathBuf,
 }
 
 impl Access {
@@ -90,7 +96,7 @@ impl Access {
         let bad = |reason: String| Error::Access { path: path.to_owned(), reason };
         let access: Access = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
         access.check().map_err(bad)?;
-        Ok(access)
+        Ok(Access { path: path.to_owned(), ..access })
     }
 
     fn check(&self) -> Result<(), String> {
@@ -136,6 +142,27 @@ impl Policy for Access {
         };
         self.channels(host, wanted).any(|name| pattern::matches(name, channel.name.as_str()))
     }
+
+    /// Which rules speak of the host and the channel, and what they give.
+    fn why_not(&self, host: &Name, action: Action, channel: &ChannelId) -> String {
+        let path = self.path.display();
+        if !self.hosts.contains(host) {
+            return format!("it is not among `hosts` in {path}");
+        }
+        let is_meant = |rule: &Rule| {
+            rule.hosts.iter().any(|name| name == "*" || name == host.as_str())
+                && rule.channels.iter().any(|name| pattern::matches(name, channel.name.as_str()))
+        };
+        let speaks = self.rules.iter().enumerate().filter(|(_, rule)| is_meant(rule));
+        let gives = speaks.map(|(at, rule)| {
+            let rights: Vec<String> = rule.rights.iter().map(|right| format!("{right:?}").to_lowercase()).collect();
+            format!("rule {} gives {}", at + 1, if rights.is_empty() { "nothing".into() } else { rights.join(", ") })
+        });
+        match gives.take(SHOWN_RULES).collect::<Vec<_>>() {
+            none if none.is_empty() => format!("no rule of {path} gives it `{}`, none names both", action.name()),
+            some => format!("no rule of {path} gives it `{}`: {}", action.name(), some.join(", ")),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -176,6 +203,19 @@ mod tests {
         assert!(!access.allows(&cam, Action::Send, &channel(Plane::Data, "video")));
         assert!(!access.allows(&cam, Action::Install, &video));
         assert!(!access.allows(&other, Action::Join, &video));
+    }
+
+    #[test]
+    fn a_refusal_names_the_rules_and_the_file() {
+        let access = Access::parse(LIST, Path::new("/etc/list.toml")).unwrap();
+        let why =
+            |host: &str, action, name| access.why_not(&host.parse().unwrap(), action, &channel(Plane::Data, name));
+        let said = "no rule of /etc/list.toml gives it `install`: rule 1 gives create, send, rule 2 gives join";
+        assert_eq!(why("cam-1", Action::Install, "cam-left"), said);
+        assert_eq!(why("other", Action::Join, "cam-left"), "it is not among `hosts` in /etc/list.toml");
+        let access = Access { rules: vec![], ..access.clone() };
+        let said = "no rule of /etc/list.toml gives it `send`, none names both";
+        assert_eq!(access.why_not(&"wall".parse().unwrap(), Action::Send, &channel(Plane::Data, "video")), said);
     }
 
     #[test]
