@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Part of machine.h: what a server does at the end of its budget, and who gets the time that reservations leave over.
+ * What a server does at the end of its budget, and who gets the time that reservations leave over.
  *
  *   hard   waits for d, then has C again
  *   soft   d += T and C again, at once; far ahead of its deadline (QF_AHEAD_MAX) it waits for idle time
@@ -15,6 +15,8 @@
  */
 #ifndef QF_RECLAIM_H
 #define QF_RECLAIM_H
+
+#include "slots.h"
 
 /* Whether a server of this kind is one now. Each bandwidth is rounded up by less than 2^-24. */
 QF_INLINE bool qf_reclaims(const struct qf_machine *m, const struct qf_server *s, __u32 mode)

@@ -10,6 +10,8 @@
 #ifndef QF_PACKET_ADOPT_H
 #define QF_PACKET_ADOPT_H
 
+#include "period.h"
+
 /* What fence() exchanges; of no meaning. */
 u64 fenced;
 

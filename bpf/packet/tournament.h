@@ -9,6 +9,8 @@
 #ifndef QF_PACKET_TOURNAMENT_H
 #define QF_PACKET_TOURNAMENT_H
 
+#include "stream.h"
+
 #define TREE_STEPS 6 /* log2(QF_NET_STREAMS) */
 #define NODE_MASK (2 * QF_NET_STREAMS - 1)
 

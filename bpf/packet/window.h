@@ -3,6 +3,8 @@
 #ifndef QF_PACKET_WINDOW_H
 #define QF_PACKET_WINDOW_H
 
+#include "stream.h"
+
 #define Y_NOW_MAX 65535
 
 /* Lower goes first: x' = 0 before all others, by higher y'; then lower x'/y', then lower x'. Exact for y' <= 255,
