@@ -1,4 +1,4 @@
-//! The connection to `channels.sock`.
+//! The connection to `channels.sock`, which everything that is made with it shares.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use qfabric_shm::{Duplex, Process, fds};
-use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
-use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Late, MAX_MESSAGE, Report, VERSION};
-use qfabric_types::monitor::MAX_NAME;
+use qfabric_types::api::channel::LeaseId;
+use qfabric_types::channel::Name;
+use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Late, MAX_MESSAGE, VERSION};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::handle::{Channel, Spec};
 use super::handlers::{Handler, Handlers};
 use super::inbox::{Answer, Inbox, LateEvents, Notice};
 use super::slot::Slot;
@@ -33,10 +31,6 @@ const GLANCE: Duration = Duration::from_millis(5);
 
 /// Called for what resource managers decide.
 type OnDecided = Arc<Slot<Box<dyn FnMut(&Decided<'_>) + Send>>>;
-
-/// A connection for channels. Everything made with it ends with its last copy. Cheap to clone, usable from any thread.
-#[derive(Clone, Debug)]
-pub struct Channels(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub client: Client,
@@ -66,203 +60,6 @@ struct State {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Channels").field("lease", &self.lease).field("host", &self.host).finish_non_exhaustive()
-    }
-}
-
-/// An application's membership of a group; dropping it leaves.
-#[derive(Debug)]
-pub struct Registration {
-    inner: Arc<Inner>,
-    number: u32,
-    channel: String,
-}
-
-impl Registration {
-    /// The group's Q-channel, for [`Channels::open`].
-    pub fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    /// Tells this host's policies how the application is doing, and those of the hosts that feed the channel of the
-    /// group's name: `app.show_need`, `app.position`, or any other number of its own. `attribute` begins with `app.`.
-    pub fn report(&self, attribute: &str, value: i64) -> Result<(), ClientError> {
-        let fits = attribute.starts_with("app.") && attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
-        if !fits || attribute == "app.rate_milli" {
-            let shown: String = attribute.chars().take(80).collect();
-            let why = "a name of at most 48 characters that begins with app.; app.rate_milli is counted by the service";
-            return Err(ClientError::Value(format!("{shown:?} is nothing that an application reports: {why}")));
-        }
-        self.inner.send(&FromClient::Report(Report { registration: self.number, attribute, value }))
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        // The daemon may be gone; then so is the registration.
-        self.inner.leave("registrations", self.number);
-    }
-}
-
-impl Channels {
-    /// Connects to the daemon's `channels.sock`.
-    pub fn connect(client: &Client) -> Result<Channels, ClientError> {
-        let path = client.channels_socket();
-        let broken = |error: io::Error| lost(&path, &error.to_string());
-        let missing = |error: io::Error| match error.kind() {
-            // The call says whether channels are switched off, and how to switch them on.
-            io::ErrorKind::NotFound => client.channels().err().unwrap_or_else(|| lost(&path, &error.to_string())),
-            _ => lost(&path, &error.to_string()),
-        };
-        let process = Process::current().map_err(ClientError::unnumbered)?;
-        let socket = fds::connect(&path, client.patience()).map_err(missing)?;
-        let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| broken(e.into()))?;
-        let notify = both(&socket, &waiting).map_err(broken)?;
-        let (duplex, lease, host) = greet(&socket, &path)?;
-        let state = State {
-            duplex,
-            inbox: Inbox::default(),
-            buffer: vec![0; MAX_MESSAGE],
-            out: Vec::with_capacity(MAX_MESSAGE),
-            read: BTreeMap::new(),
-        };
-        let inner = Inner {
-            client: client.clone(),
-            socket,
-            path,
-            process,
-            lease,
-            host,
-            state: state.into(),
-            handlers: Handlers::default(),
-            on_decided: Mutex::default(),
-            tags: AtomicU32::new(1),
-            notify,
-            waiting,
-        };
-        Ok(Channels(Arc::new(inner)))
-    }
-
-    /// The number of this connection.
-    pub fn lease(&self) -> LeaseId {
-        self.0.lease
-    }
-
-    /// This host's name on the network.
-    pub fn host(&self) -> &str {
-        &self.0.host
-    }
-
-    /// Registers the application with a group (000 §2.2), the same group and application on all its hosts. `qos`: the
-    /// least and the most that is of use of each metric.
-    pub fn register(
-        &self,
-        application_id: &str,
-        group_id: &str,
-        qos: &[(&str, i64, i64)],
-    ) -> Result<Registration, ClientError> {
-        let range =
-            |(metric, min, max): &(&str, i64, i64)| QosRange { metric: (*metric).to_owned(), min: *min, max: *max };
-        self.register_as(GroupRequest {
-            lease: self.0.own()?,
-            application: name(application_id)?,
-            group: name(group_id)?,
-            parent: None,
-            level: 1,
-            qos: qos.iter().map(range).collect(),
-        })
-    }
-
-    /// The same, with the group's place in the tree. The request's lease is this connection's.
-    pub fn register_as(&self, mut request: GroupRequest) -> Result<Registration, ClientError> {
-        request.lease = self.0.own()?;
-        let registered = self.0.client.join_group(&request)?;
-        Ok(Registration { inner: self.0.clone(), number: registered.number, channel: registered.channel })
-    }
-
-    /// Creates a channel.
-    pub fn create(&self, channel: &str, spec: &Spec) -> Result<Channel, ClientError> {
-        let request = ChannelRequest {
-            lease: self.0.own()?,
-            name: name(channel)?,
-            formats: spec.formats.clone(),
-            order: spec.order,
-            pressure: spec.pressure,
-            patience_ns: spec.patience,
-        };
-        let info = self.0.client.create_channel(&request)?;
-        Ok(Channel::new(self.0.clone(), info))
-    }
-
-    /// Opens a channel that some host holds: `NAME`, or `quality:NAME`.
-    pub fn open(&self, channel: &str) -> Result<Channel, ClientError> {
-        let id: ChannelId = channel.parse().map_err(|error| ClientError::Value(format!("{error}")))?;
-        let info = self.0.client.open_channel(&id, self.0.own()?)?;
-        Ok(Channel::new(self.0.clone(), info))
-    }
-
-    /// The channels of all hosts.
-    pub fn list(&self) -> Result<Vec<ChannelInfo>, ClientError> {
-        self.0.client.channels()
-    }
-
-    /// Policies that run on this host, and what they decided.
-    pub fn policies(&self) -> Result<Vec<PolicyInfo>, ClientError> {
-        self.0.client.policies()
-    }
-
-    /// Starts a policy on this host: it runs until it is stopped, also when this connection has ended.
-    pub fn start_policy(&self, policy: &Policy) -> Result<PolicyInfo, ClientError> {
-        self.0.client.start_policy(policy)
-    }
-
-    /// Stops it.
-    pub fn stop_policy(&self, policy: &str) -> Result<(), ClientError> {
-        self.0.client.stop_policy(&name(policy)?)
-    }
-
-    /// Calls the handlers of all events that are there, or come within `patience` where none is; their number. From within
-    /// a handler, those of other sinks only.
-    pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
-        self.0.own()?;
-        let until = Instant::now() + patience;
-        loop {
-            let handled = self.0.handle_all()?;
-            if handled > 0 || Instant::now() >= until || !self.0.wait(until)? {
-                return Ok(handled);
-            }
-            let handled = self.0.handle_all()?;
-            if handled > 0 {
-                return Ok(handled);
-            }
-            // What waits is a notice, or for sinks without a handler: that is not to be looked at over and over.
-            self.0.wait_for_socket(until.min(Instant::now() + GLANCE))?;
-        }
-    }
-
-    /// From now on [`Channels::poll`] calls `handler` for what resource managers decide about channels that this process
-    /// has a source or a sink of: an encoder that sends less loses nothing, where pacing would hold events back. Those
-    /// decisions are no notices any more. The handler before is not called any more once this returns.
-    pub fn on_decided(&self, handler: impl FnMut(&Decided<'_>) + Send + 'static) {
-        let handler: OnDecided = Arc::new(Slot::new(Box::new(handler)));
-        let before = self.0.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
-        if let Some(before) = before {
-            before.take_out();
-        }
-    }
-
-    /// Readable when there is something to poll: for `select`, `poll`, `epoll` and event loops.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.notify.as_fd()
-    }
-
-    /// The next thing the daemon has told without being asked; none: nothing.
-    pub fn next_notice(&self) -> Result<Option<Notice>, ClientError> {
-        self.0.own()?;
-        let mut state = self.0.state();
-        self.0.receive_all(&mut state)?;
-        let notice = state.inbox.next_notice();
-        self.0.remember(&state);
-        Ok(notice)
     }
 }
 
@@ -296,6 +93,91 @@ fn both(socket: &OwnedFd, waiting: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 impl Inner {
+    /// Connects to the daemon's `channels.sock`.
+    pub fn open(client: &Client) -> Result<Inner, ClientError> {
+        let path = client.channels_socket();
+        let broken = |error: io::Error| lost(&path, &error.to_string());
+        let missing = |error: io::Error| match error.kind() {
+            // The call says whether channels are switched off, and how to switch them on.
+            io::ErrorKind::NotFound => client.channels().err().unwrap_or_else(|| lost(&path, &error.to_string())),
+            _ => lost(&path, &error.to_string()),
+        };
+        let process = Process::current().map_err(ClientError::unnumbered)?;
+        let socket = fds::connect(&path, client.patience()).map_err(missing)?;
+        let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| broken(e.into()))?;
+        let notify = both(&socket, &waiting).map_err(broken)?;
+        let (duplex, lease, host) = greet(&socket, &path)?;
+        let state = State {
+            duplex,
+            inbox: Inbox::default(),
+            buffer: vec![0; MAX_MESSAGE],
+            out: Vec::with_capacity(MAX_MESSAGE),
+            read: BTreeMap::new(),
+        };
+        Ok(Inner {
+            client: client.clone(),
+            socket,
+            path,
+            process,
+            lease,
+            host,
+            state: state.into(),
+            handlers: Handlers::default(),
+            on_decided: Mutex::default(),
+            tags: AtomicU32::new(1),
+            notify,
+            waiting,
+        })
+    }
+
+    pub fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
+    /// This host's name on the network.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.notify.as_fd()
+    }
+
+    pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
+        self.own()?;
+        let until = Instant::now() + patience;
+        loop {
+            let handled = self.handle_all()?;
+            if handled > 0 || Instant::now() >= until || !self.wait(until)? {
+                return Ok(handled);
+            }
+            let handled = self.handle_all()?;
+            if handled > 0 {
+                return Ok(handled);
+            }
+            // What waits is a notice, or for sinks without a handler: that is not to be looked at over and over.
+            self.wait_for_socket(until.min(Instant::now() + GLANCE))?;
+        }
+    }
+
+    /// The handler before is not called any more once this returns.
+    pub fn on_decided(&self, handler: Box<dyn FnMut(&Decided<'_>) + Send>) {
+        let handler: OnDecided = Arc::new(Slot::new(handler));
+        let before = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
+        if let Some(before) = before {
+            before.take_out();
+        }
+    }
+
+    pub fn next_notice(&self) -> Result<Option<Notice>, ClientError> {
+        self.own()?;
+        let mut state = self.state();
+        self.receive_all(&mut state)?;
+        let notice = state.inbox.next_notice();
+        self.remember(&state);
+        Ok(notice)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

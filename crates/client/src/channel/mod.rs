@@ -44,19 +44,19 @@ mod handle;
 mod handlers;
 mod inbox;
 mod members;
+mod session;
 mod slot;
 
-pub use connection::{Channels, Registration};
 pub use handle::{Channel, Filter, SinkOptions, SourceOptions, Spec};
 pub use inbox::Notice;
 pub use members::{Received, Sink, Source, Submission};
+pub use session::{Channels, Registration};
 
+pub use qfabric_types::api::channel::policies::*;
 pub use qfabric_types::api::channel::{
-    BalancePolicy, BindingRequest, ChannelInfo, CodePolicy, Decided, Direction, FilterInfo, FilterRequest, GroupInfo,
-    GroupMember, GroupPolicy, GroupRequest, HoldPolicy, Holding, HostAnswer, HostInfo, Installed, LeaseId, MediaPolicy,
-    MonitorInfo, MonitorRequest, Order, PaceInfo, ParameterRequest, Policy, PolicyInfo, Pressure, QosRange, Reloaded,
-    RolesPolicy, SinkCounts, SinkInfo, SourceCounts, SourceInfo, SpreadPolicy, SyncPolicy, TreeLink, TreePolicy,
-    TreeStream, TypeInfo, Where,
+    BindingRequest, ChannelInfo, Direction, FilterInfo, FilterRequest, GroupInfo, GroupMember, GroupRequest, Holding,
+    HostAnswer, HostInfo, Installed, LeaseId, MonitorInfo, MonitorRequest, Order, ParameterRequest, Pressure, QosRange,
+    Reloaded, SinkCounts, SinkInfo, SourceCounts, SourceInfo, TypeInfo, Where,
 };
 pub use qfabric_types::channel::{ChannelId, Name, Plane};
 pub use qfabric_types::channel_wire::{Attributes, Decided as Decision, Event, Sent, To};

@@ -38,6 +38,7 @@
 //!
 //! The connection is a lease: services, handlers and subscriptions end with it, and with the process.
 
+mod connection;
 mod lease;
 mod service;
 mod session;

@@ -7,7 +7,7 @@ use qfabric_types::api::ecalls::{ServiceId, ServiceInfo};
 use qfabric_types::ecalls_wire::Raise;
 use qfabric_types::event_json;
 
-use super::session::Inner;
+use super::connection::Inner;
 use crate::error::ClientError;
 
 /// A service that this process has registered. It ends when this is dropped, and with the process.

@@ -1,15 +1,15 @@
-//! The session: one lease, its attributes, and what is asked under it.
+//! The session: what is asked under one lease, and attributes.
 
-use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_shm::SharedDown;
 use qfabric_types::api::ecalls::{HandlerInfo, LeaseId, ServiceInfo, ServiceRequest};
-use qfabric_types::ecalls_wire::{FromClient, Given};
+use qfabric_types::ecalls_wire::FromClient;
 
-use super::lease::{Lease, Notice};
+use super::connection::Inner;
+use super::lease::Notice;
 use super::service::OwnService;
 use super::sockets::Sockets;
 use super::subscribe::Subscribe;
@@ -21,21 +21,10 @@ use crate::error::ClientError;
 #[derive(Clone, Debug)]
 pub struct Ecalls(Arc<Inner>);
 
-#[derive(Debug)]
-pub(super) struct Inner {
-    pub client: Client,
-    pub lease: Lease,
-    down: OnceLock<SharedDown>,
-    /// Numbers of the attributes that subscriptions named so far.
-    names: Mutex<BTreeMap<String, usize>>,
-}
-
 impl Ecalls {
     /// Connects to the daemon's `ecalls.sock`.
     pub fn connect(client: &Client) -> Result<Ecalls, ClientError> {
-        let lease = Lease::open(&client.ecalls_socket(), client.patience())?;
-        let inner = Inner { client: client.clone(), lease, down: OnceLock::new(), names: Mutex::default() };
-        Ok(Ecalls(Arc::new(inner)))
+        Ok(Ecalls(Arc::new(Inner::open(client)?)))
     }
 
     /// The number of this connection, under which the daemon lists what it asked for.
@@ -73,27 +62,14 @@ impl Ecalls {
         let mut request = wanted.request().clone();
         request.lease = Some(self.0.lease.own()?);
         let info = self.0.client.subscribe(&request)?;
-        self.learn(info.attributes.iter().map(|(name, _)| name));
+        self.0.learn(info.attributes.iter().map(|(name, _)| name));
         Subscription::open(self.0.clone(), info)
-    }
-
-    fn learn<'a>(&self, names: impl Iterator<Item = &'a String>) {
-        let mut known = self.0.names.lock().unwrap_or_else(PoisonError::into_inner);
-        for (number, name) in names.enumerate() {
-            known.insert(name.clone(), number);
-        }
     }
 
     /// An attribute that some subscription of this connection uses.
     pub fn attribute(&self, name: &str) -> Result<Attribute, ClientError> {
-        let known = self.0.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(number) = known.get(name).copied() else {
-            let names: Vec<_> = known.keys().map(String::as_str).collect();
-            let why = format!("no attribute {name:?}; the subscriptions of this connection use: {}", names.join(", "));
-            return Err(ClientError::Value(why));
-        };
-        drop(known);
-        self.down()?;
+        let number = self.0.number(name)?;
+        self.0.down()?;
         Ok(Attribute { inner: self.0.clone(), number })
     }
 
@@ -101,18 +77,7 @@ impl Ecalls {
     /// is handled there together with others. No system call.
     pub fn defer(&self, value: i64) -> Result<(), ClientError> {
         self.0.lease.own()?;
-        self.down()?.defer(value).map_err(|full| ClientError::Value(full.to_string()))
-    }
-
-    fn down(&self) -> Result<&SharedDown, ClientError> {
-        if let Some(down) = self.0.down.get() {
-            return Ok(down);
-        }
-        let broken = |why: String| ClientError::Memory { what: "memory_down", why };
-        let mut came = self.0.lease.take(&FromClient::TakeDown, None)?;
-        let file = came.pick(Given::DOWN).ok_or_else(|| broken("the daemon did not hand it out".to_owned()))?;
-        let down = SharedDown::map(&file).map_err(|error| broken(error.to_string()))?;
-        Ok(self.0.down.get_or_init(|| down))
+        self.0.down()?.defer(value).map_err(|full| ClientError::Value(full.to_string()))
     }
 
     /// Asks the owner of a service and waits for its answer; at most `patience`. `data`: what it expects.
@@ -151,7 +116,7 @@ pub struct Attribute {
 
 impl Attribute {
     fn down(&self) -> &SharedDown {
-        self.inner.down.get().expect("mapped before the attribute was handed out")
+        self.inner.mapped().expect("mapped before the attribute was handed out")
     }
 
     /// Its place in `memory_down`.

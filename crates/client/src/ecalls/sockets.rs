@@ -8,7 +8,7 @@ use qfabric_shm::{Binder, SharedSockets, Wake};
 use qfabric_types::ecalls_wire::{FromClient, Given};
 use qfabric_types::memory::SocketPage;
 
-use super::session::Inner;
+use super::connection::Inner;
 use crate::error::ClientError;
 
 /// `socket_interest` and `socket_ready`, shared with the kernel, in place of `select()`. See

@@ -9,7 +9,7 @@ use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 use qfabric_types::ecalls_wire::{FromClient, Given};
 use qfabric_types::memory::{Geometry, Stamp};
 
-use super::session::Inner;
+use super::connection::Inner;
 use crate::error::ClientError;
 
 /// An event as it came.
