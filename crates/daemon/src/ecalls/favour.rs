@@ -46,8 +46,8 @@ impl Ecalls {
 
     /// The control thread aims it from now on at the servers of the process that is told.
     pub(super) fn follow(&self, subscription: &Subscription) -> Result<(), Problem> {
-        match (&subscription.aim, self.favours.get()) {
-            (Some(aim), Some(favours)) => favours.control.aim(subscription.process_id, aim),
+        match (&subscription.chain.aim, self.favours.get()) {
+            (Some(aim), Some(favours)) => favours.control.aim(subscription.terms.process_id, aim),
             _ => Ok(()),
         }
     }
@@ -55,9 +55,9 @@ impl Ecalls {
     /// The servers of the process that is told are favoured before the event is delivered: what it waits for then is
     /// the delivery, not the CPU. What finds the control thread's queue full is dropped, counted.
     pub(super) fn favour(&self, to: &Subscription, asked: bool, stamp: Stamp) {
-        let Some(favours) = self.favours.get().filter(|_| asked || to.favour) else { return };
+        let Some(favours) = self.favours.get().filter(|_| asked || to.terms.favour) else { return };
         let deadline = (stamp.deadline_ns > 0).then(|| Instant::new(stamp.deadline_ns));
-        if !favours.control.favour(to.process_id, deadline) {
+        if !favours.control.favour(to.terms.process_id, deadline) {
             count(&self.totals.favours_dropped);
         }
     }

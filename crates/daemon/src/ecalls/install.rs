@@ -28,7 +28,7 @@ use super::plan::Plan;
 use super::pool::Backlog;
 use super::raise::place;
 use super::registry::{GroupHook, GroupKey, Tail};
-use super::subscription::{Stage, Subscription, Tally};
+use super::subscription::{Chain, Stage, Subscription, Tally, Terms, Watched};
 use super::{Ecalls, KernelSide, Source, misses, problems};
 use crate::auth::{Peer, Target};
 use crate::problem;
@@ -260,22 +260,22 @@ impl Ecalls {
             self.watch(process, Source::Process(id)).map_err(failed)?;
         }
         let mut registry = self.registry();
-        if let Some(lease) = subscription.lease {
+        if let Some(lease) = subscription.terms.lease {
             let lease = registry.leases.get_mut(&lease).ok_or_else(|| problems::no_such_lease(lease))?;
-            lease.attributes.clone_from(&subscription.attributes);
+            lease.attributes.clone_from(&subscription.terms.attributes);
         }
-        let service = registry.services.get_mut(&subscription.service);
-        let service = service.ok_or_else(|| problems::no_such_service(&subscription.service_name))?;
+        let service = registry.services.get_mut(&subscription.terms.service);
+        let service = service.ok_or_else(|| problems::no_such_service(&subscription.terms.service_name))?;
         service.subscriptions.push(subscription.clone());
         let tail = hook.as_ref().map(|hook| hook.tail);
-        if let Some(key) = &subscription.group {
+        if let Some(key) = &subscription.terms.group {
             let group = service.groups.entry(key.clone()).or_default();
             group.hook = hook.or(group.hook.take());
         }
         registry.subscriptions.insert(id, subscription.clone());
         registry.tails.insert(id, Tail::Subscription(id));
-        if let (Some(tail), Some(group)) = (tail, &subscription.group) {
-            registry.tails.insert(tail, Tail::Group(subscription.service, group.clone()));
+        if let (Some(tail), Some(group)) = (tail, &subscription.terms.group) {
+            registry.tails.insert(tail, Tail::Group(subscription.terms.service, group.clone()));
         }
         self.misses.want(registry.has_subscriber(misses::SERVICE));
         drop(registry);
@@ -352,8 +352,7 @@ impl Draft {
         for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
             down.words().set_attribute(number, value);
         }
-        Subscription {
-            id,
+        let terms = Terms {
             service: service.id,
             service_name: service.name,
             owner,
@@ -364,19 +363,20 @@ impl Draft {
             plan,
             deadline: deadline(request.deadline_us),
             favour: request.favour,
-            aim,
+            on_fault: request.on_fault,
             format,
             memory: request.memory_up,
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
             attributes,
             instructions: bound.instructions,
-            down,
-            up,
-            stages,
-            target: target.map(|target| target.watch),
-            filtered: filtered.map(|filtered| filtered.watch),
-            on_fault: request.on_fault,
             installed_in_us,
+        };
+        let watch = |target: Option<Target>| target.map(|target| target.watch);
+        Subscription {
+            id,
+            terms,
+            chain: Chain { stages, down, up, aim },
+            watched: Watched { target: watch(target), filtered: watch(filtered) },
             installed: installed.into(),
             state: State::Active.into(),
             waiting: AtomicUsize::new(0),
@@ -513,7 +513,7 @@ mod tests {
         let (id, _) = registry.service(misses::SERVICE).unwrap();
         for _ in 0..4 {
             let told = registry.services.get_mut(&id).unwrap().receivers(-1, Some(theirs.1.pid));
-            let of = |uid: u32| told.iter().filter(|subscription| subscription.owner.uid == uid).count();
+            let of = |uid: u32| told.iter().filter(|subscription| subscription.terms.owner.uid == uid).count();
             assert_eq!((of(theirs.1.owner.uid), of(0)), (1, 1));
         }
         drop(registry);

@@ -134,7 +134,7 @@ impl Ecalls {
     fn give_memory(&self, socket: &Foreign, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
         let none = || problems::chain(format!("subscription {id} has no memory_up"), "subscribe with one");
-        let up = subscription.up.as_ref().ok_or_else(none)?;
+        let up = subscription.chain.up.as_ref().ok_or_else(none)?;
         let given = FromDaemon::Given(Given(Given::UP | Given::WAKE));
         up.with_fds(|fds| send(socket, &given, &fds));
         Ok(())
@@ -202,7 +202,7 @@ impl Ecalls {
         let Some(lease) = registry.leases.remove(&id) else { return };
         let own = |owner: Option<super::ServiceOwner>| owner.is_some_and(|owner| owner.lease == id);
         let services: Vec<_> = registry.services.iter().filter(|(_, s)| own(s.owner)).map(|(id, _)| *id).collect();
-        let held = |s: &&Arc<Subscription>| s.lease == Some(id);
+        let held = |s: &&Arc<Subscription>| s.terms.lease == Some(id);
         let subscriptions: Vec<_> = registry.subscriptions.values().filter(held).map(|s| s.id).collect();
         registry.handlers.retain(|_, handler| handler.lease != Some(id));
         registry.calls.retain(|_, call| !services.contains(&call.service));
@@ -225,8 +225,8 @@ impl Ecalls {
     /// Subscriptions of users to processes that are not theirs any more.
     pub(super) fn lost_processes(&self) -> Vec<SubscriptionId> {
         let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
-        let narrowed = all.iter().filter(|s| !self.config.grants(s.owner, &s.service_name));
-        let lost = narrowed.filter(|s| s.only_pid.is_some_and(|pid| !auth::still_owns(s.owner, pid)));
+        let narrowed = all.iter().filter(|s| !self.config.grants(s.terms.owner, &s.terms.service_name));
+        let lost = narrowed.filter(|s| s.terms.only_pid.is_some_and(|pid| !auth::still_owns(s.terms.owner, pid)));
         lost.map(|subscription| subscription.id).collect()
     }
 
@@ -240,11 +240,11 @@ impl Ecalls {
     }
 
     pub(super) fn tell_ended(&self, subscription: &Subscription, why: &str) {
-        self.tell(subscription.lease, &FromDaemon::Ended { subscription: subscription.id, why });
+        self.tell(subscription.terms.lease, &FromDaemon::Ended { subscription: subscription.id, why });
     }
 
     pub(super) fn tell_taken_out(&self, subscription: &Subscription, why: &str) {
-        self.tell(subscription.lease, &FromDaemon::TakenOut { subscription: subscription.id, why });
+        self.tell(subscription.terms.lease, &FromDaemon::TakenOut { subscription: subscription.id, why });
     }
 
     /// Tells a connection, if there is one; whether it could be told.

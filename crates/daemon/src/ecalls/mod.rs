@@ -233,7 +233,7 @@ impl Ecalls {
     /// The subscriptions of a user; all of them for root.
     pub fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
         let registry = self.registry();
-        let own: Vec<_> = registry.subscriptions.values().filter(|s| peer.may_touch(s.owner)).cloned().collect();
+        let own: Vec<_> = registry.subscriptions.values().filter(|s| peer.may_touch(s.terms.owner)).cloned().collect();
         drop(registry);
         own.iter().map(|subscription| subscription.info()).collect()
     }
@@ -252,9 +252,9 @@ impl Ecalls {
         values: impl IntoIterator<Item = (&'a String, &'a i64)>,
     ) -> Result<SubscriptionInfo, Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
-        let numbered = checks::numbered(&subscription.attributes, values)?;
+        let numbered = checks::numbered(&subscription.terms.attributes, values)?;
         for (number, value) in numbered {
-            subscription.down.words().set_attribute(number, value);
+            subscription.chain.down.words().set_attribute(number, value);
         }
         Ok(subscription.info())
     }

@@ -150,11 +150,11 @@ mod tests {
         let request = SubscriptionRequest { service, k_thread: true, k_code, ..Default::default() };
         let id = ecalls.subscribe(root, request).unwrap().id;
         let subscription = ecalls.registry().subscription(id, root).unwrap().clone();
-        let handlers = subscription.stages.iter().filter_map(|stage| match stage {
+        let handlers = subscription.chain.stages.iter().filter_map(|stage| match stage {
             Stage::Handler(handler) => Some(handler),
             _ => None,
         });
-        handlers.for_each(|handler| *lock(handler) = broken(subscription.down.clone()));
+        handlers.for_each(|handler| *lock(handler) = broken(subscription.chain.down.clone()));
         let _watchdog = Watchdog::start("a handler that panics");
         subscription.carry(0, &[0; 48], Stamp::default(), &ecalls.pool);
         while subscription.is_active() {

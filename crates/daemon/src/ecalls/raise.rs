@@ -153,7 +153,7 @@ impl Ecalls {
 
 fn next_of_group(registry: &mut Registry, service: ServiceId, group: &GroupKey) -> Option<Arc<Subscription>> {
     let Service { subscriptions, groups, .. } = registry.services.get_mut(&service)?;
-    let is_member = |s: &&Arc<Subscription>| s.is_active() && s.group.as_ref() == Some(group);
+    let is_member = |s: &&Arc<Subscription>| s.is_active() && s.terms.group.as_ref() == Some(group);
     let members: Vec<_> = subscriptions.iter().filter(is_member).collect();
     let chosen = groups.get_mut(group)?.next(&members)?;
     count(&chosen.tally.events);

@@ -149,9 +149,9 @@ impl Registry {
 
     pub fn subscription(&self, id: SubscriptionId, peer: Peer) -> Result<&Arc<Subscription>, Problem> {
         let found = self.subscriptions.get(&id).ok_or_else(|| problems::no_such_subscription(id))?;
-        match peer.may_touch(found.owner) {
+        match peer.may_touch(found.terms.owner) {
             true => Ok(found),
-            false => Err(problems::not_your_subscription(id, found.owner.uid, peer.owner.uid)),
+            false => Err(problems::not_your_subscription(id, found.terms.owner.uid, peer.owner.uid)),
         }
     }
 
@@ -159,11 +159,11 @@ impl Registry {
     pub fn remove_subscription(&mut self, id: SubscriptionId) -> Option<(Arc<Subscription>, Option<GroupHook>)> {
         let removed = self.subscriptions.remove(&id)?;
         self.tails.remove(&id);
-        let Some(service) = self.services.get_mut(&removed.service) else { return Some((removed, None)) };
+        let Some(service) = self.services.get_mut(&removed.terms.service) else { return Some((removed, None)) };
         service.subscriptions.retain(|subscription| subscription.id != id);
-        let group = removed.group.as_ref();
+        let group = removed.terms.group.as_ref();
         let is_over =
-            |group: &&GroupKey| !service.subscriptions.iter().any(|other| other.group.as_ref() == Some(group));
+            |group: &&GroupKey| !service.subscriptions.iter().any(|other| other.terms.group.as_ref() == Some(group));
         let hook = group.filter(is_over).and_then(|group| service.groups.remove(group)?.hook);
         if let Some(hook) = &hook {
             self.tails.remove(&hook.tail);
@@ -200,7 +200,7 @@ impl Registry {
             let what = format!("{all} subscriptions exist");
             return Err(problems::limit(&what, config.max_subscriptions, "ecalls.max_subscriptions"));
         }
-        let own = self.subscriptions.values().filter(|s| s.owner.uid == owner.uid).count();
+        let own = self.subscriptions.values().filter(|s| s.terms.owner.uid == owner.uid).count();
         of_user("subscriptions", own, owner, config.max_subscriptions_per_user, "ecalls.max_subscriptions_per_user")
     }
 
@@ -218,8 +218,11 @@ impl Registry {
         key: &str,
     ) -> Result<(), Problem> {
         let others = self.services.get(&service.id).map_or(&[][..], |service| &service.subscriptions);
-        let has: u64 =
-            others.iter().filter(|s| owner.uid != 0 && s.owner.uid == owner.uid).map(|s| s.instructions).sum();
+        let has: u64 = others
+            .iter()
+            .filter(|s| owner.uid != 0 && s.terms.owner.uid == owner.uid)
+            .map(|s| s.terms.instructions)
+            .sum();
         match has.saturating_add(more) <= u64::from(service.max_instructions) {
             true => Ok(()),
             false => Err(problems::too_long(&service.name, more, has, service.max_instructions, key)),
@@ -229,9 +232,9 @@ impl Registry {
     /// Whether `bytes` more of shared memory may be had.
     pub fn check_room_for_memory(&self, owner: Owner, bytes: u64, config: &EcallsConfig) -> Result<(), Problem> {
         let sum = |of: &dyn Fn(&Subscription) -> bool| -> u64 {
-            self.subscriptions.values().filter(|s| of(s)).map(|s| s.memory_bytes).sum()
+            self.subscriptions.values().filter(|s| of(s)).map(|s| s.terms.memory_bytes).sum()
         };
-        let (all, own) = (sum(&|_| true) + bytes, sum(&|s| s.owner.uid == owner.uid) + bytes);
+        let (all, own) = (sum(&|_| true) + bytes, sum(&|s| s.terms.owner.uid == owner.uid) + bytes);
         if all > config.max_memory {
             return Err(problems::limit(
                 &format!("{all} bytes of shared memory"),
@@ -289,12 +292,15 @@ impl Service {
     pub fn receivers(&mut self, pid: i32, concerns: Option<i32>) -> Vec<Arc<Subscription>> {
         let Service { subscriptions, groups, .. } = self;
         let wants = |s: &&Arc<Subscription>| {
-            s.is_active() && (pid == -1 || s.process_id == pid) && (s.only_pid.is_none() || s.only_pid == concerns)
+            s.is_active()
+                && (pid == -1 || s.terms.process_id == pid)
+                && (s.terms.only_pid.is_none() || s.terms.only_pid == concerns)
         };
-        let mut chosen: Vec<_> = subscriptions.iter().filter(wants).filter(|s| s.group.is_none()).cloned().collect();
+        let mut chosen: Vec<_> =
+            subscriptions.iter().filter(wants).filter(|s| s.terms.group.is_none()).cloned().collect();
         for (key, group) in groups {
             let members: Vec<_> =
-                subscriptions.iter().filter(wants).filter(|s| s.group.as_ref() == Some(key)).collect();
+                subscriptions.iter().filter(wants).filter(|s| s.terms.group.as_ref() == Some(key)).collect();
             chosen.extend(group.next(&members));
         }
         chosen

@@ -36,8 +36,8 @@ impl RunTimes {
         if now.since(*self.began.get_or_insert(now)) < WINDOW {
             return Vec::new();
         }
-        let active = all.iter().filter(|subscription| subscription.owner.uid != 0 && subscription.is_active());
-        let reading = |s: &Arc<Subscription>| Reading { id: s.id, uid: s.owner.uid, run_ns: s.counters().run_ns };
+        let active = all.iter().filter(|subscription| subscription.terms.owner.uid != 0 && subscription.is_active());
+        let reading = |s: &Arc<Subscription>| Reading { id: s.id, uid: s.terms.owner.uid, run_ns: s.counters().run_ns };
         let readings: Vec<Reading> = active.map(reading).collect();
         let found = self.over(now, &readings, most).into_iter();
         let named = found.filter_map(|(id, why)| Some((all.iter().find(|one| one.id == id)?.clone(), why)));

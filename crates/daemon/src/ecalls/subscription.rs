@@ -66,6 +66,21 @@ pub(crate) enum Verdict {
 /// A subscription.
 pub(crate) struct Subscription {
     pub id: SubscriptionId,
+    pub terms: Terms,
+    pub chain: Chain,
+    pub watched: Watched,
+    /// Its part in the kernel.
+    pub installed: Lock<Option<Installed>, { rank::INSTALLED }>,
+    pub state: Lock<State, { rank::SUBSCRIPTION_STATE }>,
+    /// Events of it that wait for the dispatcher.
+    pub waiting: AtomicUsize,
+    pub backlog: Lock<Backlog, { rank::BACKLOG }>,
+    pub tally: Tally,
+    pub faults: Lock<FaultWindow, { rank::FAULTS }>,
+}
+
+/// What was agreed when it was made; it stays.
+pub(crate) struct Terms {
     pub service: ServiceId,
     pub service_name: String,
     pub owner: Owner,
@@ -77,30 +92,31 @@ pub(crate) struct Subscription {
     pub deadline: Option<Nanos>,
     /// Its events favour the server of the process that is told.
     pub favour: bool,
-    /// Whom its handler in the kernel favours by itself.
-    pub aim: Option<Arc<Aim>>,
+    pub on_fault: OnFault,
     pub format: Format,
     pub memory: Option<MemoryUp>,
     pub memory_bytes: u64,
     pub attributes: Vec<String>,
     /// For one event, at worst.
     pub instructions: u64,
+    pub installed_in_us: u64,
+}
+
+/// What its events go through.
+pub(crate) struct Chain {
+    pub stages: Vec<Stage>,
     pub down: Arc<Down>,
     pub up: Option<Up>,
-    pub stages: Vec<Stage>,
+    /// Whom its handler in the kernel favours by itself.
+    pub aim: Option<Arc<Aim>>,
+}
+
+/// Processes with whose end it ends.
+pub(crate) struct Watched {
     /// Whom signals go to.
     pub target: Option<watch::Process>,
     /// Whose events it gets, if they are one process's: its number may not become another's.
     pub filtered: Option<watch::Process>,
-    pub on_fault: OnFault,
-    pub installed_in_us: u64,
-    pub installed: Lock<Option<Installed>, { rank::INSTALLED }>,
-    pub state: Lock<State, { rank::SUBSCRIPTION_STATE }>,
-    /// Events of it that wait for the dispatcher.
-    pub waiting: AtomicUsize,
-    pub backlog: Lock<Backlog, { rank::BACKLOG }>,
-    pub tally: Tally,
-    pub faults: Lock<FaultWindow, { rank::FAULTS }>,
 }
 
 /// What it did in the daemon; see [`SubscriptionCounters`].
@@ -128,7 +144,7 @@ pub(crate) fn count(counter: &AtomicU64) {
 impl Subscription {
     /// Carries an event through the chain from stage `at` on.
     pub fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
-        let Some(stage) = self.stages.get(at) else { return Verdict::Passed };
+        let Some(stage) = self.chain.stages.get(at) else { return Verdict::Passed };
         match stage {
             Stage::Thread => {
                 pool.submit(self, at + 1, data, stamp);
@@ -187,14 +203,14 @@ impl Subscription {
     fn faulted(self: &Arc<Self>, fault: Fault, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
         count(&self.tally.faults);
         lock(&self.faults).add(1, Some(fault));
-        match self.on_fault {
+        match self.terms.on_fault {
             OnFault::Pass => self.deliver(at + 1, data, stamp, pool),
             OnFault::Block => Verdict::Blocked,
         }
     }
 
     fn write(&self, place: Option<Place>, data: &[u8], stamp: Stamp) {
-        let Some(up) = &self.up else { return };
+        let Some(up) = &self.chain.up else { return };
         match up.write(data, stamp, place.map(|place| place.of(data) as u64)) {
             true => count(&self.tally.memory),
             false => count(&self.tally.dropped_memory),
@@ -202,7 +218,7 @@ impl Subscription {
     }
 
     fn signal(&self, number: i32, value: u64) {
-        let sent = self.target.as_ref().map(|target| signal_queue(target.as_fd(), number, value));
+        let sent = self.watched.target.as_ref().map(|target| signal_queue(target.as_fd(), number, value));
         match sent {
             Some(Ok(())) => count(&self.tally.signals),
             _ => count(&self.tally.dropped_signals),
@@ -211,19 +227,19 @@ impl Subscription {
 
     /// Until when an event of `stamp` is of use to this subscription.
     pub fn deadline(&self, stamp: Stamp) -> Instant {
-        let own = self.deadline.map_or(Instant::NEVER, |deadline| Instant::new(stamp.time_ns) + deadline);
+        let own = self.terms.deadline.map_or(Instant::NEVER, |deadline| Instant::new(stamp.time_ns) + deadline);
         let events = if stamp.deadline_ns == 0 { Instant::NEVER } else { Instant::new(stamp.deadline_ns) };
         own.min(events)
     }
 
     /// Those with whose end it ends.
     pub fn processes(&self) -> impl Iterator<Item = &watch::Process> {
-        self.target.iter().chain(&self.filtered)
+        self.watched.target.iter().chain(&self.watched.filtered)
     }
 
     /// Whether what comes from its hook has favoured its servers already.
     pub fn favours_by_itself(&self) -> bool {
-        self.aim.as_ref().is_some_and(|aim| aim.is_aimed())
+        self.chain.aim.as_ref().is_some_and(|aim| aim.is_aimed())
     }
 
     pub fn is_active(&self) -> bool {
@@ -270,40 +286,40 @@ impl Subscription {
             counters.events = kernel.events;
             counters.blocked += kernel.blocked;
             // What left the kernel is counted where it ended.
-            counters.passed += if self.stages.is_empty() { kernel.passed } else { 0 };
+            counters.passed += if self.chain.stages.is_empty() { kernel.passed } else { 0 };
             counters.faults += kernel.faults;
             counters.dropped_memory += kernel.dropped_memory;
             counters.dropped_ring = kernel.dropped_ring;
             counters.contended = kernel.contended;
             counters.run_ns += kernel.run_ns;
         }
-        if let Some(map) = self.up.as_ref().and_then(Up::map) {
+        if let Some(map) = self.chain.up.as_ref().and_then(Up::map) {
             counters.memory += u64::from(map.reader().flag());
         }
         counters
     }
 
     pub fn info(&self) -> SubscriptionInfo {
-        let value = |(number, name): (usize, &String)| (name.clone(), self.down.words().attribute(number));
+        let value = |(number, name): (usize, &String)| (name.clone(), self.chain.down.words().attribute(number));
         // In a `let` of its own: a guard within the structure would live until all of it is made.
         let state = lock(&self.state).clone();
         SubscriptionInfo {
             id: self.id,
-            service: self.service_name.clone(),
-            owner: self.owner,
-            process_id: self.process_id,
-            only_pid: self.only_pid,
-            lease: self.lease,
-            in_kernel: self.plan.in_kernel.clone(),
-            in_daemon: self.plan.in_daemon.clone(),
-            group: self.group.as_ref().map(|group| group.name.clone()),
-            format: self.format.clone(),
-            memory_up: self.memory.clone(),
-            attributes: self.attributes.iter().enumerate().map(value).collect(),
-            instructions: self.instructions,
+            service: self.terms.service_name.clone(),
+            owner: self.terms.owner,
+            process_id: self.terms.process_id,
+            only_pid: self.terms.only_pid,
+            lease: self.terms.lease,
+            in_kernel: self.terms.plan.in_kernel.clone(),
+            in_daemon: self.terms.plan.in_daemon.clone(),
+            group: self.terms.group.as_ref().map(|group| group.name.clone()),
+            format: self.terms.format.clone(),
+            memory_up: self.terms.memory.clone(),
+            attributes: self.terms.attributes.iter().enumerate().map(value).collect(),
+            instructions: self.terms.instructions,
             state,
             counters: self.counters(),
-            installed_in_us: self.installed_in_us,
+            installed_in_us: self.terms.installed_in_us,
         }
     }
 }
