@@ -31,6 +31,26 @@ mod tests {
         blocks.map(|(_, text)| text).filter(|text| text.starts_with(first)).collect()
     }
 
+    /// They are changes that a reader applies: also true where one is applied already.
+    #[test]
+    fn the_first_changes_of_the_guide_apply_to_this_code() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let page = fs::read_to_string(root.join("docs/guide/src/your-first-change.md")).unwrap();
+        let changes = blocks(&page, "--- ");
+        assert_eq!(changes.len(), 4, "the changes have another look now");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("change.patch");
+        for change in changes {
+            fs::write(&file, change).unwrap();
+            let apply = |options: &[&str]| {
+                Command::new("git").current_dir(&root).args(["apply", "--check"]).args(options).arg(&file).output()
+            };
+            let forward = apply(&[]).unwrap();
+            let applies = forward.status.success() || apply(&["-R"]).unwrap().status.success();
+            assert!(applies, "{change}\n{}", String::from_utf8_lossy(&forward.stderr));
+        }
+    }
+
     /// In a network of its own, so that the rules disturb nobody; the kernel is asked, which takes root.
     #[test]
     fn the_firewall_rules_of_the_guide_are_rules() {

@@ -1,21 +1,19 @@
 //! `qfabric policy`: what this host's resource manager does for a channel.
+//!
+//! The options of each kind are the fields of its structure in `qfabric_types::api::channel`: nothing here knows a kind.
 
-mod together;
+use std::path::Path;
 
-use std::path::PathBuf;
-
-use clap::Subcommand;
-use qfabric_client::channel::{
-    CodePolicy, GroupPolicy, HoldPolicy, Name, Policy, PolicyInfo, RolesPolicy, SpreadPolicy,
-};
-use qfabric_types::Nanos;
+use clap::builder::{Resettable, StyledStr};
+use clap::{Command as Clap, Subcommand};
+use qfabric_client::channel::{Name, Policy, PolicyInfo};
+use qfabric_types::api::channel::TextFile;
 use qfabric_types::monitor::Unit;
 
 use crate::connect::{self, Daemon};
 use crate::ecode::source::Source;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
-use together::{BalanceArgs, MediaArgs, SyncArgs, TreeArgs};
 
 /// Policies: what this host's resource manager decides for a channel, while all runs.
 #[derive(clap::Args, Debug)]
@@ -34,18 +32,41 @@ enum Command {
     Stop(StopArgs),
 }
 
-#[derive(Subcommand, Debug)]
-#[allow(clippy::large_enum_variant)] // one value per process
-enum Kind {
-    Roles(RolesArgs),
-    Hold(HoldArgs),
-    Spread(SpreadArgs),
-    Group(GroupArgs),
-    Code(CodeArgs),
-    Sync(SyncArgs),
-    Media(MediaArgs),
-    Balance(BalanceArgs),
-    Tree(TreeArgs),
+macro_rules! define_kind {
+    ($($(#[$doc:meta])* $name:literal => $Kind:ident($Structure:ident),)*) => {
+        #[derive(Subcommand, Debug)]
+        #[allow(clippy::large_enum_variant)] // one value per process
+        enum Kind {
+            $(#[command(name = $name)] $Kind(Start<qfabric_types::api::channel::$Structure>),)*
+        }
+
+        impl Kind {
+            fn asked(self) -> (Asked, Policy) {
+                match self {
+                    $(Kind::$Kind(Start { policy, asked }) => (asked, Policy::$Kind(policy)),)*
+                }
+            }
+        }
+    };
+}
+
+qfabric_types::policy_kinds!(define_kind);
+
+/// A policy and whom to ask for it. Options that are flattened bring their description along, and the last one stays: it
+/// has to be the policy's.
+#[derive(clap::Args, Debug)]
+#[command(about = described::<K>().0, long_about = described::<K>().1)]
+struct Start<K: clap::Args> {
+    #[command(flatten)]
+    policy: K,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// The short and the long description of some options.
+fn described<K: clap::Args>() -> (Resettable<StyledStr>, Resettable<StyledStr>) {
+    let options = K::augment_args(Clap::new(""));
+    (options.get_about().cloned().into(), options.get_long_about().cloned().into())
 }
 
 /// Who is asked, and how the answer is shown.
@@ -56,121 +77,6 @@ struct Asked {
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
-}
-
-/// What most kinds are told.
-#[derive(clap::Args, Debug)]
-struct Common {
-    /// The channel whose events go out here
-    #[arg(long, value_name = "NAME")]
-    channel: Name,
-    /// Its name [default: KIND.CHANNEL]
-    #[arg(long)]
-    name: Option<Name>,
-    #[command(flatten)]
-    asked: Asked,
-}
-
-/// Divides what the way to the sinks carries by their roles: the least important is degraded first, and comes back last.
-///
-/// A sink's role is what it registers in the group of the channel's name: a range of frame_rate, and its importance, as
-/// `qfabric channel sub --wants frame_rate=10:15 --wants importance=0` does.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example: qfabric policy start roles --channel video --event-bits 40000")]
-struct RolesArgs {
-    /// Bits of one event on the way
-    #[arg(long, value_name = "BITS", default_value_t = 8_000)]
-    event_bits: u64,
-    /// Streams fade below their minimum instead of stopping there
-    #[arg(long)]
-    fade: bool,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// Sends to each host at the rate by which as many events arrive there as are wanted.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example: qfabric policy start hold --channel video --rate 25")]
-struct HoldArgs {
-    /// Events per second that are to arrive
-    #[arg(long)]
-    rate: f64,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// Asks hosts that report at the same time as many others to do it later.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example: qfabric policy start spread --channel video --period 1s")]
-struct SpreadArgs {
-    /// Which reports
-    #[arg(long, default_value = "app.rate_milli")]
-    attribute: String,
-    /// Time between two reports of one host [default: channels.report of this host's configuration]
-    #[arg(long, value_name = "TIME")]
-    period: Option<Nanos>,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// Divides a resource among the applications of a group; to be started on each host that has some.
-///
-/// What an application wants is a range in its registration: of cpu_most for the attribute app.cpu_most. One of the hosts leads, and divides.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Examples: qfabric policy start group --group crew --attribute app.cpu_most --capacity 800000
-          qfabric policy start group --group low --parent viewers --attribute bandwidth")]
-struct GroupArgs {
-    /// The group
-    #[arg(long, value_name = "NAME")]
-    group: Name,
-    /// The group that it is a part of, which grants what there is
-    #[arg(long, value_name = "NAME")]
-    parent: Option<Name>,
-    /// Level in the tree: 1 connection, 2 role (equal parts), 3 stream (by importance), 4 system (by weight)
-    #[arg(long, default_value_t = 2)]
-    level: u8,
-    /// Of what; app.cpu_most (millionths of a CPU) and app.cpu_weight change reservations, too
-    #[arg(long)]
-    attribute: String,
-    /// How much there is, where there is no parent
-    #[arg(long, value_name = "AMOUNT", default_value_t = 0, hide_default_value = true)]
-    capacity: i64,
-    /// How important the group is to its parent
-    #[arg(long, default_value_t = 0)]
-    importance: u32,
-    /// Its name [default: group.GROUP]
-    #[arg(long)]
-    name: Option<Name>,
-    #[command(flatten)]
-    asked: Asked,
-}
-
-/// Runs a text in E-code for what is said on the channel's Q-channel: ten lines make a policy.
-///
-/// The text names what it wants to know in `struct input` (value, attribute, application, host, here, over_ns, cause,
-/// is_control, kind, other, request, silent_ns) and what it decides in `struct output` (rate_milli, level, delay_ns,
-/// cpu_most, cpu_weight, and parameters of the filter).
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Example: qfabric policy start code --channel video --attribute cpu.run_queue \
-           --filter out/pick --file calm.ec")]
-struct CodeArgs {
-    /// The text; - is the standard input
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
-    /// It is called for readings of this; may be said more than once [default: app.rate_milli]
-    #[arg(long = "attribute", value_name = "ATTRIBUTE")]
-    attributes: Vec<String>,
-    /// It is called for control events, too
-    #[arg(long)]
-    control: bool,
-    /// The filter of the channel on this host whose parameters it decides: out/NAME or in/NAME
-    #[arg(long, value_name = "FILTER")]
-    filter: Option<String>,
-    /// It is called, too, for a host that says nothing for so long, and again each TIME until it speaks (silent_ns)
-    #[arg(long, value_name = "TIME")]
-    silence: Option<Nanos>,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Lists the policies of this host, and what they have decided.
@@ -204,8 +110,8 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn start(kind: Kind) -> Outcome {
-    let (Asked { json, daemon }, policy) = kind.asked()?;
-    let info = daemon.client()?.start_policy(&policy).map_err(connect::failure)?;
+    let (Asked { json, daemon }, policy) = kind.asked();
+    let info = daemon.client()?.start_policy(&with_text(policy)?).map_err(connect::failure)?;
     if json {
         output::print_json(&info)?
     } else {
@@ -214,57 +120,14 @@ fn start(kind: Kind) -> Outcome {
     Ok(Done(0))
 }
 
-impl Kind {
-    fn asked(self) -> Result<(Asked, Policy), Failure> {
-        Ok(match self {
-            Kind::Roles(args) => args.asked(),
-            Kind::Hold(args) => args.asked(),
-            Kind::Spread(args) => args.asked(),
-            Kind::Group(args) => args.asked(),
-            Kind::Code(args) => args.asked()?,
-            Kind::Sync(args) => args.asked(),
-            Kind::Media(args) => args.asked(),
-            Kind::Balance(args) => args.asked(),
-            Kind::Tree(args) => args.asked(),
-        })
+/// A text that is in a file is read here, with the rights of who asks: the daemon reads files of its configuration only.
+fn with_text(mut policy: Policy) -> Result<Policy, Failure> {
+    if let Some(TextFile { file, text }) = policy.as_kind_mut().text_file()
+        && let Some(path) = file.take()
+    {
+        *text = Source::read(Path::new(&path))?.text;
     }
-}
-
-impl RolesArgs {
-    fn asked(self) -> (Asked, Policy) {
-        let RolesArgs { event_bits, fade, common: Common { channel, name, asked } } = self;
-        (asked, Policy::Roles(RolesPolicy { name, channel, event_bits, fade }))
-    }
-}
-
-impl HoldArgs {
-    fn asked(self) -> (Asked, Policy) {
-        let HoldArgs { rate, common: Common { channel, name, asked } } = self;
-        (asked, Policy::Hold(HoldPolicy { name, channel, rate }))
-    }
-}
-
-impl SpreadArgs {
-    fn asked(self) -> (Asked, Policy) {
-        let SpreadArgs { attribute, period: period_ns, common: Common { channel, name, asked } } = self;
-        (asked, Policy::Spread(SpreadPolicy { name, channel, attribute, period_ns }))
-    }
-}
-
-impl GroupArgs {
-    fn asked(self) -> (Asked, Policy) {
-        let GroupArgs { group, parent, level, attribute, capacity, importance, name, asked } = self;
-        (asked, Policy::Group(GroupPolicy { name, group, parent, level, attribute, capacity, importance }))
-    }
-}
-
-impl CodeArgs {
-    fn asked(self) -> Result<(Asked, Policy), Failure> {
-        let CodeArgs { file, attributes, control, filter, silence: silence_ns, common } = self;
-        let (Common { channel, name, asked }, code) = (common, Source::read(&file)?.text);
-        let policy = CodePolicy { name, channel, code, file: None, attributes, control, filter, silence_ns };
-        Ok((asked, Policy::Code(policy)))
-    }
+    Ok(policy)
 }
 
 fn ls(args: LsArgs) -> Outcome {
@@ -287,7 +150,7 @@ fn table(list: &[PolicyInfo]) -> String {
         table.add_row([
             info.name.to_string(),
             info.policy.kind().to_owned(),
-            info.policy.channel().to_string(),
+            info.policy.channel().map_or("–".to_owned(), ToString::to_string),
             info.uid.map_or("–".to_owned(), |uid| uid.to_string()),
             info.calls.to_string(),
             info.decisions.to_string(),
@@ -319,18 +182,4 @@ pub fn amount(attribute: &str, amount: i64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_decided_is_shown_with_its_unit() {
-        assert_eq!(amount("app.rate_milli", 12_540), "12.5/s");
-        assert_eq!(amount("app.show_delay", 55_000_000), "55 ms");
-        assert_eq!(
-            (amount("app.skip", -900_000_000), amount("app.speed_ppm", 20_000)),
-            ("-900 ms".into(), "+2.00 %".into())
-        );
-        assert_eq!((amount("app.rate_milli", 0), amount("cpu.share", 7)), ("stopped".to_owned(), "7".to_owned()));
-        assert!(table(&[]).contains("policy start roles"));
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! Help, man pages, completions, and what a wrong line is answered.
 
+use qfabric_types::api::channel::Policy;
+
 use crate::harness::{Answer, answer, qfabric};
 
 const COMMANDS: [&str; 32] = [
@@ -42,7 +44,7 @@ fn every_command_explains_itself_with_an_example() {
     for command in COMMANDS {
         answer(&format!("{command} --help")).expect(0, &["Usage:", "Example", &format!("qfabric {command}")]);
     }
-    for kind in ["roles", "hold", "spread", "group", "code", "sync", "media", "balance", "tree"] {
+    for kind in Policy::KINDS {
         let command = format!("policy start {kind}");
         answer(&format!("{command} --help")).expect(0, &["Usage:", "Example", &format!("qfabric {command}")]);
     }

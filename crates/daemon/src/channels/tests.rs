@@ -309,6 +309,27 @@ fn a_users_policy_paces_the_events_of_own_sources_alone() {
 }
 
 #[test]
+fn two_policies_that_decide_the_same_do_not_run_together() {
+    let host = Host::start(Vec::new());
+    let start = |policy: serde_json::Value| host.fabric.start_policy(None, serde_json::from_value(policy).unwrap());
+    let refusal = |policy: serde_json::Value| start(policy).unwrap_err().message;
+    let code = |member: &str| {
+        let text = format!("struct output {{ long {member}; }}; output.{member} = 5; return 1;");
+        serde_json::json!({ "kind": "code", "channel": "video", "code": text })
+    };
+    let roles = serde_json::json!({ "kind": "roles", "channel": "video" });
+    let rates = "the policy `hold.video` decides already at what rates `video` goes to its sinks";
+    start(serde_json::json!({ "kind": "hold", "channel": "video", "rate": 25.0 })).unwrap();
+    assert_eq!([refusal(roles.clone()), refusal(code("rate_milli"))], [rates, rates]);
+    start(code("level")).unwrap();
+    start(serde_json::json!({ "kind": "sync", "channel": "video" })).unwrap();
+    let shown = refusal(serde_json::json!({ "kind": "sync", "channel": "video", "name": "again" }));
+    assert_eq!(shown, "the policy `sync.video` decides already when events of `video` are shown");
+    host.fabric.stop_policy(host.user(0).peer, &"hold.video".parse().unwrap()).unwrap();
+    start(roles).unwrap();
+}
+
+#[test]
 fn rules_say_which_users_open_read_and_feed_a_channel() {
     let rule = |channel: &str, users: &[u32], rights: &[Right]| Rule {
         channels: vec![channel.to_owned()],

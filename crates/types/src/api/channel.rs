@@ -30,7 +30,7 @@
 mod access;
 mod filters;
 mod groups;
-mod policies;
+pub mod policies;
 
 pub use access::*;
 pub use filters::*;

@@ -1,14 +1,15 @@
-//! Policies that run on this host: controllers in its resource manager, and the hands that they decide with.
+//! Policies that run on this host: controllers in its resource manager, and where their decisions take effect.
 //!
 //! ```text
-//!   start ──> build ──> Supervised ( controller ) ──> the manager, beside the node
+//!   start ──> kind ──> Supervised ( controller ) ──> the manager, beside the node
 //!                            │ what it decides about streams        │ all else: told to other hosts, applied here
 //!                            ├──> PaceTable <── OUT-filter: events let through, or held back
 //!                            └──> Mailbox ──> channels.sock: the applications that can adapt
 //! ```
 //! | file | what |
 //! |---|---|
-//! | `build.rs`, `code.rs`, `group.rs` | what was asked for becomes a controller |
+//! | `kinds/` | what was asked for becomes a controller: a file per kind |
+//! | `code.rs`, `group.rs` | the controllers that only a daemon has |
 //! | `supervised.rs`, `ear.rs` | what a controller decides here, and what others' controllers tell this host |
 //! | `pace.rs`, `rate.rs` | events at a rate, and the rate of events |
 //! | `least.rs` | requests to those that have least to do |
@@ -16,11 +17,11 @@
 //!
 //! Locks: [`Policies::running`] before the node's, those of records and tables after it.
 
-mod build;
 mod code;
 mod cpu;
 mod ear;
 mod group;
+mod kinds;
 mod least;
 mod pace;
 mod rate;
@@ -31,16 +32,13 @@ mod told;
 use std::collections::BTreeMap;
 
 use qfabric_channel::Notice;
-use qfabric_host::manager::policies::{connection_of, stream_of};
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
+use qfabric_types::Owner;
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{
-    CodePolicy, Decided, GroupPolicy, HoldPolicy, MediaPolicy, PaceInfo, Policy, PolicyInfo,
-};
+use qfabric_types::api::channel::{Decided, PaceInfo, Policy, PolicyInfo, Resource};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
-use qfabric_types::{AppId, Owner};
 
 use super::mailbox::{Audience, Told};
 use super::{Fabric, lock, problems};
@@ -48,11 +46,12 @@ use crate::auth::Peer;
 pub(super) use ear::Ear;
 use group::Members;
 pub(super) use group::number_of;
+use kinds::Runs;
 use least::Least;
 use pace::Paces;
 pub(super) use pace::is_reserved;
 pub(super) use rate::RateMeter;
-use supervised::{Hands, Shared, Streams, Supervised};
+use supervised::{Outlets, Shared, Streams, Supervised};
 use told::attribute_name;
 
 /// Most policies of a host, and of one user (root excepted).
@@ -86,8 +85,7 @@ struct Running {
     /// The controller's in the manager.
     number: u64,
     record: Shared,
-    /// The channels of which it decides at what rate events go to each host.
-    paced: Vec<Name>,
+    decides: Vec<Resource>,
 }
 
 impl Policies {
@@ -118,59 +116,33 @@ impl Fabric {
     }
 
     /// Starts a policy, for a user or for the configuration.
-    pub fn start_policy(&self, peer: Option<Peer>, policy: Policy) -> Result<PolicyInfo, Problem> {
+    pub fn start_policy(&self, peer: Option<Peer>, mut policy: Policy) -> Result<PolicyInfo, Problem> {
         let name = policy.name().ok_or_else(|| refused::nameless(policy.kind()))?;
         self.check_concern(peer, &policy)?;
-        let policy = build::read(policy, peer.is_none())?;
-        let user = self.user_of(peer, &policy);
+        kinds::read_text(&mut policy, peer.is_none())?;
+        let (kind, user) = (kinds::runs(&policy), self.user_of(peer, &policy));
         let mut running = lock(&self.policies.running);
-        let code_paces = matches!(&policy, Policy::Code(code) if code::paces(code)?);
-        let paced: Vec<Name> = policy.paced(code_paces).into_iter().cloned().collect();
-        self.check_place(&running, &name, &policy, &paced)?;
+        let decides = kind.resources()?;
+        check_place(&running, &name, &decides)?;
         check_share(&running, peer)?;
         let record = Shared::default();
-        let inner = self.build(&policy, &record, clock::now())?;
-        if let Policy::Balance(balance) = &policy {
-            self.balance(balance, user)?;
-        }
+        let inner = kind.controller(self, &record, clock::now())?;
+        kind.started(self, user)?;
         let supervised = Supervised {
             inner,
             record: record.clone(),
-            hands: self.hands(&policy, &paced, user),
+            outlets: self.outlets(kind, &decides, user),
             peer: peer.unwrap_or(OF_THE_HOST),
             mailbox: self.mailbox.clone(),
         };
         let number = self.network.add_policy(Box::new(supervised));
         let uid = peer.map(|peer| peer.owner.uid);
-        tracing::info!(%name, kind = policy.kind(), channel = %policy.channel(), "a policy was started");
-        let started = Running { policy, uid, number, record, paced };
+        let channel = policy.channel().map(tracing::field::display);
+        tracing::info!(%name, kind = policy.kind(), channel, "a policy was started");
+        let started = Running { policy, uid, number, record, decides };
         let info = started.info(&name);
         running.insert(name, started);
         Ok(info)
-    }
-
-    fn check_place(
-        &self,
-        running: &BTreeMap<Name, Running>,
-        name: &Name,
-        policy: &Policy,
-        paced: &[Name],
-    ) -> Result<(), Problem> {
-        if running.contains_key(name) {
-            return Err(refused::exists(name));
-        }
-        if running.len() >= MOST {
-            return Err(refused::too_many(MOST));
-        }
-        let rival = |(other, running): (_, &Running)| {
-            let both = running.paced.iter().find(|channel| paced.contains(channel));
-            let rates = both.map(|channel| format!("at what rates `{channel}` goes to its sinks"));
-            Some((other, rates.or_else(|| running.policy.rivals(policy))?))
-        };
-        match running.iter().find_map(rival) {
-            Some((other, what)) => Err(refused::rival(other, &what)),
-            None => Ok(()),
-        }
     }
 
     /// Stops a policy: what it decided about rates holds no longer.
@@ -183,10 +155,8 @@ impl Fabric {
         }
         let Some(stopped) = running.remove(name) else { return Ok(()) };
         self.network.remove_policy(stopped.number);
-        stopped.paced.iter().for_each(|channel| self.let_all_through(channel));
-        if let Policy::Balance(balance) = &stopped.policy {
-            self.unbalance(&balance.channel);
-        }
+        paced(&stopped.decides).for_each(|channel| self.let_all_through(channel));
+        kinds::runs(&stopped.policy).stopped(self);
         tracing::info!(%name, "a policy was stopped");
         Ok(())
     }
@@ -194,26 +164,18 @@ impl Fabric {
     /// Policies are for those whom they concern.
     fn check_concern(&self, peer: Option<Peer>, policy: &Policy) -> Result<(), Problem> {
         let Some(peer) = peer.filter(|peer| peer.owner.uid != 0) else { return Ok(()) };
-        match policy {
-            Policy::Group(GroupPolicy { group, .. }) | Policy::Media(MediaPolicy { group, .. }) => {
-                if self.has_in_group(peer, group) { Ok(()) } else { Err(refused::not_your_group(group)) }
-            }
-            _ => {
-                self.check_channels(peer, policy)?;
-                match policy {
-                    // Its parameters are its owner's affair.
-                    Policy::Code(CodePolicy { channel, filter: Some(filter), .. }) => {
-                        self.check_owner(peer, &code::spot(channel, filter)?)
-                    }
-                    _ => Ok(()),
-                }
-            }
+        if let Some(group) = policy.as_kind().group()
+            && !self.has_in_group(peer, group)
+        {
+            return Err(refused::not_your_group(group));
         }
+        self.check_channels(peer, policy)?;
+        kinds::runs(policy).check_rights(self, peer)
     }
 
     fn check_channels(&self, peer: Peer, policy: &Policy) -> Result<(), Problem> {
         let registry = self.registry();
-        let mut channels = policy.channels().into_iter().map(|channel| ChannelId::data(channel.clone()));
+        let mut channels = policy.as_kind().channels().into_iter().map(|channel| ChannelId::data(channel.clone()));
         match channels.find(|channel| !registry.holds(peer, channel)) {
             Some(channel) => Err(problems::not_your_channel(&channel)),
             None => Ok(()),
@@ -222,7 +184,7 @@ impl Fabric {
 
     /// On the events of whose sources alone a policy decides: a user's own, where others govern one of its channels.
     fn user_of(&self, peer: Option<Peer>, policy: &Policy) -> Option<u32> {
-        let mut channels = policy.channels().into_iter().map(|channel| ChannelId::data(channel.clone()));
+        let mut channels = policy.as_kind().channels().into_iter().map(|channel| ChannelId::data(channel.clone()));
         let peer = peer.filter(|peer| channels.any(|channel| !self.governs(*peer, &channel)))?;
         Some(peer.owner.uid)
     }
@@ -237,40 +199,20 @@ impl Fabric {
         })
     }
 
-    fn hands(&self, policy: &Policy, paced: &[Name], user: Option<u32>) -> Hands {
-        match policy {
-            // Of a group, or of the group of the channel's name.
-            Policy::Group(_) | Policy::Media(_) | Policy::Balance(_) => {
-                Hands::Members(Members::new(policy.channel(), &self.mailbox))
-            }
-            _ if paced.is_empty() => Hands::None,
-            _ => Hands::Streams(paced.iter().map(|channel| self.streams(policy, channel, user)).collect()),
+    fn outlets(&self, kind: &dyn Runs, decides: &[Resource], user: Option<u32>) -> Outlets {
+        Outlets {
+            streams: paced(decides).map(|channel| self.streams(kind, channel, user)).collect(),
+            members: kind.members().map(|group| Members::new(group, &self.mailbox)),
         }
     }
 
     /// A channel's table of rates, with its filter where the channel is open.
-    fn streams(&self, policy: &Policy, channel: &Name, user: Option<u32>) -> Streams {
+    fn streams(&self, kind: &dyn Runs, channel: &Name, user: Option<u32>) -> Streams {
         let paces = Paces::default();
         lock(&self.policies.paces).insert(channel.clone(), Scoped { what: paces.clone(), user });
         self.install_pace(channel);
-        let first_milli = match policy {
-            Policy::Hold(HoldPolicy { rate, .. }) => Some((rate * 1e3).round() as i64),
-            _ => None,
-        };
-        // A text is to see what was reported; a tree does not listen to reports.
-        let corrects = !matches!(policy, Policy::Code(_) | Policy::Tree(_));
-        // A tree's streams to one host are several.
-        let number: fn(&Name, &Name) -> AppId =
-            if matches!(policy, Policy::Tree(_)) { connection_of } else { |_, host| stream_of(host) };
-        Streams {
-            channel: channel.clone(),
-            paces,
-            mailbox: self.mailbox.clone(),
-            number,
-            hosts: BTreeMap::new(),
-            first_milli,
-            corrects,
-        }
+        let (mailbox, pacing) = (self.mailbox.clone(), kind.pacing());
+        Streams { channel: channel.clone(), paces, mailbox, pacing, hosts: BTreeMap::new() }
     }
 
     /// The channel is open here: its events are paced, where a policy wants that.
@@ -305,6 +247,29 @@ impl Fabric {
             self.mailbox.tell(Told { channel, attribute, subject, amount: None, audience: Audience::Sources });
         }
     }
+}
+
+/// The channels of which a policy decides at what rate events go to each host.
+fn paced(decides: &[Resource]) -> impl Iterator<Item = &Name> {
+    decides.iter().filter_map(|resource| match resource {
+        Resource::Rates(channel) => Some(channel),
+        _ => None,
+    })
+}
+
+/// Whether there is room for a policy beside those that run: for its name, and for what it decides.
+fn check_place(running: &BTreeMap<Name, Running>, name: &Name, decides: &[Resource]) -> Result<(), Problem> {
+    if running.contains_key(name) {
+        return Err(refused::exists(name));
+    }
+    if running.len() >= MOST {
+        return Err(refused::too_many(MOST));
+    }
+    let rival = |(other, running): (_, &Running)| {
+        let both = running.decides.iter().find(|resource| decides.contains(resource));
+        both.map(|resource| refused::rival(other, resource))
+    };
+    running.iter().find_map(rival).map_or(Ok(()), Err)
 }
 
 /// One user leaves room for others.

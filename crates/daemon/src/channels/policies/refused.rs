@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use qfabric_types::api::Problem;
+use qfabric_types::api::channel::Resource;
 use qfabric_types::channel::Name;
 
 use crate::problem::new;
@@ -11,7 +12,7 @@ pub(super) fn exists(name: &Name) -> Problem {
     new("policy_exists", format!("there is a policy `{name}` here"), "stop it first, or give this one another name")
 }
 
-pub(super) fn rival(other: &Name, what: &str) -> Problem {
+pub(super) fn rival(other: &Name, what: &Resource) -> Problem {
     let message = format!("the policy `{other}` decides already {what}");
     new("policy_exists", message, "stop it first: two would undo what the other does")
 }

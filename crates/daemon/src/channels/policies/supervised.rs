@@ -1,4 +1,4 @@
-//! A policy's controller as it runs here: counted, and with hands for what it decides about streams.
+//! A policy's controller as it runs here: counted, with outlets for what it decides about streams and applications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use super::super::lock;
 use super::super::mailbox::{Adjusted, Audience, Mailbox, Told};
 use super::cpu::is_cpu;
 use super::group::Members;
+use super::kinds::Pacing;
 use super::pace::Paces;
 use crate::auth::Peer;
 
@@ -31,34 +32,28 @@ pub(super) struct Record {
 /// Shared by the controller and those who look.
 pub(super) type Shared = Arc<Lock<Record, { rank::RECORD }>>;
 
-/// The hands of a policy that decides at what rate events go to each host.
+/// The outlet for rates at which events of a channel go to each host.
 pub(super) struct Streams {
     pub channel: Name,
     pub paces: Paces,
     pub mailbox: Arc<Mailbox>,
-    /// The number of the stream that goes to a host, by the channel and the host.
-    pub number: fn(&Name, &Name) -> AppId,
+    pub pacing: Pacing,
     /// Hosts by their streams' numbers: those that something was heard of.
     pub hosts: BTreeMap<AppId, Name>,
-    /// The rate of a host that nothing was decided for yet, when it reports first.
-    pub first_milli: Option<i64>,
-    /// Whether reports are put in relation to what was sent.
-    pub corrects: bool,
 }
 
-/// What a policy decides with, beside channels and filters.
-pub(super) enum Hands {
-    None,
+/// Where decisions take effect, beside channels and filters.
+pub(super) struct Outlets {
     /// Of each channel one.
-    Streams(Vec<Streams>),
-    Members(Members),
+    pub streams: Vec<Streams>,
+    pub members: Option<Members>,
 }
 
 /// A controller that is counted.
 pub(super) struct Supervised {
     pub inner: Box<dyn Controller>,
     pub record: Shared,
-    pub hands: Hands,
+    pub outlets: Outlets,
     /// Who answers for what it decides about reservations.
     pub peer: Peer,
     pub mailbox: Arc<Mailbox>,
@@ -71,7 +66,7 @@ impl Controller for Supervised {
 
     fn interests(&self) -> Vec<Interest> {
         let (mut interests, members) = (self.inner.interests(), Interest::anywhere(Topic::Members));
-        if matches!(self.hands, Hands::Members(_)) && !interests.contains(&members) {
+        if self.outlets.members.is_some() && !interests.contains(&members) {
             interests.push(members);
         }
         interests
@@ -79,18 +74,15 @@ impl Controller for Supervised {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let before = decisions.len();
-        let corrected = match &mut self.hands {
-            // Only those that decide for one channel put reports in relation.
-            Hands::Streams(all) => all.iter_mut().fold(None, |before, one| one.hear(change, view.now).or(before)),
-            Hands::Members(members) => {
-                members.hear(change, view.host);
-                if is_of_others(change, members) {
-                    return;
-                }
-                None
+        let Outlets { streams, members } = &mut self.outlets;
+        // Only those that decide for one channel put reports in relation.
+        let corrected = streams.iter_mut().fold(None, |before, one| one.hear(change, view.now).or(before));
+        if let Some(members) = members {
+            members.hear(change, view.host);
+            if is_of_others(change, members) {
+                return;
             }
-            Hands::None => None,
-        };
+        }
         self.inner.changed(corrected.as_ref().unwrap_or(change), view, decisions);
         self.carry_out(before, view, decisions);
     }
@@ -109,22 +101,22 @@ impl Controller for Supervised {
 impl Supervised {
     /// What it decided about streams, members and reservations is done here; the rest is the manager's.
     fn carry_out(&mut self, before: usize, view: &View<'_>, decisions: &mut Decisions) {
-        let Supervised { record, hands, peer, mailbox, .. } = self;
+        let Supervised { record, outlets, peer, mailbox, .. } = self;
         let mut record = lock(record);
         record.calls += 1;
         record.decisions += (decisions.len() - before) as u64;
         for decision in decisions.split_off(before) {
             if let Decision::Apply { application, attribute, amount } = decision {
-                let subject = hands.subject(application);
+                let subject = outlets.subject(application);
                 record.decided.insert((subject, attribute), (amount, view.now));
             } else if let Decision::Release { application, attribute } = decision {
-                record.decided.remove(&(hands.subject(application), attribute));
+                record.decided.remove(&(outlets.subject(application), attribute));
             } else if let Decision::Tell { to, event, .. } = &decision
                 && event.kind == QualityKind::Level
             {
                 record.decided.insert((subject_of(to), event.attribute), (event.value, view.now));
             }
-            if !hands.carry_out(&decision, view.now) && !adjust(&decision, *peer, mailbox) {
+            if !outlets.carry_out(&decision, view.now) && !adjust(&decision, *peer, mailbox) {
                 decisions.push(decision);
             }
         }
@@ -146,26 +138,20 @@ fn is_of_others(change: &Change, members: &Members) -> bool {
     change.channel.is_none() && reading.application != HOST && members.name(reading.application).is_none()
 }
 
-impl Hands {
+impl Outlets {
     fn subject(&self, application: AppId) -> String {
-        let name = match self {
-            Hands::Streams(all) => match all.as_slice() {
-                [one] => one.hosts.get(&application).map(ToString::to_string),
-                // Several streams go to the same host.
-                _ => all.iter().find_map(|one| Some(format!("{}/{}", one.channel, one.hosts.get(&application)?))),
-            },
-            Hands::Members(members) => members.name(application).map(ToString::to_string),
-            Hands::None => None,
+        let stream = match self.streams.as_slice() {
+            [one] => one.hosts.get(&application).map(ToString::to_string),
+            // Several streams go to the same host.
+            all => all.iter().find_map(|one| Some(format!("{}/{}", one.channel, one.hosts.get(&application)?))),
         };
-        name.unwrap_or_else(|| application.to_string())
+        let member = || Some(self.members.as_ref()?.name(application)?.to_string());
+        stream.or_else(member).unwrap_or_else(|| application.to_string())
     }
 
     fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
-        match self {
-            Hands::Streams(all) => all.iter().any(|streams| streams.carry_out(decision, now)),
-            Hands::Members(members) => members.carry_out(decision),
-            Hands::None => false,
-        }
+        self.streams.iter().any(|streams| streams.carry_out(decision, now))
+            || self.members.as_ref().is_some_and(|members| members.carry_out(decision))
     }
 }
 
@@ -196,7 +182,7 @@ impl Streams {
 
     /// Whoever holds a rate begins with it.
     fn begin(&mut self, host: &Name, now: Instant) {
-        let Some(first) = self.first_milli else { return };
+        let Some(first) = self.pacing.first_milli else { return };
         if lock(&self.paces).hosts().all(|known| known != host) {
             self.decide(host, Some(first), now);
         }
@@ -216,7 +202,7 @@ impl Streams {
     /// Learns whose stream it is. A report is put in relation to what was sent: where a source has less to send than
     /// was decided, what does not arrive was not lost. Gives the report as it is to be heard.
     fn hear(&mut self, change: &Change, now: Instant) -> Option<Change> {
-        let stream = (self.number)(&self.channel, &change.host);
+        let stream = (self.pacing.number)(&self.channel, &change.host);
         match &change.what {
             What::HostGone => {
                 self.hosts.remove(&stream);
@@ -226,7 +212,7 @@ impl Streams {
             What::Reading(reading) => {
                 self.hosts.entry(stream).or_insert_with(|| change.host.clone());
                 self.begin(&change.host, now);
-                let is_rate = self.corrects && reading.attribute == AttributeId::of(RATE);
+                let is_rate = self.pacing.corrects && reading.attribute == AttributeId::of(RATE);
                 let (decided, sent) = is_rate.then(|| lock(&self.paces).sent(&change.host, now)).flatten()?;
                 let value = in_relation(reading.value, sent, decided);
                 Some(Change { what: What::Reading(Reading { value, ..*reading }), ..change.clone() })

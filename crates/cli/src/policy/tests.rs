@@ -1,0 +1,76 @@
+use clap::{CommandFactory, Parser};
+
+use super::*;
+use crate::args::{self, Cli};
+
+/// What a command line asks for; nothing is sent.
+fn asked(words: &str) -> Policy {
+    let cli = Cli::try_parse_from(words.split_whitespace()).unwrap_or_else(|error| panic!("{words}: {error}"));
+    match cli.command {
+        args::Command::Policy(Args { command: Command::Start(kind) }) => kind.asked().1,
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+/// The examples that the help of each kind ends with.
+fn examples() -> Vec<(String, String)> {
+    let mut cli = Cli::command();
+    let start = cli.find_subcommand_mut("policy").and_then(|policy| policy.find_subcommand_mut("start")).unwrap();
+    let kinds = start.get_subcommands().filter(|kind| kind.get_name() != "help");
+    let examples = kinds.flat_map(|kind| {
+        let text = kind.get_after_help().unwrap().to_string();
+        let lines = text.lines().filter_map(|line| Some(line[line.find("qfabric policy")?..].to_owned()));
+        lines.map(|line| (kind.get_name().to_owned(), line)).collect::<Vec<_>>()
+    });
+    examples.collect()
+}
+
+#[test]
+fn every_kind_can_be_asked_for_and_goes_through_json_by_its_name() {
+    let mut known: Vec<&str> = Policy::KINDS.to_vec();
+    for (kind, example) in examples() {
+        let policy = asked(&example);
+        let json = serde_json::to_value(&policy).unwrap();
+        assert_eq!((json["kind"].as_str(), policy.kind()), (Some(kind.as_str()), kind.as_str()));
+        assert_eq!(serde_json::from_value::<Policy>(json).unwrap(), policy);
+        assert!(policy.name().is_some() && policy.channel().is_some(), "{example}");
+        known.retain(|known| *known != kind);
+    }
+    assert!(known.is_empty(), "no example of {known:?}");
+}
+
+#[test]
+fn what_is_left_out_is_the_same_on_the_command_line_and_in_json() {
+    let read = |json: &str| serde_json::from_str::<Policy>(json).unwrap();
+    for kind in ["roles", "spread", "sync", "balance"] {
+        let typed = asked(&format!("qfabric policy start {kind} --channel video"));
+        assert_eq!(typed, read(&format!(r#"{{"kind": "{kind}", "channel": "video"}}"#)));
+    }
+    let group = asked("qfabric policy start group --group crew --attribute app.cpu_most");
+    assert_eq!(group, read(r#"{"kind": "group", "group": "crew", "attribute": "app.cpu_most"}"#));
+    let media = asked("qfabric policy start media --group lips --leader sound --follower picture");
+    assert_eq!(media, read(r#"{"kind": "media", "group": "lips", "leader": "sound", "follower": "picture"}"#));
+}
+
+#[test]
+fn a_text_is_read_from_its_file_before_it_is_sent() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "return 1;").unwrap();
+    let path = file.path().display();
+    let policy = with_text(asked(&format!("qfabric policy start code --channel video --file {path}"))).unwrap();
+    let Policy::Code(code) = policy else { panic!("{policy:?}") };
+    assert_eq!((code.code.as_str(), code.file), ("return 1;", None));
+    assert!(with_text(asked("qfabric policy start code --channel video --file /nowhere/x.ec")).is_err());
+}
+
+#[test]
+fn what_was_decided_is_shown_with_its_unit() {
+    assert_eq!(amount("app.rate_milli", 12_540), "12.5/s");
+    assert_eq!(amount("app.show_delay", 55_000_000), "55 ms");
+    assert_eq!(
+        (amount("app.skip", -900_000_000), amount("app.speed_ppm", 20_000)),
+        ("-900 ms".into(), "+2.00 %".into())
+    );
+    assert_eq!((amount("app.rate_milli", 0), amount("cpu.share", 7)), ("stopped".to_owned(), "7".to_owned()));
+    assert!(table(&[]).contains("policy start roles"));
+}

@@ -1,0 +1,32 @@
+use qfabric_host::manager::Controller;
+use qfabric_types::Instant;
+use qfabric_types::api::Problem;
+use qfabric_types::api::channel::{CodePolicy, PolicyKind, Resource};
+
+use super::super::code::{Code, paces, spot};
+use super::{Fabric, Pacing, Peer, Runs, Shared};
+
+impl Runs for CodePolicy {
+    fn controller(&self, _fabric: &Fabric, record: &Shared, _now: Instant) -> Result<Box<dyn Controller>, Problem> {
+        Ok(Box::new(Code::new(self, record.clone())?))
+    }
+
+    /// Whether a text decides rates, its compiler knows.
+    fn resources(&self) -> Result<Vec<Resource>, Problem> {
+        let rates = paces(self)?.then(|| Resource::Rates(self.channel.clone()));
+        Ok(self.decides().into_iter().chain(rates).collect())
+    }
+
+    fn pacing(&self) -> Pacing {
+        // A text is to see what was reported.
+        Pacing { corrects: false, ..Pacing::default() }
+    }
+
+    /// A filter's parameters are its owner's affair.
+    fn check_rights(&self, fabric: &Fabric, peer: Peer) -> Result<(), Problem> {
+        match &self.filter {
+            Some(filter) => fabric.check_owner(peer, &spot(&self.channel, filter)?),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{PolicyKind, Resource};
+use crate::Nanos;
+use crate::channel::Name;
+
+/// Forwards requests that have waited too long to the least loaded servers; to be started on each server's host.
+///
+/// A server registers in the group of the channel's name and reports the numbers of requests: app.request (waits),
+/// app.copy (another server's waits here), app.begun (waits no more). It is told app.forward (submit that request to all:
+/// it goes to those sinks of other hosts whose attribute load is smallest) and app.drop (somebody else has begun that copy).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[cfg_attr(
+    feature = "cli",
+    command(
+        after_help = "Example: qfabric policy start balance --channel requests --patience 2.5s --copies 2 --cancel"
+    )
+)]
+#[serde(deny_unknown_fields)]
+pub struct BalancePolicy {
+    /// What has waited for so long is forwarded.
+    #[serde(default = "patience")]
+    #[cfg_attr(feature = "cli", arg(long = "patience", value_name = "TIME", default_value = "2500ms"))]
+    pub patience_ns: Nanos,
+    /// To how many others.
+    #[serde(default = "one")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NUMBER", default_value_t = one()))]
+    pub copies: u32,
+    /// Who begins a copy cancels the others.
+    #[serde(default)]
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub cancel: bool,
+    /// The type of events that requests travel as.
+    #[serde(default = "request")]
+    #[cfg_attr(feature = "cli", arg(long = "type", value_name = "NAME", default_value_t = request()))]
+    pub event_type: String,
+    /// The channel whose events go out here.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub channel: Name,
+    /// Its name on this host; none: `KIND.CHANNEL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: KIND.CHANNEL]"))]
+    pub name: Option<Name>,
+}
+
+fn patience() -> Nanos {
+    Nanos::from_millis(2_500)
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn request() -> String {
+    "request".to_owned()
+}
+
+impl PolicyKind for BalancePolicy {
+    fn given_name(&self) -> Option<&Name> {
+        self.name.as_ref()
+    }
+
+    fn channels(&self) -> Vec<&Name> {
+        vec![&self.channel]
+    }
+
+    fn decides(&self) -> Vec<Resource> {
+        vec![Resource::Requests(self.channel.clone())]
+    }
+}
+
+impl fmt::Display for BalancePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cancelled = if self.cancel { ", the others cancelled" } else { "" };
+        write!(f, "after {} to the {} least loaded{cancelled}", self.patience_ns, self.copies)
+    }
+}

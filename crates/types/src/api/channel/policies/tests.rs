@@ -1,0 +1,77 @@
+use super::*;
+use crate::Nanos;
+
+fn read(text: &str) -> Policy {
+    serde_json::from_str(text).unwrap()
+}
+
+fn names<'a>(names: impl IntoIterator<Item = &'a Name>) -> Vec<&'a str> {
+    names.into_iter().map(Name::as_str).collect()
+}
+
+#[test]
+fn a_policy_is_written_by_its_kind_and_named_after_its_channel() {
+    let policy = read(r#"{"kind": "roles", "channel": "video"}"#);
+    assert_eq!((policy.name().unwrap().as_str(), policy.as_kind().decides().len()), ("roles.video", 1));
+    let Policy::Roles(RolesPolicy { event_bits: 8_000, fade: false, .. }) = policy else { panic!("{policy:?}") };
+    let hold = read(r#"{"kind": "hold", "name": "calm", "channel": "video", "rate": 24.5}"#);
+    assert_eq!((hold.name().unwrap().as_str(), hold.kind()), ("calm", "hold"));
+    assert_eq!(read(&serde_json::to_string(&hold).unwrap()), hold);
+}
+
+#[test]
+fn every_kind_of_the_list_is_read_by_its_name() {
+    for kind in Policy::KINDS {
+        let refusal = serde_json::from_str::<Policy>(&format!(r#"{{"kind": "{kind}"}}"#)).unwrap_err().to_string();
+        assert!(refusal.contains("missing field"), "{kind}: {refusal}");
+    }
+}
+
+#[test]
+fn what_no_kind_knows_is_refused_by_its_name() {
+    let refusal = |text| serde_json::from_str::<Policy>(text).unwrap_err().to_string();
+    assert!(refusal(r#"{"kind": "magic", "channel": "video"}"#).contains("magic"));
+    assert!(refusal(r#"{"kind": "roles", "channel": "video", "event_bit": 8}"#).contains("event_bit"));
+    assert!(refusal(r#"{"kind": "hold", "channel": "video"}"#).contains("rate"));
+}
+
+#[test]
+fn what_is_not_said_is_as_the_seeds_have_it() {
+    let policy = read(r#"{"kind": "balance", "channel": "web"}"#);
+    assert_eq!(policy.name().unwrap().as_str(), "balance.web");
+    let Policy::Balance(BalancePolicy { copies: 1, cancel: false, patience_ns, event_type, .. }) = policy else {
+        panic!("another kind")
+    };
+    assert_eq!((patience_ns, event_type.as_str()), (Nanos::from_millis(2_500), "request"));
+    let media = read(r#"{"kind": "media", "group": "lips", "leader": "sound", "follower": "picture"}"#);
+    assert_eq!((media.name().unwrap().as_str(), media.channel().unwrap().as_str()), ("media.lips", "lips"));
+}
+
+#[test]
+fn a_tree_decides_the_rates_of_all_its_streams() {
+    let tree = read(
+        r#"{"kind": "tree", "name": "class", "capacity": 1000000,
+            "streams": [{"channel": "film", "event_bits": 9040}, {"channel": "sound", "event_bits": 2000}],
+            "links": [{"channels": ["film", "sound"], "at_each_sink": true}]}"#,
+    );
+    assert_eq!(names(tree.as_kind().channels()), ["film", "sound"]);
+    let rates = |channel: &str| Resource::Rates(channel.parse().unwrap());
+    assert_eq!(tree.as_kind().decides(), [rates("film"), rates("sound")]);
+    assert_eq!(tree.to_string(), "1000000 bit/s for film, sound; linked at each sink: film, sound");
+    assert_eq!(read(&serde_json::to_string(&tree).unwrap()), tree);
+}
+
+#[test]
+fn two_policies_conflict_where_they_decide_the_same_of_the_same_channel() {
+    let sync = |channel: &str| read(&format!(r#"{{"kind": "sync", "channel": "{channel}"}}"#));
+    let both = |one: &Policy, two: &Policy| {
+        let (one, two) = (one.as_kind().decides(), two.as_kind().decides());
+        one.into_iter().find(|resource| two.contains(resource)).map(|resource| resource.to_string())
+    };
+    assert_eq!(both(&sync("film"), &sync("film")).unwrap(), "when events of `film` are shown");
+    assert_eq!(both(&sync("film"), &sync("sound")), None);
+    let hold = read(r#"{"kind": "hold", "channel": "film", "rate": 25}"#);
+    assert_eq!(both(&sync("film"), &hold), None, "when is no matter of how many");
+    let roles = read(r#"{"kind": "roles", "channel": "film"}"#);
+    assert_eq!(both(&roles, &hold).unwrap(), "at what rates `film` goes to its sinks");
+}
