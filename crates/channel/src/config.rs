@@ -5,7 +5,8 @@ use std::fmt;
 use qfabric_ecode::{Engine, Interpreter, Limits, Program};
 use qfabric_types::channel::{ChannelId, Name};
 
-use crate::{Incarnation, Spec};
+use crate::change::Change;
+use crate::{Error, Incarnation, Spec};
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +91,30 @@ impl Config {
         let policy = Box::new(AllowAll { this: host.clone() });
         let quality = Spec::default();
         Config { host, incarnation, unix_offset_ns: 0, quality, engines: interpreter(), policy }
+    }
+
+    /// Why a host may not do it; none: it may.
+    pub(crate) fn refusal(&self, host: &Name, action: Action, channel: &ChannelId) -> Option<String> {
+        let allowed = self.policy.allows(host, action, channel);
+        (!allowed).then(|| self.policy.why_not(host, action, channel))
+    }
+
+    /// Whether this host may do it.
+    pub(crate) fn permit(&self, action: Action, channel: &ChannelId) -> Result<(), Error> {
+        let Some(why) = self.refusal(&self.host, action, channel) else { return Ok(()) };
+        Err(Error::Forbidden { host: self.host.clone(), action, channel: channel.clone(), why })
+    }
+
+    /// What a host must not do, and does by this change of its record. This host's own changes were permitted before.
+    pub(crate) fn denied(&self, host: &Name, change: &Change) -> Option<Action> {
+        let (who, action, channel) = match change {
+            _ if *host == self.host => return None,
+            Change::Hold(channel, origin, _) => (&origin.creator, Action::Create, channel),
+            Change::Sink(channel, ..) => (host, Action::Join, channel),
+            Change::Source(channel, ..) => (host, Action::Send, channel),
+            _ => return None,
+        };
+        (!self.policy.allows(who, action, channel)).then_some(action)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use qfabric_types::channel::{ChannelId, Name};
 
-use crate::wire::Change;
+use crate::change::Change;
 use crate::{Incarnation, Limits, Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
 
 /// All hosts that are there, this one included.
@@ -207,21 +207,6 @@ impl Held {
         changes.extend(sources.map(|number| Change::SourceGone(id.clone(), *number)));
         let sinks = self.sinks.keys().filter(|number| !other.sinks.contains_key(number));
         changes.extend(sinks.map(|number| Change::SinkGone(id.clone(), *number)));
-    }
-}
-
-impl Change {
-    /// The channel that it is about.
-    pub(crate) fn channel(&self) -> Option<&ChannelId> {
-        match self {
-            Change::Hold(channel, ..)
-            | Change::Release(channel)
-            | Change::Source(channel, ..)
-            | Change::SourceGone(channel, ..)
-            | Change::Sink(channel, ..)
-            | Change::SinkGone(channel, ..) => Some(channel),
-            Change::Register(..) | Change::Unregister(..) => None,
-        }
     }
 }
 

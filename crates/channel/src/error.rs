@@ -5,7 +5,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Difference, Format, FormatError};
 
-use crate::{Action, Attributes, Key, Limits, Origin, Spot};
+use crate::{Action, Attributes, Key, Limits, Origin, SinkId, SourceId, Spot};
 
 /// Why a channel, member or group is not to be had.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -99,6 +99,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// There is no such source on this host, or no more.
+    pub(crate) fn no_source(source: SourceId) -> Error {
+        Error::Gone { what: "source", number: source.0 }
+    }
+
+    /// There is no such sink on this host, or no more.
+    pub(crate) fn no_sink(sink: SinkId) -> Error {
+        Error::Gone { what: "sink", number: sink.0 }
+    }
+
     /// What happened, and what to do about it.
     pub fn problem(&self) -> Problem {
         match self {

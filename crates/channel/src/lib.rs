@@ -13,15 +13,19 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod change;
 mod config;
 mod counts;
+mod delivery;
 mod directory;
 mod error;
 mod event;
+mod exit;
 mod filter;
 mod group;
 mod ids;
 mod member;
+mod membership;
 mod node;
 mod notice;
 mod output;

@@ -4,7 +4,7 @@ use qfabric_types::channel::Name;
 use qfabric_types::format::Format;
 use serde::{Deserialize, Serialize};
 
-use crate::{Attributes, Limits};
+use crate::{Attributes, Limits, MemberId};
 
 /// What a source is wanted to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,4 +69,11 @@ impl SinkInfo {
     pub fn wants(&self, event_type: u16) -> bool {
         usize::from(event_type) < Limits::TYPES && self.types & 1 << event_type != 0
     }
+}
+
+/// A sink, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub member: MemberId,
+    pub info: SinkInfo,
 }

@@ -1,7 +1,7 @@
 //! What a channel is: its types of events, their order, and what happens when a sink is slow.
 
 use qfabric_types::Nanos;
-use qfabric_types::channel::Name;
+use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::Format;
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +106,20 @@ impl Spec {
     pub fn type_number(&self, name: &str) -> Option<u16> {
         let at = self.types.iter().position(|event_type| event_type.name() == name)?;
         Some(at as u16)
+    }
+
+    /// The number of a type of the channel's; the error names those that it has.
+    pub(crate) fn numbered(&self, id: &ChannelId, name: &str) -> Result<u16, Error> {
+        let known = || Error::NoType { channel: id.clone(), name: name.to_owned(), known: self.type_names() };
+        self.type_number(name).ok_or_else(known)
+    }
+
+    /// The types of those names, one bit each; of no names: all types.
+    pub(crate) fn wanted(&self, id: &ChannelId, names: &[String]) -> Result<u64, Error> {
+        if names.is_empty() {
+            return Ok(self.all_types());
+        }
+        names.iter().try_fold(0, |types, name| Ok(types | 1 << self.numbered(id, name)?))
     }
 
     /// All types, one bit each.

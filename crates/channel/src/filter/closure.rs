@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::node::Seat;
+use crate::member::Seat;
 use crate::{Event, MemberId};
 
 /// The sinks that a filter decides on.

@@ -2,6 +2,7 @@
 
 mod closure;
 mod copies;
+mod list;
 mod plan;
 mod spec;
 mod text;
@@ -12,11 +13,12 @@ use qfabric_types::channel::{ChannelId, Name};
 pub(crate) use closure::Closure;
 pub use closure::{Candidates, Choose};
 pub(crate) use copies::Copies;
+pub(crate) use list::Filters;
 pub(crate) use plan::FieldAt;
 pub use spec::{Binding, Direction, FilterSpec, Order, Spot};
 pub(crate) use text::TextFilter;
 
-use crate::node::Seat;
+use crate::member::Seat;
 use crate::output::Outputs;
 use crate::{Event, FilterCounts, MemberId, Notice};
 

@@ -6,7 +6,7 @@ use qfabric_ecode::{Engine, Environment, Fault, Limits as CallLimits, World, com
 
 use super::Draft;
 use super::plan::{Plan, Shape, Table};
-use crate::node::Seat;
+use crate::member::Seat;
 use crate::{Engines, FilterError, Limits, Spec};
 
 /// A compiled filter and its memory.
@@ -136,9 +136,12 @@ impl TextFilter {
     }
 
     /// A parameter's place, by its name.
-    pub fn parameter(&mut self, name: &str) -> Option<&mut i64> {
-        let at = self.parameters.iter().position(|known| known == name)?;
-        self.engine.attributes().get_mut(at)
+    pub fn parameter(&mut self, name: &str) -> Result<&mut i64, FilterError> {
+        let at = self.parameters.iter().position(|known| known == name);
+        at.and_then(|at| self.engine.attributes().get_mut(at)).ok_or_else(|| {
+            let known = if self.parameters.is_empty() { "none".to_owned() } else { self.parameters.join(", ") };
+            FilterError::NoParameter { name: name.to_owned(), known }
+        })
     }
 }
 

@@ -3,18 +3,17 @@
 use qfabric_types::Instant;
 
 use super::Node;
-use super::join::gone;
-use crate::wire::Change;
+use crate::change::Change;
 use crate::{Action, Error, Limits, Registration, RegistrationId};
 
 impl Node {
     /// An application joins a group, and this host the group's Q-channel.
     pub fn register(&mut self, registration: Registration, now: Instant) -> Result<RegistrationId, Error> {
         let channel = registration.validate()?;
-        self.permit(Action::Join, &channel)?;
+        self.config.permit(Action::Join, &channel)?;
         self.room_for_two()?;
         let (what, limit) = ("registrations on one host", Limits::REGISTRATIONS);
-        let asked = 1 + self.directory.host(&self.host).map_or(0, |record| record.registrations.len());
+        let asked = 1 + self.members.own().map_or(0, |record| record.registrations.len());
         if asked > limit {
             return Err(Error::TooMany { what, asked, limit, remedy: "end those of programs that are gone" });
         }
@@ -27,13 +26,11 @@ impl Node {
 
     /// It leaves.
     pub fn unregister(&mut self, id: RegistrationId, now: Instant) -> Result<(), Error> {
-        let record = self.directory.host(&self.host);
-        let registration = record.and_then(|record| record.registrations.get(&id));
-        let channel = registration.and_then(Registration::channel).ok_or(gone("registration", id.0))?;
+        let registration = self.members.own().and_then(|record| record.registrations.get(&id));
+        let channel = registration.and_then(Registration::channel);
+        let channel = channel.ok_or(Error::Gone { what: "registration", number: id.0 })?;
         self.change(Change::Unregister(id));
-        if let Some(place) = self.place(&channel) {
-            self.release(place, now);
-        }
+        self.release(&channel, now);
         self.settle(now);
         Ok(())
     }

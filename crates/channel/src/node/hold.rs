@@ -1,11 +1,12 @@
 //! Which channels this host holds.
 
 use qfabric_types::Instant;
-use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::channel::{ChannelId, Plane};
 
-use super::{Channel, Node};
-use crate::wire::Change;
-use crate::{Action, Error, Held, Limits, Notice, Origin, Spec};
+use super::Node;
+use crate::change::Change;
+use crate::delivery::Channel;
+use crate::{Action, Error, Limits, Notice, Origin, Spec};
 
 impl Node {
     /// Creates a channel, with its Q-channel, and holds both until [`Node::close`].
@@ -13,10 +14,10 @@ impl Node {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
-        if let Some(there) = self.directory.standing(channel) {
+        if let Some(there) = self.members.directory.standing(channel) {
             return Err(Error::Exists { channel: channel.clone(), origin: there.origin.clone() });
         }
-        self.permit(Action::Create, channel)?;
+        self.config.permit(Action::Create, channel)?;
         spec.validate()?;
         self.room_for_two()?;
         self.hold_quality(channel, now);
@@ -30,11 +31,11 @@ impl Node {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
-        if self.directory.standing(channel).is_none() {
+        if self.members.directory.standing(channel).is_none() {
             return Err(Error::Unknown(channel.clone()));
         }
         self.room_for_two()?;
-        if self.place(channel).is_none() {
+        if !self.is_open(channel) {
             self.hold_quality(channel, now);
         }
         self.hold_known(channel);
@@ -44,24 +45,17 @@ impl Node {
 
     /// Takes one creation or opening back; the last takes the host's members with it, and lets the Q-channel go.
     pub fn close(&mut self, channel: &ChannelId, now: Instant) -> Result<(), Error> {
-        let Some(place) = self.place(channel).filter(|_| channel.plane == Plane::Data) else {
+        if channel.plane == Plane::Quality || !self.is_open(channel) {
             return Err(Error::NotOpen(channel.clone()));
-        };
-        self.release(place, now);
+        }
+        self.release(channel, now);
         self.settle(now);
         Ok(())
     }
 
-    pub(crate) fn permit(&self, action: Action, channel: &ChannelId) -> Result<(), Error> {
-        if self.config.policy.allows(&self.host, action, channel) {
-            return Ok(());
-        }
-        let why = self.config.policy.why_not(&self.host, action, channel);
-        Err(Error::Forbidden { host: (*self.host).clone(), action, channel: channel.clone(), why })
-    }
-
     pub(crate) fn room_for_two(&self) -> Result<(), Error> {
-        let (what, asked, limit) = ("open channels (each with its Q-channel)", self.places.len() + 2, Limits::CHANNELS);
+        let (what, limit) = ("open channels (each with its Q-channel)", Limits::CHANNELS);
+        let asked = self.delivery.channels.len() + 2;
         if asked > limit {
             return Err(Error::TooMany { what, asked, limit, remedy: "close channels that are not used" });
         }
@@ -75,111 +69,83 @@ impl Node {
 
     /// Holds a Q-channel, whether there is one or not.
     pub(crate) fn hold_any(&mut self, channel: &ChannelId, now: Instant) {
-        match self.directory.standing(channel) {
+        match self.members.directory.standing(channel) {
             Some(_) => self.hold_known(channel),
             None => self.hold_new(channel, self.config.quality.clone(), now),
         }
     }
 
     fn hold_new(&mut self, channel: &ChannelId, spec: Spec, now: Instant) {
-        let origin = Origin { created_unix_ns: self.unix_ns(now), creator: (*self.host).clone() };
+        let created_unix_ns = now.get().wrapping_add(self.config.unix_offset_ns);
+        let origin = Origin { created_unix_ns, creator: self.config.host.clone() };
         self.hold(channel, origin, spec);
     }
 
     fn hold_known(&mut self, channel: &ChannelId) {
-        if let Some(place) = self.place(channel) {
-            let channel = self.at_mut(place).expect("places are of open channels");
+        if let Some(channel) = self.delivery.channels.find_mut(channel) {
             channel.opens += 1;
             return;
         }
-        if let Some(there) = self.standing(channel) {
+        if let Some(there) = self.members.standing(channel, &self.config) {
             self.hold(channel, there.origin.clone(), (*there.spec).clone());
         }
     }
 
     fn hold(&mut self, id: &ChannelId, origin: Origin, spec: Spec) {
-        let shared = self.directory.shared(id, spec.clone());
+        let shared = self.members.directory.shared(id, spec.clone());
         let mut channel = Channel::new(id.clone(), shared);
         channel.opens = 1;
-        let free = self.channels.iter().position(Option::is_none);
-        let place = free.unwrap_or_else(|| {
-            self.channels.push(None);
-            self.channels.len() - 1
-        });
-        self.channels[place] = Some(channel);
-        self.places.insert(id.clone(), place as u32);
+        self.delivery.channels.open(channel);
         self.change(Change::Hold(id.clone(), origin, spec));
         self.share_spec(id);
-        self.out.notice(Notice::Opened(id.clone()));
+        self.exit.notice(Notice::Opened(id.clone()));
     }
 
     /// One specification for the channel and the directory: whose members are in the roster is then seen by the address.
     fn share_spec(&mut self, id: &ChannelId) {
-        let held = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
-        let Some((spec, place)) = held.map(|held| held.spec.clone()).zip(self.place(id)) else { return };
-        if let Some(channel) = self.at_mut(place) {
-            channel.spec = spec;
+        let channel = self.delivery.channels.find_mut(id);
+        if let (Some(held), Some(channel)) = (self.members.held(id), channel) {
+            channel.spec = held.spec.clone();
         }
     }
 
     /// One opening less.
-    pub(crate) fn release(&mut self, place: u32, now: Instant) {
-        let Some(channel) = self.at_mut(place) else { return };
+    pub(crate) fn release(&mut self, id: &ChannelId, now: Instant) {
+        let Some(channel) = self.delivery.channels.find_mut(id) else { return };
         channel.opens = channel.opens.saturating_sub(1);
         if channel.opens == 0 {
-            self.end(place, now);
+            self.end(id, now);
         }
     }
 
     /// Lets a channel go with all that this host has on it.
-    pub(crate) fn end(&mut self, place: u32, now: Instant) {
-        self.close_books(place, |_| true);
-        let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::take) else { return };
-        let id = (*channel.id).clone();
-        self.places.remove(&id);
-        for number in channel.sources.keys() {
-            self.sources.remove(number);
-        }
-        for number in channel.sinks.keys() {
-            self.sinks.remove(number);
-            self.bound.remove(number);
-        }
-        for peer in self.peers.values_mut() {
-            peer.inbound.retain(|_, inbound| inbound.slot != place);
-        }
+    pub(crate) fn end(&mut self, id: &ChannelId, now: Instant) {
+        let place = self.delivery.channels.place(id);
+        let Some(channel) = place.and_then(|place| self.delivery.end(place, &mut self.exit)) else { return };
         if !channel.sinks.is_empty() {
-            self.out.ignore(&id);
+            self.exit.out.ignore(id);
         }
         self.change(Change::Release(id.clone()));
-        self.out.notice(Notice::Closed(id.clone()));
+        self.exit.notice(Notice::Closed(id.clone()));
         if id.plane == Plane::Data {
-            let quality = self.place(&ChannelId { plane: Plane::Quality, name: id.name });
-            quality.into_iter().for_each(|quality| self.release(quality, now));
+            self.release(&ChannelId { plane: Plane::Quality, name: id.name.clone() }, now);
         }
-    }
-
-    /// How the creation of a channel that stands is held: the earliest of those that a host which may create holds. That
-    /// others name a creator proves nothing; theirs counts where there is no such host, its creator having gone.
-    fn standing<'a>(&'a self, id: &'a ChannelId) -> Option<&'a Held> {
-        let may_create = |host: &Name| self.config.policy.allows(host, Action::Create, id);
-        let believed = self.directory.holders(id).filter(|(host, _)| may_create(host)).map(|(_, held)| held);
-        believed.min_by_key(|held| &held.origin).or_else(|| self.directory.standing(id))
     }
 
     /// Of several creations of one name one stands: another becomes an opening of it where the specifications agree,
     /// else it ends here.
     pub(crate) fn stand(&mut self, id: &ChannelId, now: Instant) {
-        let Some(place) = self.place(id) else { return };
-        let mine = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
-        let (Some(mine), Some(stands)) = (mine, self.standing(id)) else { return };
-        if mine.origin == stands.origin {
+        let (Some(mine), Some(stands)) = (self.members.held(id), self.members.standing(id, &self.config)) else {
+            return;
+        };
+        if mine.origin == stands.origin || !self.is_open(id) {
             return;
         }
         let (origin, spec) = (stands.origin.clone(), stands.spec.clone());
         if mine.spec == spec {
             return self.change(Change::Hold(id.clone(), origin, (*spec).clone()));
         }
-        self.end(place, now);
-        self.out.notice(Notice::DuplicateName { channel: id.clone(), stands: origin });
+        self.end(id, now);
+        self.exit.notice(Notice::DuplicateName { channel: id.clone(), stands: origin });
     }
 }

@@ -4,9 +4,9 @@ use qfabric_types::Instant;
 use qfabric_types::channel::ChannelId;
 
 use super::Node;
-use super::channel::{Mode, Sink, Source, Totals};
+use crate::change::Change;
+use crate::delivery::{Mode, Roster, Sink, Source, Totals};
 use crate::queue::Queue;
-use crate::wire::Change;
 use crate::{
     Action, Attributes, Error, Key, Limits, SinkId, SinkInfo, SinkSpec, SourceId, SourceInfo, SourceSpec, Spec,
 };
@@ -19,21 +19,20 @@ impl Node {
         source: SourceSpec,
         now: Instant,
     ) -> Result<SourceId, Error> {
-        let place = self.place(channel).ok_or_else(|| Error::NotOpen(channel.clone()))?;
-        self.permit(Action::Send, channel)?;
-        self.room_for_member(channel)?;
+        let place = self.delivery.channels.place(channel).ok_or_else(|| Error::NotOpen(channel.clone()))?;
+        self.config.permit(Action::Send, channel)?;
+        self.members.room_for_member(channel)?;
         few(&source.attributes)?;
         let id = SourceId(self.next_number());
-        if let Some(channel) = self.at_mut(place) {
-            let mut new = Source { user: source.user, ..Source::default() };
-            new.reseat(&super::Roster::default(), &channel.roster);
-            channel.sources.insert(id.0, new);
+        let mut new = Source { user: source.user, ..Source::default() };
+        if let Some(channel) = self.delivery.channels.at(place) {
+            new.reseat(&Roster::default(), &channel.roster);
         }
-        self.sources.insert(id.0, place);
+        self.delivery.channels.add_source(place, id.0, new);
         let info = SourceInfo { application: source.application, attributes: source.attributes };
         self.change(Change::Source(channel.clone(), id, info));
         self.settle(now);
-        self.welcome_all(place, id.0);
+        self.delivery.welcome_all(place, id.0, &mut self.exit);
         Ok(id)
     }
 
@@ -47,21 +46,18 @@ impl Node {
     }
 
     pub(crate) fn seat(&mut self, id: &ChannelId, sink: SinkSpec, mode: Mode, now: Instant) -> Result<SinkId, Error> {
-        let place = self.place(id).ok_or_else(|| Error::NotOpen(id.clone()))?;
-        self.permit(Action::Join, id)?;
-        self.room_for_member(id)?;
+        let place = self.delivery.channels.place(id).ok_or_else(|| Error::NotOpen(id.clone()))?;
+        self.config.permit(Action::Join, id)?;
+        self.members.room_for_member(id)?;
         few(&sink.attributes)?;
-        let spec = self.at(place).map(|channel| channel.spec.clone()).ok_or_else(|| Error::NotOpen(id.clone()))?;
-        let types = wanted_types(id, &spec, &sink.types)?;
-        readable(id, &spec, &sink)?;
-        let number = SinkId(self.next_number());
-        if let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) {
-            if channel.sinks.is_empty() {
-                self.out.listen(id);
-            }
-            channel.sinks.insert(number.0, Sink { mode, totals: Totals::default() });
+        let channel = self.delivery.channels.at(place).ok_or_else(|| Error::NotOpen(id.clone()))?;
+        let types = channel.spec.wanted(id, &sink.types)?;
+        readable(id, &channel.spec, &sink)?;
+        if channel.sinks.is_empty() {
+            self.exit.out.listen(id);
         }
-        self.sinks.insert(number.0, place);
+        let number = SinkId(self.next_number());
+        self.delivery.channels.add_sink(place, number.0, Sink { mode, totals: Totals::default() });
         let info =
             SinkInfo { application: sink.application, types, capacity: sink.capacity, attributes: sink.attributes };
         self.change(Change::Sink(id.clone(), number, info));
@@ -71,10 +67,8 @@ impl Node {
 
     /// Ends a source.
     pub fn leave_source(&mut self, source: SourceId, now: Instant) -> Result<(), Error> {
-        let place = self.sources.remove(&source.0).ok_or(gone("source", source.0))?;
-        let Some(channel) = self.at_mut(place) else { return Ok(()) };
+        let channel = self.delivery.channels.remove_source(source.0).ok_or(Error::no_source(source))?;
         let id = (*channel.id).clone();
-        channel.sources.remove(&source.0);
         self.change(Change::SourceGone(id, source));
         self.settle(now);
         Ok(())
@@ -82,19 +76,12 @@ impl Node {
 
     /// Ends a sink; what is in its queue is gone.
     pub fn leave_sink(&mut self, sink: SinkId, now: Instant) -> Result<(), Error> {
-        let place = self.sinks.remove(&sink.0).ok_or(gone("sink", sink.0))?;
-        self.bound.remove(&sink.0);
-        self.close_books(place, |leaving| leaving == sink.0);
-        let Some(channel) = self.at_mut(place) else { return Ok(()) };
+        let place = self.delivery.channels.of_sink(sink.0).ok_or(Error::no_sink(sink))?;
+        self.delivery.close_books(place, |leaving| leaving == sink.0, &mut self.exit);
+        let channel = self.delivery.channels.remove_sink(sink.0).ok_or(Error::no_sink(sink))?;
         let id = (*channel.id).clone();
-        channel.sinks.remove(&sink.0);
         if channel.sinks.is_empty() {
-            self.out.ignore(&id);
-        }
-        for peer in self.peers.values_mut() {
-            for inbound in peer.inbound.values_mut() {
-                inbound.entries.retain(|entry| entry.sink != sink.0);
-            }
+            self.exit.out.ignore(&id);
         }
         self.change(Change::SinkGone(id, sink));
         self.settle(now);
@@ -109,13 +96,12 @@ impl Node {
         value: Option<i64>,
         now: Instant,
     ) -> Result<(), Error> {
-        let lost = || gone("source", source.0);
-        let place = *self.sources.get(&source.0).ok_or_else(lost)?;
-        let id = self.at(place).map(|channel| channel.id.clone()).ok_or_else(lost)?;
-        let held = self.directory.host(&self.host).and_then(|record| record.channels.get(&*id)).ok_or_else(lost)?;
-        let mut info = held.sources.get(&source).ok_or_else(lost)?.clone();
+        let gone = || Error::no_source(source);
+        let id = self.channel_of_source(source).ok_or_else(gone)?.clone();
+        let info = self.members.held(&id).and_then(|held| held.sources.get(&source));
+        let mut info = info.ok_or_else(gone)?.clone();
         if set(&mut info.attributes, key, value)? {
-            self.change(Change::Source((*id).clone(), source, info));
+            self.change(Change::Source(id, source, info));
             self.settle(now);
         }
         Ok(())
@@ -129,24 +115,15 @@ impl Node {
         value: Option<i64>,
         now: Instant,
     ) -> Result<(), Error> {
-        let lost = || gone("sink", sink.0);
-        let place = *self.sinks.get(&sink.0).ok_or_else(lost)?;
-        let id = self.at(place).map(|channel| channel.id.clone()).ok_or_else(lost)?;
-        let held = self.directory.host(&self.host).and_then(|record| record.channels.get(&*id)).ok_or_else(lost)?;
-        let mut info = held.sinks.get(&sink).ok_or_else(lost)?.clone();
+        let gone = || Error::no_sink(sink);
+        let id = self.channel_of_sink(sink).ok_or_else(gone)?.clone();
+        let info = self.members.held(&id).and_then(|held| held.sinks.get(&sink));
+        let mut info = info.ok_or_else(gone)?.clone();
         if set(&mut info.attributes, key, value)? {
-            self.change(Change::Sink((*id).clone(), sink, info));
+            self.change(Change::Sink(id, sink, info));
             self.settle(now);
         }
         Ok(())
-    }
-
-    fn room_for_member(&self, channel: &ChannelId) -> Result<(), Error> {
-        let remedy = "share members between applications, or use several channels";
-        let all = (1 + self.directory.crowd(channel), "members of one channel", Limits::MEMBERS);
-        let own = (1 + self.directory.load(&self.host), "members of one host on all channels", Limits::HOST_MEMBERS);
-        let over = [all, own].into_iter().find(|(asked, _, limit)| asked > limit);
-        over.map_or(Ok(()), |(asked, what, limit)| Err(Error::TooMany { what, asked, limit, remedy }))
     }
 }
 
@@ -166,28 +143,11 @@ fn few(attributes: &Attributes) -> Result<(), Error> {
     if asked > limit { Err(Error::TooMany { what, asked, limit, remedy }) } else { Ok(()) }
 }
 
-pub(crate) fn gone(what: &'static str, number: u32) -> Error {
-    Error::Gone { what, number }
-}
-
-/// The types of those names, one bit each.
-pub(crate) fn wanted_types(id: &ChannelId, spec: &Spec, names: &[String]) -> Result<u64, Error> {
-    if names.is_empty() {
-        return Ok(spec.all_types());
-    }
-    names.iter().try_fold(0, |types, name| Ok(types | 1 << type_number(id, spec, name)?))
-}
-
-pub(crate) fn type_number(id: &ChannelId, spec: &Spec, name: &str) -> Result<u16, Error> {
-    let known = || Error::NoType { channel: id.clone(), name: name.to_owned(), known: spec.type_names() };
-    spec.type_number(name).ok_or_else(known)
-}
-
 /// Whether the sink's own formats can read the channel's events.
 fn readable(id: &ChannelId, spec: &Spec, sink: &SinkSpec) -> Result<(), Error> {
     for format in &sink.formats {
         format.validate()?;
-        let channel = &spec.types[usize::from(type_number(id, spec, &format.name)?)].format;
+        let channel = &spec.types[usize::from(spec.numbered(id, &format.name)?)].format;
         if let Some(difference) = format.first_difference(channel) {
             return Err(Error::Format { name: format.name.clone(), difference });
         }

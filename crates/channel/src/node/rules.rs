@@ -4,9 +4,10 @@
 //! are asked for anew, this host's own and other hosts' filters end here.
 
 use qfabric_types::Instant;
-use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::channel::{ChannelId, Plane};
 
 use super::Node;
+use crate::delivery::Channel;
 use crate::{Action, Notice, Policy, SinkId, SourceId};
 
 impl Node {
@@ -16,25 +17,27 @@ impl Node {
     pub fn set_policy(&mut self, policy: Box<dyn Policy>, now: Instant) {
         self.config.policy = policy;
         self.end_forbidden(now);
-        self.forget_forbidden_filters();
-        for name in self.peers.keys().cloned().collect::<Vec<_>>() {
-            self.ask(&name, now);
+        self.forget_filters(|config, channel, author| config.refusal(author, Action::Install, channel).is_some());
+        for name in self.members.others() {
+            self.members.ask(&name, now, &mut self.exit);
         }
         self.settle(now);
     }
 
     fn end_forbidden(&mut self, now: Instant) {
-        let places = self.places.iter().filter(|(id, _)| id.plane == Plane::Data);
-        for (id, place) in places.map(|(id, place)| (id.clone(), *place)).collect::<Vec<_>>() {
+        let open = self.delivery.channels.iter().map(|channel| (*channel.id).clone());
+        let mut open: Vec<ChannelId> = open.filter(|id| id.plane == Plane::Data).collect();
+        open.sort_unstable();
+        for id in open {
             if !self.creator_may(&id) {
-                self.end(place, now);
+                self.end(&id, now);
                 self.revoked(id, Action::Create);
                 continue;
             }
-            if self.permit(Action::Send, &id).is_err() && self.end_sources(place, now) {
+            if self.config.permit(Action::Send, &id).is_err() && self.end_sources(&id, now) {
                 self.revoked(id.clone(), Action::Send);
             }
-            if self.permit(Action::Join, &id).is_err() && self.end_sinks(place, now) {
+            if self.config.permit(Action::Join, &id).is_err() && self.end_sinks(&id, now) {
                 self.revoked(id, Action::Join);
             }
         }
@@ -42,42 +45,29 @@ impl Node {
 
     /// Whether the channel is one that other hosts believe in.
     fn creator_may(&self, id: &ChannelId) -> bool {
-        let held = self.directory.host(&self.host).and_then(|record| record.channels.get(id));
-        held.is_none_or(|held| self.config.policy.allows(&held.origin.creator, Action::Create, id))
+        let creator = self.members.held(id).map(|held| &held.origin.creator);
+        creator.is_none_or(|creator| self.config.refusal(creator, Action::Create, id).is_none())
     }
 
     fn revoked(&mut self, channel: ChannelId, action: Action) {
-        self.out.notice(Notice::Revoked { channel, action });
+        self.exit.notice(Notice::Revoked { channel, action });
     }
 
     /// Whether there were any.
-    fn end_sources(&mut self, place: u32, now: Instant) -> bool {
-        let sources = self.at(place).map(|channel| channel.sources.keys().copied().collect::<Vec<_>>());
-        let sources = sources.unwrap_or_default();
+    fn end_sources(&mut self, id: &ChannelId, now: Instant) -> bool {
+        let sources = self.numbers(id, |channel| channel.sources.keys().copied().collect());
         // They are there.
         sources.iter().for_each(|source| _ = self.leave_source(SourceId(*source), now));
         !sources.is_empty()
     }
 
-    fn end_sinks(&mut self, place: u32, now: Instant) -> bool {
-        let sinks = self.at(place).map(|channel| channel.sinks.keys().copied().collect::<Vec<_>>());
-        let sinks = sinks.unwrap_or_default();
+    fn end_sinks(&mut self, id: &ChannelId, now: Instant) -> bool {
+        let sinks = self.numbers(id, |channel| channel.sinks.keys().copied().collect());
         sinks.iter().for_each(|sink| _ = self.leave_sink(SinkId(*sink), now));
         !sinks.is_empty()
     }
 
-    fn forget_forbidden_filters(&mut self) {
-        let Node { config, channels, out, .. } = self;
-        for channel in channels.iter_mut().flatten() {
-            let id = channel.id.clone();
-            let forbidden = |author: &Name| !config.policy.allows(author, Action::Install, &id);
-            for filters in [&mut channel.filters_in, &mut channel.filters_out] {
-                for filter in filters.extract_if(.., |filter| filter.author.as_ref().is_some_and(forbidden)) {
-                    let spot = filter.spot(&id);
-                    let author = filter.author.unwrap_or_else(|| config.host.clone());
-                    out.notice(Notice::FilterChanged { spot, author });
-                }
-            }
-        }
+    fn numbers(&self, id: &ChannelId, of: impl Fn(&Channel) -> Vec<u32>) -> Vec<u32> {
+        self.delivery.channels.find(id).map(of).unwrap_or_default()
     }
 }

@@ -8,21 +8,9 @@
 use qfabric_types::channel::ChannelId;
 
 use super::{Malformed, Reader, Writer};
+use crate::change::Change;
 use crate::group::{MAX_QOS, QosRange};
-use crate::{Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
-
-/// One step of a host's record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Hold(ChannelId, Origin, Spec),
-    Release(ChannelId),
-    Source(ChannelId, SourceId, SourceInfo),
-    SourceGone(ChannelId, SourceId),
-    Sink(ChannelId, SinkId, SinkInfo),
-    SinkGone(ChannelId, SinkId),
-    Register(RegistrationId, Registration),
-    Unregister(RegistrationId),
-}
+use crate::{Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo};
 
 #[derive(Debug)]
 pub(crate) struct Changes {

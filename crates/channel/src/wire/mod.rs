@@ -15,7 +15,7 @@ mod order;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use announce::{Change, Changes, Full, encode_change};
+pub(crate) use announce::{Changes, Full, encode_change};
 pub(crate) use codec::{Malformed, Reader, Writer};
 pub(crate) use control::{Digest, Mark, Marked, Ping, Pong, Report, Reported};
 pub(crate) use event::{EventFrame, Header, write_attributes};

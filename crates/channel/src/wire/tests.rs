@@ -6,6 +6,7 @@ use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Plane};
 
 use super::*;
+use crate::change::Change;
 use crate::counts::Fates;
 use crate::filter::{Direction, FilterSpec, Order as FilterOrder, Spot};
 use crate::{

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use qfabric_types::channel::{ChannelId, Name};
 
-use super::channel::{Channel, Seat, Span, Tally};
-use super::{Node, Roster};
-use crate::wire::Change;
-use crate::{MemberId, SinkInfo};
+use super::Delivery;
+use super::channel::{Channel, Roster, Span, Tally};
+use crate::change::Change;
+use crate::exit::Exit;
+use crate::member::Seat;
+use crate::{Directory, MemberId, SinkInfo};
 
 /// What a change of a host's record does to the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +25,10 @@ pub(crate) enum Step {
 
 impl Step {
     /// Before the change is carried out.
-    pub fn of(node: &Node, host: &Name, change: &Change) -> Step {
-        let held = |channel| node.directory.host(host).and_then(|record| record.channels.get(channel));
+    pub fn of(directory: &Directory, host: &Name, is_own: bool, change: &Change) -> Step {
+        let held = |channel| directory.host(host).and_then(|record| record.channels.get(channel));
         match change {
-            Change::Hold(..) if *host == *node.host => Step::All,
+            Change::Hold(..) if is_own => Step::All,
             Change::Hold(channel, _, spec) => {
                 let other = held(channel).is_some_and(|held| *held.spec != *spec);
                 if other { Step::All } else { Step::Nothing }
@@ -47,19 +49,37 @@ impl Step {
     }
 }
 
-impl Node {
+impl Delivery {
+    /// Sources of a host go by a change of its record: what was booked of them is kept with the sinks.
+    pub fn forget_sources(&mut self, host: &Name, change: &Change) {
+        if !matches!(change, Change::SourceGone(..) | Change::Release(_)) {
+            return;
+        }
+        let Some(place) = change.channel().and_then(|channel| self.channels.place(channel)) else { return };
+        let Some(link) = self.links.get_mut(host) else { return };
+        let goes = |number: u32, slot: u32| match change {
+            Change::SourceGone(_, id) => id.0 == number,
+            Change::Release(_) => slot == place,
+            _ => false,
+        };
+        let inbound = std::mem::take(&mut link.inbound);
+        let (gone, stay) = inbound.into_iter().partition(|(number, inbound)| goes(*number, inbound.slot));
+        link.inbound = stay;
+        self.fold(gone);
+    }
+
     /// After the change was carried out.
-    pub(crate) fn reseat(&mut self, host: &Name, id: &ChannelId, step: Step) {
+    pub fn reseat(&mut self, directory: &Directory, host: &Name, id: &ChannelId, step: Step) {
         if step == Step::Nothing || self.stale.contains(id) {
             return;
         }
-        let Some(place) = self.place(id) else { return };
-        let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
+        let Some(place) = self.channels.place(id) else { return };
+        let Some(channel) = self.channels.at_mut(place) else { return };
         if step == Step::All {
             self.stale.insert(id.clone());
             return;
         }
-        let Some(record) = self.directory.hosts.get(host) else { return };
+        let Some(record) = directory.host(host) else { return };
         let Some(held) = record.channels.get(id) else { return };
         if !(Arc::ptr_eq(&held.spec, &channel.spec) || held.spec == channel.spec) {
             return;
@@ -80,33 +100,40 @@ impl Node {
         }
     }
 
-    /// Makes a roster anew, and welcomes those who are new in it.
-    pub(crate) fn refresh(&mut self, id: &ChannelId) {
-        let Some(place) = self.place(id) else { return };
-        let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
-        let roster = Roster::of(&self.directory, channel, &self.host);
+    /// Whether there are rosters that [`Delivery::settle`] makes anew.
+    pub fn is_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// After all changes: makes rosters anew, and welcomes those who are new.
+    pub fn settle(&mut self, directory: &Directory, exit: &mut Exit) {
+        while let Some(channel) = self.stale.pop_first() {
+            self.refresh(&channel, directory, exit);
+        }
+        for (place, member) in std::mem::take(&mut self.fresh) {
+            let Some(channel) = self.channels.at(place).filter(|_| member.host != *self.host) else { continue };
+            let seat = channel.roster.seats.binary_search_by(|seat| seat.member.cmp(&member));
+            seat.into_iter().for_each(|at| self.welcome(place, &[at], exit));
+        }
+    }
+
+    fn refresh(&mut self, id: &ChannelId, directory: &Directory, exit: &mut Exit) {
+        let Some(place) = self.channels.place(id) else { return };
+        let Some(channel) = self.channels.at_mut(place) else { return };
+        let roster = Roster::of(directory, channel, &self.host);
         let before = std::mem::replace(&mut channel.roster, roster);
         for source in channel.sources.values_mut() {
             source.reseat(&before, &channel.roster);
         }
         let fresh = channel.roster.newcomers(&before);
-        self.welcome(place, &fresh);
-    }
-
-    /// Welcomes those who have come one by one.
-    pub(crate) fn welcome_fresh(&mut self) {
-        for (place, member) in std::mem::take(&mut self.fresh) {
-            let Some(channel) = self.at(place).filter(|_| member.host != *self.host) else { continue };
-            let seat = channel.roster.seats.binary_search_by(|seat| seat.member.cmp(&member));
-            seat.into_iter().for_each(|at| self.welcome(place, &[at]));
-        }
+        self.welcome(place, &fresh, exit);
     }
 
     /// Whether rosters are what they would be if they were made anew; for tests.
     #[cfg(any(test, feature = "testing"))]
-    pub fn assert_sound(&self) {
-        for channel in self.channels.iter().flatten() {
-            let anew = Roster::of(&self.directory, channel, &self.host);
+    pub fn assert_sound(&self, directory: &Directory) {
+        for channel in self.channels.iter() {
+            let anew = Roster::of(directory, channel, &self.host);
             assert_eq!(channel.roster.seats, anew.seats);
             assert_eq!((&channel.roster.types, channel.roster.sources), (&anew.types, anew.sources));
             let spans = |roster: &Roster| {
@@ -116,7 +143,6 @@ impl Node {
             assert_eq!(spans(&channel.roster), spans(&anew));
             assert!(channel.sources.values().all(|source| source.tallies.len() == anew.seats.len()));
         }
-        self.directory.assert_sound();
     }
 }
 

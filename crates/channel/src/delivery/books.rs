@@ -10,45 +10,43 @@ use std::collections::BTreeMap;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
-use super::Node;
-use super::channel::{Channel, Source, Tally};
-use super::peer::{Entry, Inbound};
-use crate::output::{Outputs, To};
-use crate::wire::{self, Kind, Mark, Marked, Report, Reported};
-use crate::{Action, Limits, Notice, Pressure};
+use super::Delivery;
+use super::channel::{Channel, Source, Tally, Totals};
+use super::link::{Entry, Inbound};
+use crate::exit::Exit;
+use crate::member::Seat;
+use crate::output::To;
+use crate::wire::{Kind, Mark, Marked, Report, Reported};
+use crate::{Action, Config, Lane, Limits, Pressure, SinkCounts, SinkId};
 
 /// A source marks so long after the first event that is not marked yet.
-pub(crate) const MARK_AFTER: Nanos = Nanos::from_millis(1_500);
+const MARK_AFTER: Nanos = Nanos::from_millis(1_500);
 /// A waiting source asks so often whether there is room.
-pub(crate) const PROBE: Nanos = Nanos::from_millis(20);
+pub(super) const PROBE: Nanos = Nanos::from_millis(20);
 /// Marks without an answer, each after twice the time of the one before, until the source is quiet.
 const TRIES: u32 = 5;
 /// Sinks in one mark or report.
 const PORTION: usize = 1024;
 
-impl Node {
+impl Delivery {
     /// Welcomes new seats in the name of every source here.
-    pub(crate) fn welcome(&mut self, place: u32, fresh: &[usize]) {
-        let Some(channel) = self.channels.get(place as usize).and_then(Option::as_ref) else { return };
-        let mut frames = 0;
+    pub(super) fn welcome(&mut self, place: u32, fresh: &[usize], exit: &mut Exit) {
+        let Some(channel) = self.channels.at(place) else { return };
         for (number, source) in &channel.sources {
-            let wanted = |at: usize| fresh.binary_search(&at).is_ok();
-            frames += mark_seats(channel, *number, source, wanted, self.config.incarnation.0, &mut self.out);
+            mark_seats(channel, *number, source, |at| fresh.binary_search(&at).is_ok(), exit);
         }
-        self.counts.frames_out += frames;
     }
 
     /// Welcomes all seats in the name of a new source.
-    pub(crate) fn welcome_all(&mut self, place: u32, number: u32) {
-        let Some(channel) = self.channels.get(place as usize).and_then(Option::as_ref) else { return };
-        let Some(source) = channel.sources.get(&number) else { return };
-        self.counts.frames_out +=
-            mark_seats(channel, number, source, |_| true, self.config.incarnation.0, &mut self.out);
+    pub fn welcome_all(&mut self, place: u32, number: u32, exit: &mut Exit) {
+        let Some(channel) = self.channels.at(place) else { return };
+        let source = channel.sources.get(&number);
+        source.into_iter().for_each(|source| mark_seats(channel, number, source, |_| true, exit));
     }
 
     /// Marks what is not marked, or not answered, and says when to come back.
-    pub(crate) fn mark(&mut self, place: u32, number: u32, now: Instant) {
-        let Some(channel) = self.channels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+    pub(super) fn mark(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
+        let Some(channel) = self.channels.at_mut(place) else { return };
         let Some(source) = channel.sources.get_mut(&number) else { return };
         source.unanswered += 1;
         for tally in &mut source.tallies {
@@ -56,36 +54,28 @@ impl Node {
         }
         let again = now + MARK_AFTER.saturating_mul(1 << source.unanswered.min(TRIES));
         source.mark_due = (source.unanswered < TRIES).then_some(again);
-        let due = source.mark_due;
+        source.mark_due.into_iter().for_each(|due| exit.wake_by(due));
         let source = &channel.sources[&number];
-        let open = |at: usize| source.tallies[at].outstanding() > 0;
-        self.counts.frames_out += mark_seats(channel, number, source, open, self.config.incarnation.0, &mut self.out);
-        due.into_iter().for_each(|due| self.wake_by(due));
+        mark_seats(channel, number, source, |at| source.tallies[at].outstanding() > 0, exit);
     }
 
     /// A source has said how much it has sent.
-    pub(crate) fn marked(&mut self, from: &Name, mark: &Mark) {
-        if mark.to != self.config.incarnation.0 {
+    pub fn marked(&mut self, from: &Name, mark: &Mark, config: &Config, exit: &mut Exit) {
+        if mark.to != exit.incarnation() {
             return;
         }
-        let Some(place) = self.place(&mark.channel) else { return };
-        if !self.config.policy.allows(from, Action::Send, &mark.channel) {
-            self.counts.forbidden += 1;
-            let (host, action, channel) = (from.clone(), Action::Send, mark.channel.clone());
-            let why = self.config.policy.why_not(&host, action, &channel);
-            return self.out.notice(Notice::Forbidden { host, action, channel, why });
+        let Some(place) = self.channels.place(&mark.channel) else { return };
+        if let Some(why) = config.refusal(from, Action::Send, &mark.channel) {
+            return exit.forbidden(from, Action::Send, &mark.channel, why);
         }
-        let (Some(peer), Some(Some(channel))) = (self.peers.get_mut(from), self.channels.get_mut(place as usize))
-        else {
-            return;
-        };
-        if peer.inbound.len() >= Limits::MEMBERS && !peer.inbound.contains_key(&mark.source) {
-            return self.counts.beyond_limit += 1;
+        let (Some(link), Some(channel)) = (self.links.get_mut(from), self.channels.at_mut(place)) else { return };
+        if link.inbound.len() >= Limits::MEMBERS && !link.inbound.contains_key(&mark.source) {
+            return exit.counts.beyond_limit += 1;
         }
         let fresh = || Inbound { slot: place, last: 0, marked: 0, time: 0, entries: Vec::new() };
-        let inbound = peer.inbound.entry(mark.source).or_insert_with(fresh);
+        let inbound = link.inbound.entry(mark.source).or_insert_with(fresh);
         if inbound.slot != place {
-            return self.counts.mismatched += 1;
+            return exit.counts.mismatched += 1;
         }
         inbound.last = inbound.last.max(mark.last);
         inbound.marked = inbound.marked.max(mark.last);
@@ -95,14 +85,14 @@ impl Node {
         let sinks = mark.sinks.iter().filter(|marked| marked.sent > 0).map(|marked| marked.sink);
         let sinks: Vec<u32> = sinks.collect();
         if !sinks.is_empty() {
-            self.report(from, mark.source, |entry| sinks.contains(&entry.sink));
+            self.report(from, mark.source, |entry| sinks.contains(&entry.sink), exit);
         }
     }
 
     /// Tells a source what became of its events.
-    pub(crate) fn report(&mut self, to: &Name, source: u32, of: impl Fn(&Entry) -> bool) {
-        let Some(peer) = self.peers.get_mut(to) else { return };
-        let (Some(incarnation), Some(inbound)) = (peer.incarnation, peer.inbound.get_mut(&source)) else { return };
+    pub(super) fn report(&mut self, to: &Name, source: u32, of: impl Fn(&Entry) -> bool, exit: &mut Exit) {
+        let Some(link) = self.links.get_mut(to) else { return };
+        let Some(inbound) = link.inbound.get_mut(&source) else { return };
         let mut reported = Vec::new();
         for entry in inbound.entries.iter_mut().filter(|entry| of(entry)) {
             entry.told = entry.fates.sum();
@@ -110,21 +100,19 @@ impl Node {
             reported.push(entry.reported());
         }
         let last = inbound.marked;
-        let mut frame = Vec::new();
         for portion in reported.chunks(PORTION) {
-            let report = Report { to: incarnation, source, last, sinks: portion.to_vec() };
-            report.write(&mut wire::begin(&mut frame, Kind::Report, self.config.incarnation.0));
-            self.send(To::Host(to.clone().into()), crate::Lane::Control, &frame);
+            let report = Report { to: link.incarnation, source, last, sinks: portion.to_vec() };
+            exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Report, |writer| report.write(writer));
         }
     }
 
     /// A sinks' host has said what became of a source's events.
-    pub(crate) fn reported(&mut self, from: &Name, report: &Report, now: Instant) {
-        if report.to != self.config.incarnation.0 {
+    pub fn reported(&mut self, from: &Name, report: &Report, now: Instant, exit: &mut Exit) {
+        if report.to != exit.incarnation() {
             return;
         }
-        let Some(place) = self.sources.get(&report.source).copied() else { return };
-        let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
+        let Some(place) = self.channels.of_source(report.source) else { return };
+        let Some(channel) = self.channels.at_mut(place) else { return };
         let Some(span) = channel.roster.of_host(from).cloned() else { return };
         let seats = &channel.roster.seats[span.from..span.to];
         let Some(source) = channel.sources.get_mut(&report.source) else { return };
@@ -138,24 +126,23 @@ impl Node {
             }
         }
         source.unanswered = 0;
-        self.unblock(place, report.source, now);
+        self.unblock(place, report.source, now, exit);
     }
 
     /// What a source of this host has sent to a sink of this host.
-    pub(crate) fn own_tally(&mut self, source: u32, sink: u32) -> Option<&mut Tally> {
-        let place = *self.sources.get(&source)?;
-        let channel = self.at_mut(place)?;
+    pub(super) fn own_tally(&mut self, source: u32, sink: u32) -> Option<&mut Tally> {
+        let channel = self.channels.at_mut(self.channels.of_source(source)?)?;
         let local = channel.roster.local();
         let seats = &channel.roster.seats[local.clone()];
         let at = seats.binary_search_by_key(&sink, |seat| seat.member.number).ok()?;
         channel.sources.get_mut(&source)?.tallies.get_mut(local.start + at)
     }
 
-    /// Sinks of this host leave: sources elsewhere are told before, what became of their events.
-    pub(crate) fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool) {
+    /// Sinks of this host leave: sources elsewhere are told what became of their events, and nothing is booked any more.
+    pub fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool, exit: &mut Exit) {
         let mut told = Vec::new();
-        for (host, peer) in &mut self.peers {
-            for (source, inbound) in peer.inbound.iter_mut().filter(|(_, inbound)| inbound.slot == place) {
+        for (host, link) in &mut self.links {
+            for (source, inbound) in link.inbound.iter_mut().filter(|(_, inbound)| inbound.slot == place) {
                 let leaving = inbound.entries.iter_mut().filter(|entry| leaves(entry.sink));
                 if leaving.map(Entry::close).count() > 0 {
                     told.push((host.clone(), *source));
@@ -163,13 +150,26 @@ impl Node {
             }
         }
         for (host, source) in told {
-            self.report(&host, source, |entry| leaves(entry.sink));
+            self.report(&host, source, |entry| leaves(entry.sink), exit);
+        }
+        let inbound = self.links.values_mut().flat_map(|link| link.inbound.values_mut());
+        for inbound in inbound.filter(|inbound| inbound.slot == place) {
+            inbound.entries.retain(|entry| !leaves(entry.sink));
         }
     }
 
+    /// A channel is let go with all that this host has on it.
+    pub fn end(&mut self, place: u32, exit: &mut Exit) -> Option<Channel> {
+        self.close_books(place, |_| true, exit);
+        for link in self.links.values_mut() {
+            link.inbound.retain(|_, inbound| inbound.slot != place);
+        }
+        self.channels.close(place)
+    }
+
     /// Lets a waiting source go on where all sinks have room, or have been waited for long enough.
-    pub(crate) fn unblock(&mut self, place: u32, number: u32, now: Instant) {
-        let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
+    pub(super) fn unblock(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
+        let Some(channel) = self.channels.at_mut(place) else { return };
         let Pressure::Block { patience } = channel.spec.pressure else { return };
         let mut full = Vec::new();
         for (at, seat) in channel.roster.seats.iter().enumerate() {
@@ -186,42 +186,59 @@ impl Node {
         }
         if source.waits_until.is_some() && !waits {
             source.waits_until = None;
-            self.out.writable(crate::SourceId(number));
+            exit.out.writable(crate::SourceId(number));
         }
     }
 
     /// Asks the sinks that hold a source up whether there is room by now, but not too often.
-    pub(crate) fn probe(&mut self, place: u32, number: u32, now: Instant) {
-        let Some(Some(channel)) = self.channels.get_mut(place as usize) else { return };
+    pub(super) fn probe(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
+        let Some(channel) = self.channels.at_mut(place) else { return };
         let Some(source) = channel.sources.get_mut(&number) else { return };
         if source.probed.is_some_and(|probed| now < probed + PROBE) {
             return;
         }
         source.probed = Some(now);
         let source = &channel.sources[&number];
-        let slow = |at: usize| source.tallies[at].blocked_since.is_some();
-        self.counts.frames_out += mark_seats(channel, number, source, slow, self.config.incarnation.0, &mut self.out);
-        self.wake_by(now + PROBE);
+        mark_seats(channel, number, source, |at| source.tallies[at].blocked_since.is_some(), exit);
+        exit.wake_by(now + PROBE);
     }
 
-    /// What was booked for sinks here of sources that are gone.
-    pub(crate) fn fold(&mut self, inbound: BTreeMap<u32, Inbound>) {
+    /// What was counted of a sink; none: there is no such sink here.
+    pub fn sink_counts(&self, id: SinkId) -> Option<SinkCounts> {
+        let sink = self.channels.at(self.channels.of_sink(id.0)?)?.sinks.get(&id.0)?;
+        let Totals { fates, sent, lost } = sink.totals;
+        let mut counts = SinkCounts {
+            sent,
+            delivered: fates.delivered,
+            filtered: fates.filtered,
+            dropped: fates.dropped,
+            late: fates.late,
+            lost,
+            queued: sink.queued(),
+        };
+        let inbound = self.links.values().flat_map(|link| link.inbound.values());
+        for entry in inbound.flat_map(|inbound| &inbound.entries).filter(|entry| entry.sink == id.0) {
+            // What a source says of itself may be anything.
+            counts.sent = counts.sent.saturating_add(entry.sent_at_least());
+            counts.lost = counts.lost.saturating_add(entry.lost());
+        }
+        Some(counts)
+    }
+
+    /// Sources of other hosts are gone: what was booked of their events is kept with the sinks.
+    pub(super) fn fold(&mut self, inbound: BTreeMap<u32, Inbound>) {
         for inbound in inbound.into_values() {
-            let Some(Some(channel)) = self.channels.get_mut(inbound.slot as usize) else { continue };
+            let Some(channel) = self.channels.at_mut(inbound.slot) else { continue };
             for entry in inbound.entries {
                 fold_entry(channel, &entry);
             }
         }
     }
-
-    pub(crate) fn forget_inbound(&mut self, peer: super::peer::Peer) {
-        self.fold(peer.inbound);
-    }
 }
 
 impl Channel {
     /// Whether a sink has all the events that it can keep.
-    pub(crate) fn is_full(&self, source: u32, at: usize, seat: &super::Seat) -> bool {
+    pub(super) fn is_full(&self, source: u32, at: usize, seat: &Seat) -> bool {
         if seat.info.capacity == 0 {
             return false;
         }
@@ -257,16 +274,8 @@ fn book(inbound: &mut Inbound, channel: &mut Channel, marked: &Marked) {
     }
 }
 
-/// Sends marks for the chosen seats of other hosts, one frame for each host. Gives how many.
-fn mark_seats(
-    channel: &Channel,
-    number: u32,
-    source: &Source,
-    wanted: impl Fn(usize) -> bool,
-    incarnation: u64,
-    out: &mut Outputs,
-) -> u64 {
-    let (mut frames, mut frame) = (0, Vec::new());
+/// Sends marks for the chosen seats of other hosts, one frame for each host.
+fn mark_seats(channel: &Channel, number: u32, source: &Source, wanted: impl Fn(usize) -> bool, exit: &mut Exit) {
     for span in channel.roster.spans.iter().filter(|span| !span.local) {
         let seats = (span.from..span.to).filter(|at| wanted(*at)).map(|at| {
             let (seat, tally) = (&channel.roster.seats[at], &source.tallies[at]);
@@ -275,17 +284,14 @@ fn mark_seats(
         for portion in seats.collect::<Vec<_>>().chunks(PORTION) {
             let (to, channel_id) = (span.incarnation, (*channel.id).clone());
             let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
-            mark.write(&mut wire::begin(&mut frame, Kind::Mark, incarnation));
-            out.send(To::Host(span.host.clone()), channel.lane(), &frame);
-            frames += 1;
+            exit.say(To::Host(span.host.clone()), channel.lane(), Kind::Mark, |writer| mark.write(writer));
         }
     }
-    frames
 }
 
 /// Whether a report has become due without being asked for: the last one was not the end of it, or a waiting source
 /// wants to know of room.
-pub(crate) fn owes_report(entry: &Entry, capacity: Option<u32>) -> bool {
+pub(super) fn owes_report(entry: &Entry, capacity: Option<u32>) -> bool {
     let consumed = entry.fates.sum().saturating_sub(entry.told);
     match capacity {
         None => entry.owes && entry.is_settled(),
@@ -294,7 +300,7 @@ pub(crate) fn owes_report(entry: &Entry, capacity: Option<u32>) -> bool {
 }
 
 /// When a source that has sent something marks at the latest.
-pub(crate) fn mark_due(source: &mut Source, now: Instant) -> Option<Instant> {
+pub(super) fn mark_due(source: &mut Source, now: Instant) -> Option<Instant> {
     source.unanswered = 0;
     match source.mark_due {
         // An event after unanswered marks brings the next one forward.

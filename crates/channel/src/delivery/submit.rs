@@ -7,48 +7,52 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::Format;
 use qfabric_types::{Instant, Nanos};
 
-use super::channel::Roster;
-use super::peer::Peer;
-use super::receive::{self, Scratch};
-use super::{Channel, Node, books};
+use super::channel::{Channel, Roster, Tally};
+use super::link::Link;
+use super::scratch::Scratch;
+use super::{Delivery, books, receive};
+use crate::exit::Exit;
 use crate::filter::{self, Choice, Draft};
-use crate::output::{Outputs, To};
-use crate::wire::{self, Header, Kind, write_attributes};
-use crate::{AttributesRef, Event, Lane, NodeCounts, Pressure, Sent, SourceId, Submission, SubmitError, Target};
+use crate::output::To;
+use crate::wire::{Header, Kind, write_attributes};
+use crate::{AttributesRef, Event, Lane, Pressure, Sent, SourceId, Submission, SubmitError, Target};
 
 /// What the steps of one submission share.
 struct Step<'a> {
     channel: &'a mut Channel,
     scratch: &'a mut Scratch,
-    counts: &'a mut NodeCounts,
-    peers: &'a mut BTreeMap<Name, Peer>,
+    links: &'a mut BTreeMap<Name, Link>,
     host: &'a Arc<Name>,
-    incarnation: u64,
     now: Instant,
-    out: &'a mut Outputs,
+    exit: &'a mut Exit,
 }
 
-impl Node {
-    /// Submits an event: filters choose among the sinks, and each chosen one is sent it, or given it where it is here.
-    pub fn submit(&mut self, source: SourceId, event: &Submission<'_>, now: Instant) -> Result<Sent, SubmitError> {
+impl Delivery {
+    /// See [`crate::Node::submit`].
+    pub fn submit(
+        &mut self,
+        source: SourceId,
+        event: &Submission<'_>,
+        now: Instant,
+        exit: &mut Exit,
+    ) -> Result<Sent, SubmitError> {
         let gone = SubmitError::Gone(source.0);
-        let place = *self.sources.get(&source.0).ok_or(gone.clone())?;
-        let channel = self.channels.get_mut(place as usize).and_then(Option::as_mut).ok_or(gone)?;
+        let place = self.channels.of_source(source.0).ok_or(gone.clone())?;
+        let channel = self.channels.at_mut(place).ok_or(gone)?;
         check(channel, source.0, event, now)?;
         write_attributes(event.attributes, &mut self.scratch.attributes)?;
-        let (host, incarnation) = (&self.host, self.config.incarnation.0);
-        let (scratch, counts, peers) = (&mut self.scratch, &mut self.counts, &mut self.peers);
-        let mut step = Step { channel, scratch, counts, peers, host, incarnation, now, out: &mut self.out };
+        let (scratch, links, host) = (&mut self.scratch, &mut self.links, &self.host);
+        let mut step = Step { channel, scratch, links, host, now, exit };
         let done = step.run(source.0, event);
         let due = step.channel.sources.get_mut(&source.0).and_then(|source| match done {
             Ok(sent) if sent.remote > 0 => books::mark_due(source, now),
             _ => None,
         });
-        due.into_iter().for_each(|due| self.wake_by(due));
+        due.into_iter().for_each(|due| exit.wake_by(due));
         match done {
             Err(SubmitError::WouldBlock { until }) => {
-                self.probe(place, source.0, now);
-                self.wake_by(until);
+                self.probe(place, source.0, now, exit);
+                exit.wake_by(until);
             }
             _ => self.after(),
         }
@@ -112,7 +116,7 @@ impl Step<'_> {
     fn filter(&mut self, number: u32, submission: &Submission<'_>, wanted: usize) -> usize {
         self.scratch.changed.clear();
         self.scratch.copies_out.clear();
-        if self.channel.filters_out.is_empty() || wanted == 0 {
+        if self.channel.filters.out.is_empty() || wanted == 0 {
             return wanted;
         }
         let Scratch { chosen, attributes, changed, copies_out: copies, .. } = &mut *self.scratch;
@@ -121,9 +125,9 @@ impl Step<'_> {
         let id = self.channel.id.clone();
         let event = as_event(&id, self.host, number, next, submission, attributes, self.now);
         let mut draft = Draft { event, changed, now: self.now };
-        let Channel { filters_out, roster, .. } = &mut *self.channel;
+        let Channel { filters, roster, .. } = &mut *self.channel;
         let choice = Choice { generation: roster.generation, seats: &roster.seats, chosen, copies, user };
-        filter::choose(filters_out, &mut draft, choice, self.out)
+        filter::choose(&mut filters.out, &mut draft, choice, &mut self.exit.out)
     }
 
     /// Where the channel blocks: refuses while a sink is slow, and passes it over when it was waited for long enough.
@@ -163,7 +167,7 @@ impl Step<'_> {
         let (left, mut late) = (deadline.since(self.now), 0);
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
             let chosen = &mut self.scratch.chosen[span.from..span.to];
-            let flow = self.peers.get_mut(&*span.host).map(|peer| &mut peer.flow);
+            let flow = self.links.get_mut(&*span.host).map(|link| &mut link.flow);
             if chosen.contains(&true) && flow.is_some_and(|flow| !flow.is_in_time(left, self.now)) {
                 late += filter::count(chosen) as u32;
                 chosen.fill(false);
@@ -177,11 +181,9 @@ impl Step<'_> {
         let t0 = self.now.get();
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
             let goes_there = self.scratch.chosen[span.from..span.to].contains(&true);
-            let peer = self.peers.get_mut(&*span.host).filter(|_| goes_there);
-            if peer.is_some_and(|peer| peer.flow.sent(bytes, self.now)) {
-                wire::begin(&mut self.scratch.frame, Kind::Ping, self.incarnation).u64(t0);
-                self.out.send(To::Host(span.host.clone()), Lane::Data, &self.scratch.frame);
-                self.counts.frames_out += 1;
+            let link = self.links.get_mut(&*span.host).filter(|_| goes_there);
+            if link.is_some_and(|link| link.flow.sent(bytes, self.now)) {
+                self.exit.say(To::Host(span.host.clone()), Lane::Data, Kind::Ping, |writer| writer.u64(t0));
             }
         }
     }
@@ -200,23 +202,21 @@ impl Step<'_> {
             sent_ns: self.now.get(),
             left_ns: submission.deadline.map(|deadline| deadline.since(self.now).get()),
         };
-        let lane = self.channel.lane();
+        let (lane, incarnation) = (self.channel.lane(), self.exit.incarnation());
         let (remote, whole) = survey(roster, submission.event_type, chosen);
         if remote == 0 {
             return 0;
         }
         let local = roster.local();
         if whole && copies.iter().all(|(at, _)| local.contains(&at)) {
-            header.write(frame, self.incarnation, None::<(u64, std::slice::Iter<'_, u32>)>, attributes, payload);
-            self.out.send(To::Channel(self.channel.id.clone()), lane, frame);
-            self.counts.frames_out += 1;
+            header.write(frame, incarnation, None::<(u64, std::slice::Iter<'_, u32>)>, attributes, payload);
+            self.exit.send(To::Channel(self.channel.id.clone()), lane, frame);
             return remote;
         }
         for span in roster.spans.iter().filter(|span| !span.local) {
             let mut frame_for = |sinks: &[u32], payload: &[u8]| {
-                header.write(frame, self.incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
-                self.out.send(To::Host(span.host.clone()), lane, frame);
-                self.counts.frames_out += 1;
+                header.write(frame, incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
+                self.exit.send(To::Host(span.host.clone()), lane, frame);
             };
             sinks.clear();
             for at in (span.from..span.to).filter(|at| chosen[*at]) {
@@ -259,7 +259,7 @@ impl Step<'_> {
         let source = self.channel.sources.get_mut(&number);
         let mut tallies = source.map_or_else(Vec::new, |source| std::mem::take(&mut source.tallies));
         let mut books = receive::Books::Own(tallies.get_mut(local.clone()).unwrap_or_default());
-        let (channel, now, out) = (&mut *self.channel, self.now, &mut *self.out);
+        let (channel, now, out) = (&mut *self.channel, self.now, &mut self.exit.out);
         let mut dispatch = receive::Dispatch { channel, changed, copies, meant, outcome, now, out };
         for (at, payload) in copies_out.iter().filter(|(at, _)| local.contains(at)) {
             alone.clear();
@@ -317,7 +317,7 @@ enum Wait {
     Over,
 }
 
-fn wait_for(tally: &mut super::Tally, full: bool, now: Instant, patience: Nanos) -> Wait {
+fn wait_for(tally: &mut Tally, full: bool, now: Instant, patience: Nanos) -> Wait {
     if !full {
         (tally.blocked_since, tally.overdue) = (None, false);
         return Wait::No;

@@ -1,44 +1,25 @@
-//! Another host, as this one sees it.
+//! What comes from another host, and what is on its way there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Nanos};
 
 use super::clock::Clock;
 use super::flow::Flow;
-use crate::HostRecord;
 use crate::counts::Fates;
 use crate::wire::Reported;
 
-/// A host that is there.
+/// A host that has spoken.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct Link {
     pub name: Arc<Name>,
-    /// None before its first frame.
-    pub incarnation: Option<u64>,
+    pub incarnation: u64,
     /// Its sources that have welcomed sinks here.
     pub inbound: BTreeMap<u32, Inbound>,
-    /// Parts of its full record that have come.
-    pub staging: Option<Staging>,
-    /// When it is to be asked for its full record.
-    pub ask_due: Option<Instant>,
-    /// When it was last told this host's.
-    pub told: Option<Instant>,
     pub clock: Clock,
     /// Events with deadlines on their way to it.
     pub flow: Flow,
-    /// It speaks another version of the protocol, and that was said.
-    pub other_version: bool,
-}
-
-/// A record that comes in parts.
-#[derive(Debug)]
-pub(crate) struct Staging {
-    pub version: u64,
-    pub parts: u16,
-    pub changes: Vec<crate::wire::Change>,
 }
 
 /// A source of another host.
@@ -105,26 +86,14 @@ impl Inbound {
     }
 }
 
-/// Before a host that appeared is asked for its record: it tells it by itself.
-pub(crate) const PATIENCE: Nanos = Nanos::from_millis(200);
-
-impl Peer {
-    pub fn new(name: &Name, now: Instant) -> Peer {
-        Peer {
-            name: Arc::new(name.clone()),
-            incarnation: None,
-            inbound: BTreeMap::new(),
-            staging: None,
-            ask_due: Some(now + PATIENCE),
-            told: None,
-            clock: Clock::default(),
-            flow: Flow::default(),
-            other_version: false,
-        }
+impl Link {
+    pub fn new(name: &Name, incarnation: u64) -> Link {
+        let (inbound, clock, flow) = Default::default();
+        Link { name: Arc::new(name.clone()), incarnation, inbound, clock, flow }
     }
 
-    /// Its record without anything.
-    pub fn record(&self) -> HostRecord {
-        HostRecord { incarnation: crate::Incarnation(self.incarnation.unwrap_or(0)), ..HostRecord::default() }
+    /// What was booked of one of its sources for a sink here.
+    pub fn entry(&mut self, source: u32, sink: u32) -> Option<&mut Entry> {
+        self.inbound.get_mut(&source)?.entry(sink)
     }
 }

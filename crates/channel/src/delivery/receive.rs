@@ -5,35 +5,16 @@ use std::sync::Arc;
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
-use super::channel::{Mode, Sink, Tally};
-use super::peer::Inbound;
-use super::{Channel, Node};
+use super::Delivery;
+use super::channel::{Bound, Channel, Mode, Sink, Tally};
+use super::link::Inbound;
+use super::scratch::{Outcomes, Scratch};
 use crate::counts::Fate;
+use crate::exit::Exit;
 use crate::filter::{self, Choice, Copies, Draft};
 use crate::output::Outputs;
 use crate::wire::EventFrame;
 use crate::{Event, Order, Pressure, SinkId, SourceId};
-
-/// Memory that events use one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    /// For each seat of the roster, or of this host's part of it.
-    pub chosen: Vec<bool>,
-    /// The only seat of this host that a copy is for.
-    pub alone: Vec<bool>,
-    pub attributes: Vec<u8>,
-    /// The payload as filters have changed it; empty: they have not.
-    pub changed: Vec<u8>,
-    /// What OUT-filters of single sinks have changed, by seat of the roster.
-    pub copies_out: Copies,
-    /// What IN-filters of single sinks have changed, by seat of this host's part of the roster.
-    pub copies_in: Copies,
-    pub frame: Vec<u8>,
-    pub sinks: Vec<u32>,
-    /// A copy of `chosen` for this host's seats, from before filters.
-    pub meant: Vec<bool>,
-    pub outcome: Outcomes,
-}
 
 /// Where it is booked what became of an event.
 pub(crate) enum Books<'a> {
@@ -53,39 +34,30 @@ impl Books<'_> {
     }
 }
 
-/// What is to be done after an event was given to all sinks.
-#[derive(Debug, Default)]
-pub(crate) struct Outcomes {
-    /// What events say to filters' parameters: by which sink, and the value.
-    pub parameters: Vec<(u32, i64)>,
-    /// Events that made room for others: their host, their source, and the sink.
-    pub evicted: Vec<(Arc<Name>, u32, u32)>,
-}
-
-impl Node {
+impl Delivery {
     /// An event of another host.
-    pub(crate) fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, now: Instant) {
-        let Some(peer) = self.peers.get_mut(from) else { return };
-        if peer.clock.heard(now) {
-            self.due = Some(now);
+    pub fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, now: Instant, exit: &mut Exit) {
+        let Some(link) = self.links.get_mut(from) else { return };
+        if link.clock.heard(now) {
+            exit.wake_by(now);
         }
         let header = &frame.header;
-        let Some(inbound) = peer.inbound.get_mut(&header.source) else { return self.counts.unwelcome += 1 };
-        let Some(Some(channel)) = self.channels.get_mut(inbound.slot as usize) else { return };
+        let Some(inbound) = link.inbound.get_mut(&header.source) else { return exit.counts.unwelcome += 1 };
+        let Some(channel) = self.channels.at_mut(inbound.slot) else { return };
         // Copies for single sinks have the number of the event that they are copies of.
         let again = header.number == inbound.last;
         if header.number < inbound.last || header.number <= inbound.marked {
-            return self.counts.out_of_order += 1;
+            return exit.counts.out_of_order += 1;
         }
-        if frame.list.is_some_and(|(to, _)| to != self.config.incarnation.0) {
-            return self.counts.stranger += 1;
+        if frame.list.is_some_and(|(to, _)| to != exit.incarnation()) {
+            return exit.counts.stranger += 1;
         }
         inbound.last = header.number;
         let known = channel.spec.types.get(usize::from(header.event_type));
         if known.is_none_or(|known| frame.payload.len() < known.format.size as usize) {
-            return self.counts.mismatched += 1;
+            return exit.counts.mismatched += 1;
         }
-        let sent = peer.clock.ours(header.sent_ns, now);
+        let sent = link.clock.ours(header.sent_ns, now);
         inbound.time = inbound.time.max(sent.get());
         let id = channel.id.clone();
         let event = Event {
@@ -101,28 +73,38 @@ impl Node {
             payload: frame.payload,
         };
         if arrived(channel, inbound, frame, &mut self.scratch.chosen) == 0 {
-            return self.counts.out_of_order += u64::from(again);
+            return exit.counts.out_of_order += u64::from(again);
         }
         let Scratch { chosen, changed, copies_in: copies, meant, outcome, .. } = &mut self.scratch;
-        let (name, time) = (peer.name.clone(), inbound.time);
-        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, now, out: &mut self.out };
+        let (name, time) = (link.name.clone(), inbound.time);
+        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, now, out: &mut exit.out };
         dispatch.run(event, &name, time, chosen, &mut Books::Of(inbound));
         self.after();
     }
 
     /// What follows from events that were given to sinks.
-    pub(crate) fn after(&mut self) {
+    pub(super) fn after(&mut self) {
         while let Some((host, source, sink)) = self.scratch.outcome.evicted.pop() {
             let fates = if *host == *self.host {
                 self.own_tally(source, sink).map(|tally| &mut tally.fates)
             } else {
-                let peer = self.peers.get_mut(&*host);
-                peer.and_then(|peer| Some(&mut peer.inbound.get_mut(&source)?.entry(sink)?.fates))
+                let link = self.links.get_mut(&*host);
+                link.and_then(|link| Some(&mut link.entry(source, sink)?.fates))
             };
             fates.into_iter().for_each(|fates| fates.book(Fate::Dropped));
         }
-        while let Some((sink, value)) = self.scratch.outcome.parameters.pop() {
-            self.turn(sink, value);
+        while let Some((bound, value)) = self.scratch.outcome.parameters.pop() {
+            self.turn(&bound, value);
+        }
+    }
+
+    /// An event has come to a bound sink. A filter that is gone by now has no parameters, and another text may not have
+    /// this one.
+    fn turn(&mut self, bound: &Bound, value: i64) {
+        let Some(channel) = self.channels.find_mut(&bound.filter.channel) else { return };
+        let text = channel.filters.text(&bound.filter);
+        if let Ok(place) = text.and_then(|text| text.parameter(bound.parameter.as_str())) {
+            *place = value;
         }
     }
 }
@@ -162,15 +144,15 @@ impl Dispatch<'_> {
         let is_late = event.deadline.is_some_and(|deadline| deadline < self.now);
         self.meant.clear();
         self.meant.extend_from_slice(chosen);
-        let Channel { filters_in, roster, sinks, spec, .. } = &mut *self.channel;
+        let Channel { filters, roster, sinks, spec, .. } = &mut *self.channel;
         let seats = &roster.seats[roster.local()];
         self.changed.clear();
         self.copies.clear();
         let mut draft = Draft { event, changed: self.changed, now: self.now };
-        if !is_late && !filters_in.is_empty() {
+        if !is_late && !filters.into.is_empty() {
             let (generation, copies) = (roster.generation, &mut *self.copies);
             let choice = Choice { generation, seats, chosen: &mut *chosen, copies, user: None };
-            filter::choose(filters_in, &mut draft, choice, self.out);
+            filter::choose(&mut filters.into, &mut draft, choice, self.out);
         }
         let common = draft.event();
         for (at, seat) in seats.iter().enumerate().filter(|(at, _)| self.meant[*at]) {
@@ -212,8 +194,8 @@ impl Sink {
     ) -> Option<Fate> {
         let queue = match &mut self.mode {
             Mode::Queue(queue) => queue,
-            Mode::Bound(field) => {
-                outcome.parameters.extend(field.read(event).map(|value| (number, value)));
+            Mode::Bound(bound) => {
+                outcome.parameters.extend(bound.field.read(event).map(|value| (bound.clone(), value)));
                 return Some(Fate::Delivered);
             }
         };
@@ -229,6 +211,14 @@ impl Sink {
             out.ready(SinkId(number));
         }
         None
+    }
+
+    /// Events that wait.
+    pub fn queued(&self) -> u64 {
+        match &self.mode {
+            Mode::Queue(queue) => queue.len() as u64,
+            Mode::Bound(_) => 0,
+        }
     }
 
     /// Whether one more event would not fit.

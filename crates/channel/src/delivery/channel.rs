@@ -8,9 +8,10 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 
 use crate::counts::Fates;
 use crate::directory::Directory;
-use crate::filter::{FieldAt, Filter};
+use crate::filter::{FieldAt, Filters};
+use crate::member::Seat;
 use crate::queue::Queue;
-use crate::{Lane, Limits, MemberId, SinkInfo, SourceCounts, Spec};
+use crate::{Key, Lane, Limits, MemberId, SourceCounts, Spec, Spot};
 
 /// A channel that is open here.
 #[derive(Debug)]
@@ -22,9 +23,7 @@ pub(crate) struct Channel {
     pub sources: BTreeMap<u32, Source>,
     pub sinks: BTreeMap<u32, Sink>,
     pub roster: Roster,
-    /// In the order of their names.
-    pub filters_in: Vec<Filter>,
-    pub filters_out: Vec<Filter>,
+    pub filters: Filters,
 }
 
 /// The sinks of all hosts, by host and number.
@@ -38,13 +37,6 @@ pub(crate) struct Roster {
     pub sources: usize,
     /// Rises with every change.
     pub generation: u64,
-}
-
-/// A sink.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
-    pub member: MemberId,
-    pub info: SinkInfo,
 }
 
 /// The sinks of one host.
@@ -113,7 +105,15 @@ pub(crate) struct Sink {
 pub(crate) enum Mode {
     Queue(Queue),
     /// A number of its events is a filter's parameter.
-    Bound(FieldAt),
+    Bound(Arc<Bound>),
+}
+
+/// What events change: which parameter of which filter.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub field: FieldAt,
+    pub filter: Spot,
+    pub parameter: Key,
 }
 
 /// What was counted of a sink, but for what is booked by source.
@@ -134,8 +134,7 @@ impl Channel {
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
             roster: Roster::default(),
-            filters_in: Vec::new(),
-            filters_out: Vec::new(),
+            filters: Filters::default(),
         }
     }
 

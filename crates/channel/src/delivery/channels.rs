@@ -1,0 +1,114 @@
+//! The channels that are open here, in places that stay.
+
+use std::collections::BTreeMap;
+
+use qfabric_types::channel::ChannelId;
+
+use super::channel::{Channel, Sink, Source};
+
+/// All of them, with this host's sources and sinks.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    slots: Vec<Option<Channel>>,
+    places: BTreeMap<ChannelId, u32>,
+    /// The place of its channel for each source and sink of this host.
+    sources: BTreeMap<u32, u32>,
+    sinks: BTreeMap<u32, u32>,
+}
+
+impl Channels {
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn place(&self, id: &ChannelId) -> Option<u32> {
+        self.places.get(id).copied()
+    }
+
+    pub fn at(&self, place: u32) -> Option<&Channel> {
+        self.slots.get(place as usize)?.as_ref()
+    }
+
+    pub fn at_mut(&mut self, place: u32) -> Option<&mut Channel> {
+        self.slots.get_mut(place as usize)?.as_mut()
+    }
+
+    pub fn find(&self, id: &ChannelId) -> Option<&Channel> {
+        self.at(self.place(id)?)
+    }
+
+    pub fn find_mut(&mut self, id: &ChannelId) -> Option<&mut Channel> {
+        self.at_mut(self.place(id)?)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Channel> {
+        self.slots.iter().flatten()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// The place of its channel.
+    pub fn of_source(&self, number: u32) -> Option<u32> {
+        self.sources.get(&number).copied()
+    }
+
+    /// The place of its channel.
+    pub fn of_sink(&self, number: u32) -> Option<u32> {
+        self.sinks.get(&number).copied()
+    }
+
+    /// This host's sources, and the places of their channels.
+    pub fn sources(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.sources.iter().map(|(number, place)| (*number, *place))
+    }
+
+    pub fn open(&mut self, channel: Channel) {
+        let free = self.slots.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.places.insert((*channel.id).clone(), place as u32);
+        self.slots[place] = Some(channel);
+    }
+
+    /// Takes a channel away, with all sources and sinks.
+    pub fn close(&mut self, place: u32) -> Option<Channel> {
+        let channel = self.slots.get_mut(place as usize)?.take()?;
+        self.places.remove(&*channel.id);
+        self.sources.retain(|_, of| *of != place);
+        self.sinks.retain(|_, of| *of != place);
+        Some(channel)
+    }
+
+    pub fn add_source(&mut self, place: u32, number: u32, source: Source) {
+        let Some(channel) = self.at_mut(place) else { return };
+        channel.sources.insert(number, source);
+        self.sources.insert(number, place);
+    }
+
+    pub fn add_sink(&mut self, place: u32, number: u32, sink: Sink) {
+        let Some(channel) = self.at_mut(place) else { return };
+        channel.sinks.insert(number, sink);
+        self.sinks.insert(number, place);
+    }
+
+    /// Gives the channel that it was on.
+    pub fn remove_source(&mut self, number: u32) -> Option<&Channel> {
+        let place = self.sources.remove(&number)?;
+        let channel = self.at_mut(place)?;
+        channel.sources.remove(&number);
+        Some(channel)
+    }
+
+    /// Gives the channel that it was on.
+    pub fn remove_sink(&mut self, number: u32) -> Option<&Channel> {
+        let place = self.sinks.remove(&number)?;
+        let channel = self.at_mut(place)?;
+        channel.sinks.remove(&number);
+        Some(channel)
+    }
+}

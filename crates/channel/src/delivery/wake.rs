@@ -1,0 +1,69 @@
+//! What is due of events: pings for clocks, marks, and word to sources that wait.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::Name;
+
+use super::{Delivery, books};
+use crate::Lane;
+use crate::exit::Exit;
+use crate::output::To;
+use crate::wire::{Kind, Pong};
+
+impl Delivery {
+    pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
+        for link in self.links.values_mut().filter(|link| link.clock.due.is_some_and(|due| due <= now)) {
+            exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Ping, |writer| writer.u64(now.get()));
+            link.clock.pinged(now);
+        }
+        for (number, place) in self.channels.sources().collect::<Vec<_>>() {
+            self.attend(place, number, now, exit);
+        }
+        self.due(now).into_iter().for_each(|due| exit.wake_by(due));
+    }
+
+    /// A source whose mark is due, or that waits.
+    fn attend(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
+        let channel = self.channels.at_mut(place);
+        let Some(source) = channel.and_then(|channel| channel.sources.get_mut(&number)) else { return };
+        let open = source.tallies.iter().any(|tally| tally.outstanding() > 0);
+        let (due, waits) = (source.mark_due.is_some_and(|due| due <= now), source.waits_until.is_some());
+        if due && open {
+            self.mark(place, number, now, exit);
+        } else if due {
+            source.mark_due = None;
+        }
+        if waits {
+            self.probe(place, number, now, exit);
+            self.unblock(place, number, now, exit);
+        }
+    }
+
+    /// The earliest of all that is due at some time.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        let pings = self.links.values().map(|link| link.clock.due);
+        let sources = self.channels.iter().flat_map(|channel| channel.sources.values());
+        let sources = sources.flat_map(|source| {
+            let probe = now + books::PROBE;
+            let probe = source.waits_until.map(|until| if until > now { until.min(probe) } else { probe });
+            [source.mark_due, probe]
+        });
+        pings.chain(sources).flatten().min()
+    }
+
+    /// A host asks what its clock differs by, or whether what it sent has arrived.
+    pub fn pinged(&mut self, from: &Name, t0: u64, now: Instant, exit: &mut Exit) {
+        let Some(link) = self.links.get(from) else { return };
+        exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Pong, |writer| {
+            writer.u64(t0);
+            writer.u64(now.get());
+        });
+    }
+
+    pub fn answered(&mut self, from: &Name, pong: &Pong, now: Instant) {
+        let Some(link) = self.links.get_mut(from) else { return };
+        // A ping that went behind events waited with them: it says nothing of clocks.
+        if !link.flow.answered(Instant::new(pong.t0), now) {
+            link.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), now);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What the parts of a node say to the outside, and when they are to be called again.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::{ChannelId, Name};
+
+use crate::output::{Outputs, To};
+use crate::wire::{self, Kind, Writer};
+use crate::{Action, Incarnation, Lane, NodeCounts, Notice};
+
+/// The one way out of a node. All parts are lent it.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    incarnation: Incarnation,
+    pub out: Outputs,
+    pub counts: NodeCounts,
+    /// When the next thing may be due.
+    due: Option<Instant>,
+    /// The last frame; its memory is used again.
+    frame: Vec<u8>,
+}
+
+impl Exit {
+    pub fn new(incarnation: Incarnation) -> Exit {
+        let (out, counts, frame) = Default::default();
+        Exit { incarnation, out, counts, due: None, frame }
+    }
+
+    /// Which start of this host its frames are of.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation.0
+    }
+
+    /// Writes a frame and sends it.
+    pub fn say(&mut self, to: To, lane: Lane, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
+        write(&mut wire::begin(&mut self.frame, kind, self.incarnation.0));
+        self.out.send(to, lane, &self.frame);
+        self.counts.frames_out += 1;
+    }
+
+    /// Sends a frame that is written already.
+    pub fn send(&mut self, to: To, lane: Lane, frame: &[u8]) {
+        self.out.send(to, lane, frame);
+        self.counts.frames_out += 1;
+    }
+
+    pub fn notice(&mut self, notice: Notice) {
+        self.out.notice(notice);
+    }
+
+    /// A host wanted what it may not do.
+    pub fn forbidden(&mut self, host: &Name, action: Action, channel: &ChannelId, why: String) {
+        self.counts.forbidden += 1;
+        self.notice(Notice::Forbidden { host: host.clone(), action, channel: channel.clone(), why });
+    }
+
+    /// [`crate::Node::wake`] has to be called by then.
+    pub fn wake_by(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether something has become due; then it is forgotten when that was.
+    pub fn take_due(&mut self, now: Instant) -> bool {
+        self.due.take_if(|due| *due <= now).is_some()
+    }
+}

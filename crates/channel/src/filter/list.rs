@@ -1,0 +1,91 @@
+//! The filters of one channel on this host.
+
+use qfabric_types::channel::Name;
+
+use super::{Body, Filter, TextFilter};
+use crate::{Direction, Error, FilterError, Limits, Spot};
+
+/// Those of each direction, in the order of their names.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    pub into: Vec<Filter>,
+    pub out: Vec<Filter>,
+}
+
+impl Filters {
+    pub fn iter(&self) -> impl Iterator<Item = &Filter> {
+        self.into.iter().chain(&self.out)
+    }
+
+    pub fn get(&self, spot: &Spot) -> Option<&Filter> {
+        let filters = match spot.direction {
+            Direction::In => &self.into,
+            Direction::Out => &self.out,
+        };
+        Some(&filters[find(filters, &spot.name).ok()?])
+    }
+
+    /// Refused where it would be one more than there may be.
+    pub fn room_for(&self, spot: &Spot) -> Result<(), Error> {
+        let asked = self.into.len() + self.out.len() + 1;
+        if asked <= Limits::FILTERS || self.get(spot).is_some() {
+            return Ok(());
+        }
+        let (what, limit, remedy) = ("filters of one channel", Limits::FILTERS, "remove one, or join two texts");
+        Err(Error::TooMany { what, asked, limit, remedy })
+    }
+
+    /// Puts a filter in its place; one of its name is replaced.
+    pub fn put(&mut self, filter: Filter) {
+        let filters = self.of(filter.direction);
+        match find(filters, &filter.name) {
+            Ok(at) => filters[at] = filter,
+            Err(at) => filters.insert(at, filter),
+        }
+    }
+
+    pub fn remove(&mut self, spot: &Spot) -> Result<(), FilterError> {
+        let filters = self.of(spot.direction);
+        let at = find(filters, &spot.name).map_err(|_| FilterError::Unknown(spot.clone()))?;
+        filters.remove(at);
+        Ok(())
+    }
+
+    /// Takes those out whose authors on other hosts are like that.
+    pub fn forget(&mut self, is_gone: impl Fn(&Name) -> bool) -> Vec<Filter> {
+        let is_gone = |filter: &mut Filter| filter.author.as_ref().is_some_and(&is_gone);
+        let mut gone: Vec<Filter> = self.into.extract_if(.., is_gone).collect();
+        gone.extend(self.out.extract_if(.., is_gone));
+        gone
+    }
+
+    /// A new text takes over the parameters of the one that it is to replace, as they are by now.
+    pub fn inherit(&mut self, spot: &Spot, text: &mut TextFilter) {
+        let Ok(old) = self.text(spot) else { return };
+        for name in old.parameters.clone() {
+            if let (Ok(value), Ok(place)) = (old.parameter(&name), text.parameter(&name)) {
+                *place = *value;
+            }
+        }
+    }
+
+    /// A filter in E-code.
+    pub fn text(&mut self, spot: &Spot) -> Result<&mut TextFilter, FilterError> {
+        let filters = self.of(spot.direction);
+        match find(filters, &spot.name).map(|at| &mut filters[at].body) {
+            Ok(Body::Text(text)) => Ok(text),
+            _ => Err(FilterError::Unknown(spot.clone())),
+        }
+    }
+
+    fn of(&mut self, direction: Direction) -> &mut Vec<Filter> {
+        match direction {
+            Direction::In => &mut self.into,
+            Direction::Out => &mut self.out,
+        }
+    }
+}
+
+fn find(filters: &[Filter], name: &Name) -> Result<usize, usize> {
+    filters.binary_search_by(|filter| filter.name.cmp(name))
+}

@@ -1,0 +1,129 @@
+//! What other hosts tell of themselves.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::Name;
+
+use super::Membership;
+use super::neighbour::Staging;
+use crate::change::Change;
+use crate::exit::Exit;
+use crate::wire::{Changes, Digest, Full};
+use crate::{Config, Directory, HostRecord, Limits, MemberId, Notice};
+
+/// Parts of a record, and changes in all of them: beyond it a host is not believed.
+const MOST_PARTS: u16 = 256;
+const MOST_CHANGES: usize = 2 * Limits::CHANNELS + Limits::HOST_MEMBERS + Limits::REGISTRATIONS;
+
+/// What a host's record is still lacking, and its version with it.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub changes: Vec<Change>,
+    pub version: u64,
+}
+
+impl Membership {
+    /// Changes that a host has told; none: some before them are missing, and are asked for.
+    pub fn learn_changes(&mut self, from: &Name, told: Changes, now: Instant, exit: &mut Exit) -> Option<News> {
+        let known = self.directory.host(from)?.version;
+        let count = told.changes.len() as u64;
+        let after = told.before.checked_add(count)?;
+        if told.before > known {
+            exit.counts.gaps += 1;
+            self.ask_soon(from, now, exit);
+            return None;
+        }
+        let old = (known - told.before).min(count) as usize;
+        Some(News { changes: told.changes.into_iter().skip(old).collect(), version: after.max(known) })
+    }
+
+    /// A part of a host's whole record; after the last, what makes that of the one that is known.
+    pub fn learn_full(&mut self, from: &Name, part: Full, config: &Config, exit: &mut Exit) -> Option<News> {
+        let neighbour = self.neighbours.get_mut(from)?;
+        if part.part == 0 {
+            neighbour.staging = Some(Staging { version: part.version, parts: 0, changes: Vec::new() });
+        }
+        let staging = neighbour.staging.as_mut()?;
+        let fits = part.part == staging.parts && part.version == staging.version && part.part < MOST_PARTS;
+        if !fits || staging.changes.len() + part.changes.len() > MOST_CHANGES {
+            neighbour.staging = None;
+            return None;
+        }
+        staging.parts += 1;
+        staging.changes.extend(part.changes);
+        if !part.last {
+            return None;
+        }
+        neighbour.ask_due = None;
+        let whole = neighbour.staging.take()?;
+        self.difference(from, whole, config, exit)
+    }
+
+    /// What makes of the record that is known what the host says it is.
+    fn difference(&self, from: &Name, whole: Staging, config: &Config, exit: &mut Exit) -> Option<News> {
+        let record = self.directory.host(from).filter(|record| whole.version >= record.version)?;
+        let mut wanted = Directory::default();
+        let empty = HostRecord { incarnation: record.incarnation, ..HostRecord::default() };
+        wanted.hosts.insert(from.clone(), empty);
+        for change in whole.changes {
+            if config.denied(from, &change).is_none() && wanted.apply(from, change).is_err() {
+                exit.counts.beyond_limit += 1;
+            }
+        }
+        Some(News { changes: record.changes_to(&wanted.hosts[from]), version: whole.version })
+    }
+
+    pub fn learn_digest(&mut self, from: &Name, digest: &Digest, now: Instant, exit: &mut Exit) {
+        let known = self.directory.host(from).map_or(0, |record| record.version);
+        if digest.version > known {
+            exit.counts.gaps += 1;
+            self.ask_soon(from, now, exit);
+        }
+    }
+
+    /// Once, until the answer is there or overdue.
+    fn ask_soon(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
+        if self.neighbours.get(host).is_some_and(|there| there.ask_due.is_none_or(|due| due <= now)) {
+            self.ask(host, now, exit);
+        }
+    }
+
+    /// All changes up to that version were carried out.
+    pub fn set_version(&mut self, host: &Name, version: u64) {
+        if let Some(record) = self.directory.hosts.get_mut(host) {
+            record.version = version;
+        }
+    }
+
+    /// What is said of a change, before it is carried out.
+    pub(super) fn notices_of(&self, host: &Name, change: &Change) -> Vec<Notice> {
+        let member = |number| MemberId { host: host.clone(), number };
+        let record = self.directory.host(host);
+        let held = change.channel().and_then(|channel| record?.channels.get(channel));
+        match change {
+            Change::Hold(..) => vec![],
+            Change::Source(channel, id, info) => {
+                let known = held.is_some_and(|held| held.sources.contains_key(id));
+                let joined = Notice::SourceJoined(channel.clone(), member(id.0), info.clone());
+                if known { vec![] } else { vec![joined] }
+            }
+            Change::Sink(channel, id, info) => {
+                let known = held.is_some_and(|held| held.sinks.contains_key(id));
+                let say = if known { Notice::SinkChanged } else { Notice::SinkJoined };
+                vec![say(channel.clone(), member(id.0), info.clone())]
+            }
+            Change::SourceGone(channel, id) => vec![Notice::SourceLeft(channel.clone(), member(id.0))],
+            Change::SinkGone(channel, id) => vec![Notice::SinkLeft(channel.clone(), member(id.0))],
+            Change::Release(channel) => {
+                let Some(held) = held else { return vec![] };
+                let sources = held.sources.keys().map(|id| Notice::SourceLeft(channel.clone(), member(id.0)));
+                let sinks = held.sinks.keys().map(|id| Notice::SinkLeft(channel.clone(), member(id.0)));
+                sources.chain(sinks).collect()
+            }
+            Change::Register(_, registration) => vec![Notice::Registered(host.clone(), registration.clone())],
+            Change::Unregister(id) => {
+                let gone = record.and_then(|record| record.registrations.get(id)).cloned();
+                gone.map(|registration| Notice::Unregistered(host.clone(), registration)).into_iter().collect()
+            }
+        }
+    }
+}

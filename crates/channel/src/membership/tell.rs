@@ -1,0 +1,127 @@
+//! What this host tells all others of itself: each change at once, everything to whoever appears or asks, and now and
+//! then how much there is to know, so that a lost change is found.
+
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos};
+
+use super::Membership;
+use super::telling::Batch;
+use crate::Lane;
+use crate::change::Change;
+use crate::exit::Exit;
+use crate::output::To;
+use crate::wire::{Kind, Writer};
+
+/// A host that asks more often is not answered.
+const BETWEEN_ANSWERS: Nanos = Nanos::from_millis(100);
+/// A host that does not answer is asked again.
+const BETWEEN_QUESTIONS: Nanos = Nanos::from_millis(500);
+
+impl Membership {
+    /// A change of this host's record: the others hear of it at [`Membership::flush`].
+    pub fn tell(&mut self, change: &Change) {
+        self.telling.changes.add(change);
+    }
+
+    /// It was carried out.
+    pub fn told(&mut self) {
+        if let Some(record) = self.directory.hosts.get_mut(&*self.host) {
+            record.version += 1;
+        }
+    }
+
+    /// Tells all others what has changed.
+    pub fn flush(&mut self, now: Instant, exit: &mut Exit) {
+        if self.telling.changes.len() == 0 {
+            return;
+        }
+        let mut before = self.version() - self.telling.changes.len() as u64;
+        for (part, count) in self.telling.changes.portions() {
+            if !self.neighbours.is_empty() {
+                exit.say(To::Everyone, Lane::Control, Kind::Changes, |writer| {
+                    writer.u64(before);
+                    put_part(writer, part, count);
+                });
+            }
+            before += u64::from(count);
+        }
+        self.telling.flushed(now);
+        exit.wake_by(self.telling.digest_due);
+    }
+
+    /// Everything, to one host.
+    pub fn tell_all(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
+        let Some(record) = self.own() else { return };
+        let mut all = Batch::default();
+        record.changes().iter().for_each(|change| all.add(change));
+        let mut portions = all.portions();
+        if portions.is_empty() {
+            portions.push((&[], 0));
+        }
+        let (version, last) = (record.version, portions.len() - 1);
+        for (number, (part, count)) in portions.into_iter().enumerate() {
+            exit.say(To::Host(to.clone().into()), Lane::Control, Kind::Full, |writer| {
+                writer.u64(version);
+                writer.u16(number as u16);
+                writer.flag(number == last);
+                put_part(writer, part, count);
+            });
+        }
+        if let Some(neighbour) = self.neighbours.get_mut(to) {
+            neighbour.told = Some(now);
+        }
+    }
+
+    /// A host wants to know everything.
+    pub fn asked(&mut self, from: &Name, now: Instant, exit: &mut Exit) {
+        let told = self.neighbours.get(from).and_then(|there| there.told);
+        if told.is_none_or(|told| now.since(told) >= BETWEEN_ANSWERS) {
+            self.tell_all(from, now, exit);
+        }
+    }
+
+    /// Asks a host for everything, and again if no answer comes.
+    pub fn ask(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
+        let Some(neighbour) = self.neighbours.get_mut(host) else { return };
+        let again = now + BETWEEN_QUESTIONS;
+        neighbour.ask_due = Some(again);
+        exit.say(To::Host(host.clone().into()), Lane::Control, Kind::Ask, |_| {});
+        exit.wake_by(again);
+    }
+
+    /// When a digest is due; none: nobody is there.
+    pub fn digest_due(&self) -> Option<Instant> {
+        (!self.neighbours.is_empty()).then_some(self.telling.digest_due)
+    }
+
+    /// Says how much there is to know, if that is due.
+    pub fn digest(&mut self, now: Instant, exit: &mut Exit) {
+        if self.telling.digest_due > now {
+            return;
+        }
+        self.telling.next(now);
+        let version = self.version();
+        if !self.neighbours.is_empty() {
+            exit.say(To::Everyone, Lane::Control, Kind::Digest, |writer| writer.u64(version));
+        }
+    }
+
+    /// Asks those again that have not answered, and says when to come back.
+    pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
+        let overdue = self.neighbours.iter().filter(|(_, there)| there.ask_due.is_some_and(|due| due <= now));
+        for host in overdue.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.ask(&host, now, exit);
+        }
+        let due = self.neighbours.values().filter_map(|there| there.ask_due).min();
+        due.into_iter().for_each(|due| exit.wake_by(due));
+    }
+
+    fn version(&self) -> u64 {
+        self.own().map_or(0, |record| record.version)
+    }
+}
+
+fn put_part(writer: &mut Writer<'_>, part: &[u8], count: u16) {
+    writer.u16(count);
+    writer.bytes(part);
+}

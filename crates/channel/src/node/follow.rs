@@ -1,0 +1,93 @@
+//! Each change of a host's record, carried out in all parts of the node.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::{ChannelId, Name};
+
+use super::Node;
+use crate::change::Change;
+use crate::delivery::Step;
+use crate::membership::News;
+use crate::{Config, HostRecord, Notice};
+
+impl Node {
+    /// Changes this host's record; the others hear of it when all is settled.
+    pub(crate) fn change(&mut self, change: Change) {
+        self.members.tell(&change);
+        let host = self.config.host.clone();
+        let done = self.follow(&host, change);
+        debug_assert!(done, "limits are held before");
+        self.members.told();
+    }
+
+    /// Changes another host's record.
+    pub(crate) fn learn(&mut self, from: &Name, news: Option<News>) {
+        let Some(News { changes, version }) = news else { return };
+        for change in changes {
+            self.follow(from, change);
+        }
+        self.members.set_version(from, version);
+    }
+
+    /// Carries out one step of a host's record; false: it was not to be.
+    fn follow(&mut self, host: &Name, change: Change) -> bool {
+        let Node { config, members, delivery, exit, .. } = self;
+        let channel = change.channel().cloned();
+        if let (Some(action), Some(channel)) = (config.denied(host, &change), &channel) {
+            let why = config.policy.why_not(host, action, channel);
+            exit.forbidden(host, action, channel, why);
+            return false;
+        }
+        let step = Step::of(&members.directory, host, *host == config.host, &change);
+        let competes = members.competes(&change);
+        delivery.forget_sources(host, &change);
+        if members.apply(host, change, exit).is_err() {
+            return false;
+        }
+        if let Some(channel) = channel {
+            delivery.reseat(&members.directory, host, &channel, step);
+            if competes {
+                self.touched.insert(channel);
+            }
+        }
+        true
+    }
+
+    /// The first frame of a start of a host that was not known: what was known of it before is over.
+    pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant) {
+        self.forget(host);
+        self.members.begin(host, incarnation, now, &mut self.exit);
+        self.delivery.greet(host, incarnation);
+    }
+
+    /// A host's record, what it told of its members, and the filters that it shipped, go.
+    pub(crate) fn forget(&mut self, host: &Name) {
+        let Some(record) = self.members.directory.host(host) else { return };
+        for change in record.changes_to(&HostRecord::default()) {
+            self.follow(host, change);
+        }
+        self.members.forget(host);
+        self.forget_filters(|_, _, author| author == host);
+    }
+
+    /// Removes filters of other hosts: asked are this host's rules, the channel and the author.
+    pub(crate) fn forget_filters(&mut self, is_over: impl Fn(&Config, &ChannelId, &Name) -> bool) {
+        let Node { config, delivery, exit, .. } = self;
+        for channel in delivery.channels.iter_mut() {
+            for filter in channel.filters.forget(|author| is_over(config, &channel.id, author)) {
+                let spot = filter.spot(&channel.id);
+                let author = filter.author.unwrap_or_else(|| config.host.clone());
+                exit.notice(Notice::FilterChanged { spot, author });
+            }
+        }
+    }
+
+    /// What every method that changes members ends with.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        while let Some(channel) = self.touched.pop_first() {
+            self.stand(&channel, now);
+        }
+        // Who is new is told before it is welcomed by sources that are new themselves.
+        self.members.flush(now, &mut self.exit);
+        self.delivery.settle(&self.members.directory, &mut self.exit);
+    }
+}
