@@ -77,7 +77,7 @@ fn files() -> Vec<String> {
     ["/sys/fs/bpf", "/dev/shm"].into_iter().flat_map(|folder| below(Path::new(folder))).collect()
 }
 
-/// Journals of a `run` that nothing put back; those of one that goes on elsewhere are its own.
+/// Journals of a `run` with a service of its own; those of one that goes on elsewhere are not ours.
 fn journals() -> Vec<String> {
     let goes_on_elsewhere = |file: &String| {
         let pid = file.rsplit('/').next().and_then(|name| name.split('-').next()?.parse().ok());

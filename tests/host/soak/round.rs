@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -165,6 +166,18 @@ impl Soak {
             self.note_end(outcome);
             self.left.extend(remains::of_daemon(&daemon.folder));
             daemon.said().into_iter().for_each(|line| println!("log: {line}"));
+        }
+        self.restore();
+    }
+
+    /// A `run` that found no daemon has a service of its own. If it was killed after the last daemon of the round had
+    /// begun, nobody has put back yet what its journal says: `qfabric restore` does, and nothing may be left then.
+    fn restore(&mut self) {
+        let said = Command::new(&self.options.program).arg("restore").output();
+        match said {
+            Ok(said) if said.status.success() => {}
+            Ok(said) => self.failures.push(format!("qfabric restore: {}", String::from_utf8_lossy(&said.stderr))),
+            Err(error) => self.failures.push(format!("qfabric restore: {error}")),
         }
     }
 
