@@ -1,6 +1,7 @@
 //! A thread of a high priority that waits for a lock, its holder of none, and a thread in the middle, on one CPU.
 
 use std::fs;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -42,7 +43,8 @@ fn priority() -> i32 {
 }
 
 /// Between the three: the holder waits for the thread in the middle, which starts the thread of the high priority by its
-/// first step and then keeps the CPU.
+/// first step and then keeps the CPU. None starts before all have their priorities: a thread of the high priority that does
+/// not have it yet would wait for the thread in the middle to end.
 #[test]
 fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it() {
     let _alone = live_lock();
@@ -51,10 +53,12 @@ fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it()
     }
     let lock = &Lock::<u32, 1>::new(0);
     let ((held, is_held), (hog, hog_starts)) = (channel(), channel());
+    let all_ready = &Barrier::new(3);
     let [started, got, ended] = &[const { AtomicBool::new(false) }; 3];
     let (holder, hog_runs) = thread::scope(|scope| {
         let waiting = scope.spawn(move || {
             live_here(Some(HIGH));
+            all_ready.wait();
             hog_starts.recv().unwrap();
             lock.with(|value| *value += 1);
             got.store(true, Ordering::SeqCst);
@@ -62,6 +66,7 @@ fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it()
         });
         scope.spawn(move || {
             live_here(Some(MIDDLE));
+            all_ready.wait();
             is_held.recv().unwrap();
             started.store(true, Ordering::SeqCst);
             hog.send(()).unwrap();
@@ -70,6 +75,7 @@ fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it()
         });
         let holder = scope.spawn(move || {
             live_here(None);
+            all_ready.wait();
             lock.with(|_| {
                 held.send(()).unwrap();
                 while !started.load(Ordering::SeqCst) {}
