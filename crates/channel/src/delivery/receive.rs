@@ -11,7 +11,7 @@ use super::link::Inbound;
 use super::scratch::{Outcomes, Scratch};
 use crate::counts::Fate;
 use crate::exit::Exit;
-use crate::filter::{self, Choice, Copies, Draft};
+use crate::filter::{self, Changed, Choice, Copies, Draft};
 use crate::output::Outputs;
 use crate::wire::EventFrame;
 use crate::{Event, Order, Pressure, SinkId, SourceId};
@@ -130,7 +130,7 @@ fn arrived(channel: &Channel, inbound: &mut Inbound, frame: &EventFrame<'_>, cho
 /// What giving an event to this host's sinks needs.
 pub(crate) struct Dispatch<'a> {
     pub channel: &'a mut Channel,
-    pub changed: &'a mut Vec<u8>,
+    pub changed: &'a mut Changed,
     pub copies: &'a mut Copies,
     pub meant: &'a mut Vec<bool>,
     pub outcome: &'a mut Outcomes,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qfabric_types::channel::Name;
 
 use super::channel::Bound;
-use crate::filter::Copies;
+use crate::filter::{Changed, Copies};
 
 /// Memory that events use one after the other.
 #[derive(Debug, Default)]
@@ -15,8 +15,8 @@ pub(crate) struct Scratch {
     /// The only seat of this host that a copy is for.
     pub alone: Vec<bool>,
     pub attributes: Vec<u8>,
-    /// The payload as filters have changed it; empty: they have not.
-    pub changed: Vec<u8>,
+    /// The payload as filters have changed it.
+    pub changed: Changed,
     /// What OUT-filters of single sinks have changed, by seat of the roster.
     pub copies_out: Copies,
     /// What IN-filters of single sinks have changed, by seat of this host's part of the roster.

@@ -192,7 +192,7 @@ impl Step<'_> {
     /// changed the event. All have the event's number.
     fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
         let Scratch { chosen, attributes, changed, copies_out: copies, frame, sinks, .. } = &mut *self.scratch;
-        let payload = if changed.is_empty() { submission.payload } else { &changed[..] };
+        let payload = changed.payload(submission.payload);
         let roster = &self.channel.roster;
         let header = Header {
             source: number,
@@ -252,9 +252,7 @@ impl Step<'_> {
         let id = self.channel.id.clone();
         let mut event = as_event(&id, self.host, number, event_number, submission, attributes, self.now);
         let common = std::mem::take(changed);
-        if !common.is_empty() {
-            event.payload = &common;
-        }
+        event.payload = common.payload(submission.payload);
         let time = self.now.get();
         let source = self.channel.sources.get_mut(&number);
         let mut tallies = source.map_or_else(Vec::new, |source| std::mem::take(&mut source.tallies));

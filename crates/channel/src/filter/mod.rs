@@ -1,5 +1,6 @@
 //! Filters: which sinks get an event.
 
+mod changed;
 mod closure;
 mod copies;
 mod list;
@@ -10,6 +11,7 @@ mod text;
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
+pub(crate) use changed::Changed;
 pub(crate) use closure::Closure;
 pub use closure::{Candidates, Choose};
 pub(crate) use copies::Copies;
@@ -51,8 +53,7 @@ pub(crate) enum Body {
 #[derive(Debug)]
 pub(crate) struct Draft<'a, 'e> {
     pub event: Event<'e>,
-    /// Empty where nothing was changed.
-    pub changed: &'a mut Vec<u8>,
+    pub changed: &'a mut Changed,
     /// The moment of the call, for filters that ask for it.
     pub now: Instant,
 }
@@ -60,16 +61,12 @@ pub(crate) struct Draft<'a, 'e> {
 impl<'e> Draft<'_, 'e> {
     /// The event as it is by now.
     pub fn event(&self) -> Event<'_> {
-        let payload = if self.changed.is_empty() { self.event.payload } else { &self.changed[..] };
-        Event { payload, ..self.event }
+        Event { payload: self.changed.payload(self.event.payload), ..self.event }
     }
 
     /// The payload, to be changed.
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        if self.changed.is_empty() {
-            self.changed.extend_from_slice(self.event.payload);
-        }
-        self.changed
+    pub fn edit(&mut self) -> &mut Vec<u8> {
+        self.changed.edit(self.event.payload)
     }
 }
 
@@ -147,12 +144,12 @@ impl Filter {
             Body::Closure(closure) => closure.run(&draft.event(), seats, chosen),
             Body::Text(text) => match text.run(draft, generation, seats, chosen) {
                 Ok(beyond) => self.counts.beyond += beyond,
-                Err(fault) => {
+                Err(failed) => {
                     // A filter that failed has chosen nobody.
                     chosen.fill(false);
                     self.counts.faults += 1;
                     if self.counts.faults == 1 {
-                        let (spot, fault) = (self.spot(draft.event.channel), fault.to_string());
+                        let (spot, fault) = (self.spot(draft.event.channel), failed.to_string());
                         out.notice(Notice::FilterFaulted { spot, fault });
                     }
                 }

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! struct input  { …members of the event, by name and type…; struct { long type, priority, size, …attributes…; } event;
-//!                 int sinks; struct { …attributes of a sink… } sink[N]; }
-//! struct output { unsigned char chosen[N]; …members of the event that are changed… }
+//!                 int sinks; struct { …attributes of a sink… } sink[N]; int tail_size; unsigned char tail[N]; }
+//! struct output { unsigned char chosen[N]; …members of the event that are changed…; int tail_size; unsigned char tail[N]; }
 //! ```
-//! A member of the event's own format goes before a word of ours. All numbers are cut to their members' types.
+//! The *tail* is what lies behind the event's own structure: `tail_size` bytes, of which the input has the first N. An output
+//! with a `tail` puts that in its place; one with `tail_size` alone leaves so many bytes of it. A member of the event's own format goes before a word of ours. All numbers are cut to their members' types.
 
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
+use super::Draft;
 use crate::Event;
 
 /// Bytes that are copied as they are.
@@ -76,6 +78,64 @@ pub(crate) struct Plan {
     pub words: Vec<(Word, At)>,
     /// From the output back to the payload.
     pub writes: Vec<Copied>,
+    pub tail: Tail,
+}
+
+/// What lies behind the event's structure, which has `head` bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tail {
+    pub head: u32,
+    /// Offset and bytes of the arrays.
+    pub input: Option<(u32, u32)>,
+    pub output: Option<(u32, u32)>,
+    pub input_size: Option<At>,
+    pub output_size: Option<At>,
+}
+
+/// A filter asked for a tail of a length that it cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`output.tail_size` is {asked}, and may be 0 to {most} here")]
+pub(crate) struct BadTail {
+    pub asked: i64,
+    pub most: usize,
+}
+
+impl Tail {
+    /// Tells the filter what the payload has.
+    pub fn read(&self, payload: &[u8], input: &mut [u8]) {
+        let tail = payload.get(self.head as usize..).unwrap_or_default();
+        if let Some(at) = self.input_size {
+            at.put(tail.len() as i64, input);
+        }
+        if let Some((offset, room)) = self.input {
+            let place = &mut input[offset as usize..][..room as usize];
+            let (filled, rest) = place.split_at_mut(tail.len().min(room as usize));
+            filled.copy_from_slice(&tail[..filled.len()]);
+            rest.fill(0);
+        }
+    }
+
+    /// Does to the payload what the filter says; where that is impossible, nothing.
+    pub fn write(&self, output: &[u8], draft: &mut Draft<'_, '_>) -> Result<(), BadTail> {
+        let Some(size) = self.output_size else { return Ok(()) };
+        let (head, have) = (self.head as usize, draft.event().payload.len());
+        let most = match self.output {
+            Some((_, room)) => (room as usize).min(Format::MAX_SIZE as usize - head),
+            None => have - head,
+        };
+        let asked = size.get(output).unwrap_or(-1);
+        let tail = usize::try_from(asked).ok().filter(|tail| *tail <= most).ok_or(BadTail { asked, most })?;
+        match self.output {
+            Some((offset, _)) => {
+                let payload = draft.edit();
+                payload.truncate(head);
+                payload.extend_from_slice(&output[offset as usize..][..tail]);
+            }
+            None if head + tail < have => draft.edit().truncate(head + tail),
+            None => {}
+        }
+        Ok(())
+    }
 }
 
 /// From the sinks.
@@ -101,12 +161,18 @@ pub(crate) type Misfit = (&'static str, String);
 
 impl Plan {
     pub fn new(input: &Format, output: Option<&Format>, event: &Format) -> Result<Plan, Misfit> {
-        let mut plan = Plan::default();
+        let mut plan = Plan { tail: Tail { head: event.size, ..Tail::default() }, ..Plan::default() };
         for field in &input.fields {
             plan.take(field, event).map_err(|what| ("input", what))?;
         }
         for field in output.map_or(&[][..], |output| &output.fields) {
             plan.give(field, event).map_err(|what| ("output", what))?;
+        }
+        if plan.tail.output.is_some() && plan.tail.output_size.is_none() {
+            return Err((
+                "output",
+                "`tail` needs a number `tail_size` beside it: how many of its bytes count".to_owned(),
+            ));
         }
         Ok(plan)
     }
@@ -120,6 +186,8 @@ impl Plan {
         }
         match (field.name.as_str(), &field.kind) {
             ("sinks" | "sink", _) => Ok(()),
+            ("tail", _) => bytes(field).map(|place| self.tail.input = Some(place)),
+            ("tail_size", _) => number(field, 0).map(|at| self.tail.input_size = Some(at)),
             ("event", Kind::Struct(words)) if field.dims.is_empty() => {
                 for (name, at) in numbers(words, field.offset)? {
                     self.words.push((Word::of(&name), at));
@@ -131,14 +199,16 @@ impl Plan {
     }
 
     fn give(&mut self, field: &Field, event: &Format) -> Result<(), String> {
-        match event.field(&field.name) {
-            Some(there) => {
-                let bytes = same(field, there)?;
-                self.writes.push(Copied { from: field.offset, to: there.offset, bytes });
-                Ok(())
-            }
-            None if matches!(field.name.as_str(), "chosen" | "sinks" | "sink" | "event") => Ok(()),
-            None => Err(unknown(&field.name, event)),
+        if let Some(there) = event.field(&field.name) {
+            let bytes = same(field, there)?;
+            self.writes.push(Copied { from: field.offset, to: there.offset, bytes });
+            return Ok(());
+        }
+        match field.name.as_str() {
+            "chosen" | "sinks" | "sink" | "event" => Ok(()),
+            "tail" => bytes(field).map(|place| self.tail.output = Some(place)),
+            "tail_size" => number(field, 0).map(|at| self.tail.output_size = Some(at)),
+            name => Err(unknown(name, event)),
         }
     }
 }
@@ -155,7 +225,7 @@ impl Shape {
             shape.table = Some(table(&field).map_err(|what| ("input", what))?);
         }
         if let Some(field) = output.and_then(|output| word(output, "chosen")) {
-            shape.chosen = Some(places(&field).map_err(|what| ("output", what))?);
+            shape.chosen = Some(bytes(&field).map_err(|what| ("output", what))?);
         }
         Ok(shape)
     }
@@ -168,10 +238,11 @@ fn table(field: &Field) -> Result<Table, String> {
     Ok(Table { at: field.offset, stride: row.size, rows: *rows, columns: numbers(row, 0)? })
 }
 
-fn places(field: &Field) -> Result<(u32, u32), String> {
+/// Offset and length of an array of bytes.
+fn bytes(field: &Field) -> Result<(u32, u32), String> {
     match (&field.kind, &field.dims[..]) {
         (Kind::Scalar(Scalar { bits: 8, .. }), [count]) => Ok((field.offset, *count)),
-        _ => Err(format!("`chosen` is {}, and has to be an array of `unsigned char`", field.type_text())),
+        _ => Err(format!("`{}` is {}, and has to be an array of `unsigned char`", field.name, field.type_text())),
     }
 }
 
@@ -234,5 +305,63 @@ impl FieldAt {
 
     pub fn read(&self, event: &Event<'_>) -> Option<i64> {
         if event.event_type == self.event_type { self.at.get(event.payload) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use qfabric_types::Instant;
+    use qfabric_types::channel::{ChannelId, Name};
+
+    use super::super::Changed;
+    use super::*;
+    use crate::{AttributesRef, SourceId};
+
+    const LONG: Scalar = Scalar { bits: 64, signed: true };
+
+    proptest! {
+        /// Whatever a filter asks for, an event keeps its structure and stays within the limit, and a refusal changes nothing.
+        #[test]
+        fn a_tail_has_room_behind_the_structure_and_below_the_limit(
+            head in 0..64_usize,
+            have in 0..16_320_usize,
+            room in prop::option::of(0..16_384_u32),
+            asked in prop_oneof![any::<i64>(), -1..17_000_i64],
+        ) {
+            let payload = vec![1; head + have];
+            let output = [&asked.to_le_bytes()[..], &[2; 16_384]].concat();
+            let tail = Tail {
+                head: head as u32,
+                output: room.map(|room| (8, room)),
+                output_size: Some(At { offset: 0, ty: LONG }),
+                ..Tail::default()
+            };
+            let (channel, host): (_, Name) = (ChannelId::data("c".parse().unwrap()), "h".parse().unwrap());
+            let event = Event {
+                channel: &channel,
+                host: &host,
+                source: SourceId(1),
+                number: 1,
+                event_type: 0,
+                priority: 0,
+                sent: Instant::ZERO,
+                deadline: None,
+                attributes: AttributesRef::default(),
+                payload: &payload,
+            };
+            let mut changed = Changed::default();
+            let mut draft = Draft { event, changed: &mut changed, now: Instant::ZERO };
+            let written = tail.write(&output, &mut draft);
+            let most = room.map_or(have, |room| (room as usize).min(Format::MAX_SIZE as usize - head));
+            let expected = match usize::try_from(asked).ok().filter(|tail| *tail <= most) {
+                Some(tail) if room.is_some() => [vec![1; head], vec![2; tail]].concat(),
+                Some(tail) => vec![1; head + tail],
+                None => payload.clone(),
+            };
+            prop_assert_eq!(written.is_ok(), (0..=most as i64).contains(&asked));
+            prop_assert_eq!(changed.payload(&payload), &expected[..]);
+            prop_assert!(expected.len() >= head && expected.len() <= Format::MAX_SIZE as usize);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use qfabric_ecode::{Engine, Environment, Fault, Limits as CallLimits, World, compile};
 
 use super::Draft;
-use super::plan::{Plan, Shape, Table};
+use super::plan::{BadTail, Plan, Shape, Table};
 use crate::member::Seat;
 use crate::{Engines, FilterError, Limits, Spec};
 
@@ -22,6 +22,15 @@ pub(crate) struct TextFilter {
     rows: Vec<u32>,
     generation: Option<u64>,
     next_rows: Vec<u32>,
+}
+
+/// Why a call chose nobody.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum Failed {
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    #[error(transparent)]
+    Tail(#[from] BadTail),
 }
 
 impl TextFilter {
@@ -67,7 +76,7 @@ impl TextFilter {
         generation: u64,
         seats: &[Seat],
         chosen: &mut [bool],
-    ) -> Result<u64, Fault> {
+    ) -> Result<u64, Failed> {
         let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return Ok(0) };
         let event = draft.event();
         for copy in &plan.copies {
@@ -77,6 +86,7 @@ impl TextFilter {
         for (word, at) in &plan.words {
             at.put(word.of_event(&event), &mut self.input);
         }
+        plan.tail.read(event.payload, &mut self.input);
         let beyond = self.seat(generation, seats, chosen);
         let world = World { now: draft.now.get(), ..World::default() };
         let verdict = self.engine.call(&self.input, &world, &mut |_| {})?;
@@ -85,7 +95,7 @@ impl TextFilter {
             return Ok(beyond);
         }
         self.pick(chosen);
-        self.change(draft);
+        self.change(draft)?;
         Ok(beyond)
     }
 
@@ -127,12 +137,14 @@ impl TextFilter {
     }
 
     /// Puts what the output says of the event into it.
-    fn change(&self, draft: &mut Draft<'_, '_>) {
-        let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return };
+    fn change(&self, draft: &mut Draft<'_, '_>) -> Result<(), BadTail> {
+        let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return Ok(()) };
+        let output = self.engine.output();
         for copy in &plan.writes {
-            let from = &self.engine.output()[copy.from as usize..][..copy.bytes as usize];
-            draft.payload_mut()[copy.to as usize..][..copy.bytes as usize].copy_from_slice(from);
+            let from = &output[copy.from as usize..][..copy.bytes as usize];
+            draft.edit()[copy.to as usize..][..copy.bytes as usize].copy_from_slice(from);
         }
+        plan.tail.write(output, draft)
     }
 
     /// A parameter's place, by its name.

@@ -280,6 +280,76 @@ pub fn an_out_filter_for_one_sink_changes_what_that_sink_is_sent_alone<W: World>
     }
 }
 
+/// Leaves so many bytes behind a frame as its `kind` says.
+const CROP: &str = "
+    struct input { int kind; };
+    struct output { int tail_size; };
+    output.tail_size = input.kind;
+    return 1;";
+
+/// Leaves every other byte of the first 16.
+const THIN: &str = "
+    struct input { int tail_size; unsigned char tail[16]; };
+    struct output { int tail_size; unsigned char tail[8]; };
+    int i;
+    for (i = 0; i < 16 && i < input.tail_size; i += 2) {
+        output.tail[output.tail_size] = input.tail[i];
+        output.tail_size++;
+    }
+    return 1;";
+
+/// Puts a mark behind what there is.
+const MARK: &str = "
+    struct input { int tail_size; unsigned char tail[64]; };
+    struct output { int tail_size; unsigned char tail[65]; };
+    int i;
+    for (i = 0; i < 64 && i < input.tail_size; i++) output.tail[i] = input.tail[i];
+    output.tail[i] = 33;
+    output.tail_size = i + 1;
+    return 1;";
+
+/// Filters crop, thin and lengthen what lies behind an event's structure; what is impossible is a fault.
+pub fn a_filter_changes_how_long_an_event_is<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let [here, there] = [0, 1].map(|host| sink(world, &hosts[host], &video, called()));
+    let marked = sink(world, &hosts[1], &video, called());
+    let for_one = Some(MemberId { host: hosts[1].clone(), number: marked.0 });
+    install(world, &hosts[1], &FilterSpec { sink: for_one, ..text(spot(&video, Direction::In, "mark"), MARK) });
+    let out = spot(&video, Direction::Out, "shorten");
+    install(world, &hosts[0], &text(out.clone(), CROP));
+    let mut submit_tail = |kind, tail: &str| {
+        let payload = [&frame(kind, 0)[..], tail.as_bytes()].concat();
+        submit(world, &hosts[0], from, &Submission { payload: &payload, ..Submission::default() }).expect("submitted")
+    };
+    submit_tail(3, "abcdef");
+    submit_tail(6, "abcdef");
+    assert_eq!(submit_tail(7, "abcdef").filtered, 3);
+    assert_eq!(submit_tail(-1, "").filtered, 3);
+    install(world, &hosts[0], &text(out, THIN));
+    let mut submit_tail = |tail: &str| {
+        let payload = [&frame(0, 0)[..], tail.as_bytes()].concat();
+        submit(world, &hosts[0], from, &Submission { payload: &payload, ..Submission::default() }).expect("submitted")
+    };
+    submit_tail("abcdefg");
+    submit_tail("");
+    world.quiet();
+    let [at_source, elsewhere] = [0, 1].map(|host| world.delivered(&hosts[host]));
+    let tails = |delivered: &[super::super::Delivered], sink| {
+        let of_sink = delivered.iter().filter(|event| event.sink == sink);
+        of_sink.map(|event| String::from_utf8_lossy(&event.payload[8..]).into_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(tails(&at_source, here), ["abc", "abcdef", "aceg", ""]);
+    assert_eq!(tails(&elsewhere, there), ["abc", "abcdef", "aceg", ""]);
+    assert_eq!(tails(&elsewhere, marked), ["abc!", "abcdef!", "aceg!", "!"]);
+    let faults = world.notices(&hosts[0]).into_iter().filter_map(|notice| match notice {
+        Notice::FilterFaulted { fault, .. } => Some(fault),
+        _ => None,
+    });
+    assert_eq!(faults.collect::<Vec<_>>(), ["`output.tail_size` is 7, and may be 0 to 6 here"]);
+}
+
 /// Two users of a host feed one channel; the filter of one of them stops none of the other's events.
 pub fn a_users_filter_acts_on_the_events_of_own_sources_alone<W: World>(world: &mut W) {
     let video = data("video");

@@ -60,6 +60,7 @@ macro_rules! conformance_parts {
             a_filter_that_faults_lets_nothing_pass_and_says_so,
             a_filter_for_one_sink_changes_the_event_for_that_sink_alone,
             an_out_filter_for_one_sink_changes_what_that_sink_is_sent_alone,
+            a_filter_changes_how_long_an_event_is,
             a_users_filter_acts_on_the_events_of_own_sources_alone,
         }
     };
