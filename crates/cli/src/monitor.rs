@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use qfabric_client::channel::{MonitorInfo, MonitorRequest};
 use qfabric_types::Nanos;
-use qfabric_types::monitor::{Threshold, Unit};
+use qfabric_types::monitor::{AdaptivePeriod, Summary, Threshold, Unit};
 
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
@@ -43,6 +43,9 @@ struct LsArgs {
 /// Readings go to the resource managers of all hosts that share a channel or a group with this one.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric monitor set cpu.run_queue --poll 20ms --threshold '> 4'
+          qfabric monitor set cpu.run_queue --poll 1s --check 20ms --threshold '> 4' --quiet
+          qfabric monitor set cpu.run_queue --summary max --check 20ms
+          qfabric monitor set memory.available --adaptive 100ms:10s --tolerance 1000000
           qfabric monitor set cpu.run_queue --off")]
 struct SetArgs {
     /// The attribute
@@ -50,14 +53,29 @@ struct SetArgs {
     /// Time between two polls [default: 1s, or as it is]
     #[arg(long, value_name = "TIME")]
     poll: Option<Nanos>,
+    /// Feedback sets the time between two polls: it is halved when the value moves, else it grows; --poll ends that
+    #[arg(long, value_name = "SHORTEST:LONGEST", value_parser = periods)]
+    adaptive: Option<(Nanos, Nanos)>,
+    /// With --adaptive: differences up to this, in the attribute's unit, are no movement
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true, requires = "adaptive")]
+    tolerance: u64,
+    /// What is told of the looks between two polls (see --check) [default: last, or as it is]
+    #[arg(long)]
+    summary: Option<Summary>,
     /// Reports at once beyond it, such as '> 4' or '> 4 until 3'; '' for none
     #[arg(long, value_name = "THRESHOLD", value_parser = threshold)]
     threshold: Option<String>,
+    /// Look so often, for threshold and summary, where that is more often than polls; 0s: at polls
+    #[arg(long, value_name = "TIME")]
+    check: Option<Nanos>,
+    /// Tell only when the threshold is crossed; needs one
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false")]
+    quiet: Option<bool>,
     /// Of this application; see qfabric status [default: of the host]
     #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
     application: u64,
     /// Not any more
-    #[arg(long, conflicts_with_all = ["poll", "threshold"])]
+    #[arg(long, conflicts_with_all = ["poll", "adaptive", "summary", "threshold", "check", "quiet"])]
     off: bool,
     /// Print JSON
     #[arg(long)]
@@ -99,6 +117,12 @@ fn threshold(text: &str) -> Result<String, String> {
     }
 }
 
+fn periods(text: &str) -> Result<(Nanos, Nanos), String> {
+    let (least, most) = text.split_once(':').ok_or("two times are needed, such as 20ms:2s")?;
+    let time = |text: &str| text.parse::<Nanos>().map_err(|error| error.to_string());
+    Ok((time(least)?, time(most)?))
+}
+
 fn ls(args: LsArgs) -> Outcome {
     let list = args.daemon.client()?.monitors().map_err(connect::failure)?;
     if args.json {
@@ -111,7 +135,16 @@ fn ls(args: LsArgs) -> Outcome {
 
 fn set(args: SetArgs) -> Outcome {
     let poll_ns = if args.off { Some(Nanos::ZERO) } else { args.poll };
-    let request = MonitorRequest { application: args.application, poll_ns, threshold: args.threshold };
+    let tolerance = args.tolerance;
+    let request = MonitorRequest {
+        application: args.application,
+        poll_ns,
+        threshold: args.threshold,
+        check_ns: args.check,
+        quiet: args.quiet,
+        summary: args.summary,
+        adaptive: args.adaptive.map(|(least_ns, most_ns)| AdaptivePeriod { least_ns, most_ns, tolerance }),
+    };
     let info = args.daemon.client()?.set_monitor(&args.attribute, &request).map_err(connect::failure)?;
     if args.json {
         output::print_json(&info)?
@@ -153,18 +186,40 @@ fn line_of_json(list: &[MonitorInfo]) -> String {
 }
 
 fn table(list: &[MonitorInfo]) -> String {
-    let mut table = output::new_table(["attribute", "application", "poll", "threshold", "value", "unit"]);
+    let mut table = output::new_table(["attribute", "application", "poll", "threshold", "told", "value", "unit"]);
     for info in list {
         table.add_row([
             info.attribute.clone(),
             if info.application == 0 { "–".to_owned() } else { info.application.to_string() },
-            info.poll_ns.map_or("–".to_owned(), |poll| poll.to_string()),
+            poll(info),
             info.threshold.clone().unwrap_or_else(|| "–".to_owned()),
+            told(info),
             value(info),
             info.unavailable.as_ref().map_or(info.unit.clone(), |why| format!("not here: {why}")),
         ]);
     }
     format!("{table}\n")
+}
+
+fn poll(info: &MonitorInfo) -> String {
+    let period = info.poll_ns.map_or("–".to_owned(), |poll| poll.to_string());
+    match info.adaptive {
+        Some(AdaptivePeriod { least_ns, most_ns, .. }) => format!("{period} ({least_ns} to {most_ns})"),
+        None => period,
+    }
+}
+
+/// What is told, and when beside polls.
+fn told(info: &MonitorInfo) -> String {
+    let what = match info.summary {
+        None => return "–".to_owned(),
+        Some(_) if info.quiet => "crossings",
+        Some(Summary::Last) => "last",
+        Some(Summary::Mean) => "mean",
+        Some(Summary::Min) => "min",
+        Some(Summary::Max) => "max",
+    };
+    info.check_ns.map_or_else(|| what.to_owned(), |check| format!("{what}, looked at every {check}"))
 }
 
 fn name(info: &MonitorInfo) -> String {

@@ -2,7 +2,7 @@
 
 use qfabric_ecode::{Interpreter, Limits};
 use qfabric_host::monitor::{Adaptive, Derived, Monitor, Watch};
-use qfabric_types::monitor::{Attribute, AttributeId, HOST, Readers, Shape, Threshold, Unit};
+use qfabric_types::monitor::{AdaptivePeriod, Attribute, AttributeId, HOST, Readers, Shape, Threshold, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
 struct Moving(Vec<Attribute>);
@@ -34,7 +34,8 @@ fn a_poll_with_thresholds_feedback_and_e_code_allocates_nothing() {
         monitor.watch(AppId(1), &format!("x.{n}"), watch, &mut readers, Instant::ZERO).unwrap();
     }
     monitor.watch(HOST, "y", Watch::every(period), &mut readers, Instant::ZERO).unwrap();
-    let pace = Box::new(Adaptive::new(period, Nanos::from_millis(50), 1));
+    let pace =
+        Box::new(Adaptive::new(AdaptivePeriod { least_ns: period, most_ns: Nanos::from_millis(50), tolerance: 1 }));
     monitor.set_pace(AppId(1), AttributeId::of("x.3"), Some(pace)).unwrap();
     let mut told = 0;
     let taken = allocation_counter::measure(|| {

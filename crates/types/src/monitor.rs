@@ -51,6 +51,38 @@ impl fmt::Display for AttributeId {
     }
 }
 
+/// What becomes of several looks between two tellings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "snake_case")]
+pub enum Summary {
+    /// A level as it is; a total over all the time since.
+    #[default]
+    Last,
+    /// The mean of the looks; of totals: over all the time since.
+    Mean,
+    /// The least look.
+    Min,
+    /// The greatest look.
+    Max,
+}
+
+/// A period that feedback sets: it is halved when a value differs from the one before by more than `tolerance`, else it
+/// grows by a quarter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AdaptivePeriod {
+    /// Shortest period, at least 1 ms.
+    pub least_ns: Nanos,
+    /// Longest period, at most 1 h.
+    pub most_ns: Nanos,
+    /// Differences up to this, in the attribute's unit, are rest.
+    #[serde(default)]
+    pub tolerance: u64,
+}
+
 /// What a value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -337,6 +337,30 @@ fn what_is_monitored_is_said_and_seen() {
         list.any(|info| info["attribute"] == "cpu.run_queue" && info["value"].is_i64())
     });
     alpha.run(&["monitor", "watch", "--count", "1"]).expect(0, &["cpu.run_queue="]);
+    let watch_by = |options: &[&str]| {
+        let answer = alpha.run(&[&["monitor", "set", "cpu.run_queue", "--json"], options].concat());
+        answer.expect(0, &[]);
+        answer.json()
+    };
+    let info = watch_by(&["--check", "5ms", "--quiet", "--summary", "max"]);
+    assert_eq!((&info["check_ns"], &info["quiet"], &info["summary"]), (&5_000_000.into(), &true.into(), &"max".into()));
+    let info = watch_by(&["--adaptive", "10ms:15ms", "--quiet", "false", "--tolerance", "3"]);
+    let adaptive = serde_json::json!({ "least_ns": 10_000_000, "most_ns": 15_000_000, "tolerance": 3 });
+    assert_eq!((&info["adaptive"], &info["poll_ns"], &info["quiet"]), (&adaptive, &15_000_000.into(), &().into()));
+    eventually("feedback sets the period", || {
+        let list = alpha.run(&["monitor", "ls", "--json"]).json();
+        let mut list = list.as_array().unwrap().iter();
+        list.any(|info| info["attribute"] == "cpu.run_queue" && info["poll_ns"] != 15_000_000)
+    });
+    alpha.run(&["monitor", "ls"]).expect(0, &["(10 ms to 15 ms)", "max, looked at every 5 ms"]);
+    assert!(watch_by(&["--poll", "1s", "--check", "0s"])["adaptive"].is_null(), "a fixed period ends feedback");
+    let refused = |options: &[&str], words: &[&str]| {
+        alpha.run(&[&["monitor", "set", "cpu.run_queue"], options].concat()).expect(3, words);
+    };
+    refused(&["--adaptive", "2s:20ms"], &["at least 2 s and at most 20 ms", "shorter one first"]);
+    refused(&["--adaptive", "20us:20ms"], &["20 µs", "1 ms to"]);
+    refused(&["--quiet", "--threshold", ""], &["quiet", "give it one"]);
+    alpha.run(&["monitor", "set", "cpu.run_queue", "--adaptive", "20ms"]).expect(2, &["two times", "20ms:2s"]);
     alpha.run(&["monitor", "set", "cpu.run_que"]).expect(3, &["cpu.run_que", "cpu.run_queue"]);
     alpha.run(&["monitor", "set", "cpu.run_queue", "--off"]).expect(0, &[]);
     alpha.run(&["group", "ls"]).expect(0, &["register()"]);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use qfabric_host::monitor::{Monitor, Watch};
+use qfabric_host::monitor::{Adaptive, Monitor, Watch};
 use qfabric_linux::clock;
 use qfabric_linux::monitor::Meters;
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
-use qfabric_types::monitor::{Attribute, AttributeId, HOST, Reading, Unit};
+use qfabric_types::monitor::{AdaptivePeriod, Attribute, AttributeId, HOST, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::{Fabric, lock, problems};
@@ -39,6 +39,8 @@ struct Watching {
     meters: Meters,
     /// The processes of the applications that are watched.
     processes: BTreeMap<AppId, i32>,
+    /// Periods that feedback sets.
+    adaptive: BTreeMap<(AppId, AttributeId), AdaptivePeriod>,
     /// Last readings, for whoever looks.
     last: BTreeMap<(AppId, u32), (i64, Instant)>,
     rescan_at: Instant,
@@ -77,6 +79,7 @@ impl Monitors {
             monitor: Monitor::new(),
             meters: Meters::open(),
             processes: BTreeMap::new(),
+            adaptive: BTreeMap::new(),
             last: BTreeMap::new(),
             rescan_at: Instant::ZERO,
             stopping: false,
@@ -132,13 +135,9 @@ impl Watching {
         process: Option<i32>,
     ) -> Result<MonitorInfo, Problem> {
         let before = self.found(application, name).map(|watched| watched.watch);
-        let mut watch = before.unwrap_or(Watch::every(PERIOD));
-        watch.period = request.poll_ns.unwrap_or(watch.period);
-        match request.threshold.as_deref() {
-            Some("") => watch.threshold = None,
-            Some(text) => watch.threshold = Some(text.parse().map_err(|error| problems::invalid(format!("{error}")))?),
-            None => {}
-        }
+        let refused = |error: qfabric_host::monitor::MonitorError| error.problem();
+        let watch = asked(before.unwrap_or(Watch::every(PERIOD)), request)?;
+        request.adaptive.as_ref().map_or(Ok(()), Watch::check_adaptive).map_err(refused)?;
         if let Some(pid) = process
             && !self.processes.contains_key(&application)
         {
@@ -146,15 +145,36 @@ impl Watching {
             self.meters.add_process(application, pid).map_err(missing)?;
             self.processes.insert(application, pid);
         }
-        let refused = |error: qfabric_host::monitor::MonitorError| error.problem();
         self.monitor.watch(application, name, watch, &mut self.meters, clock::now()).map_err(refused)?;
+        self.set_pace((application, AttributeId::of(name)), request).map_err(refused)?;
         self.found(application, name).map(|watched| self.shown(&watched)).ok_or_else(|| problems::unwatched(name))
+    }
+
+    /// A fixed period ends feedback.
+    fn set_pace(
+        &mut self,
+        (application, attribute): (AppId, AttributeId),
+        request: &MonitorRequest,
+    ) -> Result<(), qfabric_host::monitor::MonitorError> {
+        let place = (application, attribute);
+        match request.adaptive {
+            Some(terms) => {
+                self.adaptive.insert(place, terms);
+                self.monitor.set_pace(application, attribute, Some(Box::new(Adaptive::new(terms))))
+            }
+            None if request.poll_ns.is_some() => {
+                self.adaptive.remove(&place);
+                self.monitor.set_pace(application, attribute, None)
+            }
+            None => Ok(()),
+        }
     }
 
     fn unwatch(&mut self, application: AppId, name: &str) -> Result<MonitorInfo, Problem> {
         let found = self.found(application, name).map(|watched| watched.attribute.clone());
         let attribute = found.ok_or_else(|| problems::unwatched(name))?;
         self.monitor.unwatch(application, attribute.id());
+        self.adaptive.remove(&(application, attribute.id()));
         Ok(MonitorInfo { application: application.0, ..idle_info(&attribute) })
     }
 
@@ -169,7 +189,12 @@ impl Watching {
             application: watched.application.0,
             poll_ns: Some(watched.watch.period),
             threshold: watched.watch.threshold.map(|threshold| threshold.to_string()),
-            value: last.map(|(value, _)| *value),
+            check_ns: watched.watch.check,
+            quiet: watched.watch.quiet,
+            summary: Some(watched.watch.summary),
+            adaptive: self.adaptive.get(&(watched.application, watched.attribute.id())).copied(),
+            // Of a quiet watch the last look says more than what was told.
+            value: watched.value.filter(|_| watched.watch.quiet).or(last.map(|(value, _)| *value)),
             at_ns: last.map(|(_, at)| at.get()),
             ..idle_info(watched.attribute)
         }
@@ -188,6 +213,7 @@ impl Watching {
             self.meters.remove_application(application);
             self.processes.remove(&application);
             self.last.retain(|(of, _), _| *of != application);
+            self.adaptive.retain(|(of, _), _| *of != application);
         }
     }
 }
@@ -239,6 +265,24 @@ impl Watching {
     }
 }
 
+/// How an attribute is watched once the request is carried out.
+fn asked(before: Watch, request: &MonitorRequest) -> Result<Watch, Problem> {
+    let MonitorRequest { poll_ns, threshold, check_ns, quiet, summary, adaptive, .. } = request;
+    let threshold = match threshold.as_deref() {
+        Some("") => None,
+        Some(text) => Some(text.parse().map_err(|error| problems::invalid(format!("{error}")))?),
+        None => before.threshold,
+    };
+    let period = poll_ns.unwrap_or(before.period);
+    Ok(Watch {
+        period: adaptive.map_or(period, |terms| period.min(terms.most_ns).max(terms.least_ns)),
+        check: check_ns.map_or(before.check, |check| Some(check).filter(|check| *check > Nanos::ZERO)),
+        threshold,
+        summary: summary.unwrap_or(before.summary),
+        quiet: quiet.unwrap_or(before.quiet),
+    })
+}
+
 fn idle_info(attribute: &Attribute) -> MonitorInfo {
     MonitorInfo { attribute: attribute.name.to_string(), unit: unit(attribute.unit), ..empty() }
 }
@@ -250,6 +294,10 @@ fn empty() -> MonitorInfo {
         application: HOST.0,
         poll_ns: None,
         threshold: None,
+        check_ns: None,
+        quiet: false,
+        summary: None,
+        adaptive: None,
         value: None,
         at_ns: None,
         unavailable: None,

@@ -82,7 +82,7 @@ impl Monitor {
         readers: &mut dyn Readers,
         now: Instant,
     ) -> Result<(), MonitorError> {
-        watch.check_periods()?;
+        watch.check()?;
         let attribute = self.attribute(name, readers)?;
         let about = about(&attribute, application)?;
         self.check_room(application, attribute.id(), about)?;
@@ -116,7 +116,7 @@ impl Monitor {
         period: Nanos,
         now: Instant,
     ) -> Result<(), MonitorError> {
-        Watch::every(period).check_periods()?;
+        Watch::every(period).check()?;
         self.watcher(application, attribute)?.set_period(period, now);
         self.schedule();
         Ok(())

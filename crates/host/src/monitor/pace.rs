@@ -1,7 +1,7 @@
 //! Poll periods by feedback.
 
 use qfabric_types::Nanos;
-use qfabric_types::monitor::Reading;
+use qfabric_types::monitor::{AdaptivePeriod, Reading};
 
 /// Chooses how often an attribute is polled from what came out (Q-Fabric §2.2).
 pub trait Pace: Send {
@@ -15,31 +15,25 @@ impl<F: FnMut(&Reading, Nanos) -> Nanos + Send> Pace for F {
     }
 }
 
-/// Often while the value moves, seldom while it rests: the period is halved when a value differs from the one before by
-/// more than `tolerance`, else it grows by a quarter. The ratio makes it quick to notice and slow to forget.
+/// Often while the value moves, seldom while it rests. The ratio makes it quick to notice and slow to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adaptive {
-    /// Shortest period.
-    pub least: Nanos,
-    /// Longest period.
-    pub most: Nanos,
-    /// Differences up to this, in the attribute's unit, are rest.
-    pub tolerance: u64,
+    terms: AdaptivePeriod,
     before: Option<i64>,
 }
 
 impl Adaptive {
-    /// Between these periods.
-    pub const fn new(least: Nanos, most: Nanos, tolerance: u64) -> Adaptive {
-        Adaptive { least, most, tolerance, before: None }
+    /// Between its periods.
+    pub const fn new(terms: AdaptivePeriod) -> Adaptive {
+        Adaptive { terms, before: None }
     }
 }
 
 impl Pace for Adaptive {
     fn next(&mut self, reading: &Reading, period: Nanos) -> Nanos {
         let before = self.before.replace(reading.value).unwrap_or(reading.value);
-        let moves = reading.value.abs_diff(before) > self.tolerance;
+        let moves = reading.value.abs_diff(before) > self.terms.tolerance;
         let ns = if moves { period.get() / 2 } else { period.get().saturating_add(period.get() / 4) };
-        Nanos::new(ns).min(self.most).max(self.least)
+        Nanos::new(ns).min(self.terms.most_ns).max(self.terms.least_ns)
     }
 }

@@ -177,9 +177,13 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    fn tell(&mut self, application: AppId, (value, over): (i64, Nanos), cause: Cause) -> Reading {
+    fn reading(&self, application: AppId, (value, over): (i64, Nanos), cause: Cause) -> Reading {
         let (attribute, unit) = (self.id, self.attribute.unit);
-        let reading = Reading { attribute, application, value, at: self.now, over, cause, unit };
+        Reading { attribute, application, value, at: self.now, over, cause, unit }
+    }
+
+    fn tell(&mut self, application: AppId, step: (i64, Nanos), cause: Cause) -> Reading {
+        let reading = self.reading(application, step, cause);
         self.counters.told += 1;
         (self.tell)(reading);
         reading
@@ -212,9 +216,10 @@ impl Watcher {
         self.due = (self.due + by).min(latest).max(self.due);
     }
 
-    /// Who has no threshold has nothing to check.
+    /// Who has no threshold and wants no summary has nothing to check.
     fn next_check(&self, now: Instant) -> Instant {
-        let check = self.watch.check.filter(|_| self.watch.threshold.is_some());
+        let Watch { check, threshold, summary, .. } = self.watch;
+        let check = check.filter(|_| threshold.is_some() || summary != Summary::Last);
         check.map_or(Instant::NEVER, |check| next_multiple(now, check))
     }
 
@@ -223,26 +228,27 @@ impl Watcher {
     }
 
     fn looked(&mut self, raw: Option<i64>, step: Option<(i64, Nanos)>, mut teller: Teller) {
-        let now = teller.now;
-        if let Some(step) = step {
+        let (now, is_due) = (teller.now, self.due <= teller.now);
+        let crossed = step.and_then(|step| {
             self.looks.take(step.0);
-            self.judge(step, &mut teller);
-        }
+            self.judge(step, &mut teller)
+        });
         if self.check_due <= now {
             self.check_due = self.next_check(now);
         }
-        if self.due <= now {
-            self.is_due(raw, teller);
+        match crossed {
+            _ if is_due => self.is_due(raw, teller),
+            Some(crossed) => self.adapt(&crossed, now),
+            None => {}
         }
     }
 
-    fn judge(&mut self, step: (i64, Nanos), teller: &mut Teller) {
-        let Some(threshold) = self.watch.threshold else { return };
-        let beyond = threshold.is_beyond(self.beyond, step.0);
-        if beyond != std::mem::replace(&mut self.beyond, beyond) {
-            let reading = teller.tell(self.application, step, if beyond { Cause::Crossed } else { Cause::Cleared });
-            self.adapt(&reading, teller.now);
-        }
+    /// What was told of a crossing.
+    fn judge(&mut self, step: (i64, Nanos), teller: &mut Teller) -> Option<Reading> {
+        let beyond = self.watch.threshold?.is_beyond(self.beyond, step.0);
+        let has_crossed = beyond != std::mem::replace(&mut self.beyond, beyond);
+        let cause = if beyond { Cause::Crossed } else { Cause::Cleared };
+        has_crossed.then(|| teller.tell(self.application, step, cause))
     }
 
     fn is_due(&mut self, raw: Option<i64>, mut teller: Teller) {
@@ -254,10 +260,12 @@ impl Watcher {
         let told = self.summary(teller.attribute.shape, raw, now);
         self.since = Some(Base { raw, at: now });
         self.looks = Looks::default();
-        if let Some(told) = told.filter(|_| !self.watch.quiet) {
-            let reading = teller.tell(self.application, told, Cause::Poll);
-            self.adapt(&reading, now);
-        }
+        let Some(told) = told else { return };
+        let reading = match self.watch.quiet {
+            true => teller.reading(self.application, told, Cause::Poll),
+            false => teller.tell(self.application, told, Cause::Poll),
+        };
+        self.adapt(&reading, now);
     }
 
     /// None before the second look at a total.

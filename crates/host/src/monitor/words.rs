@@ -1,7 +1,8 @@
 //! What the monitor is asked, and what it answers.
 
 use qfabric_types::api::Problem;
-use qfabric_types::monitor::{Attribute, AttributeId, Readers, Threshold};
+pub use qfabric_types::monitor::Summary;
+use qfabric_types::monitor::{AdaptivePeriod, Attribute, AttributeId, Readers, Threshold};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::{MAX_PERIOD, MIN_PERIOD};
@@ -11,13 +12,13 @@ use super::{MAX_PERIOD, MIN_PERIOD};
 pub struct Watch {
     /// The watcher is told every so often.
     pub period: Nanos,
-    /// Its threshold is judged at least every so often; none: every `period`.
+    /// It is looked at so often, for its threshold and its summary, where that is more often; none: every `period`.
     pub check: Option<Nanos>,
     /// Beyond it the watcher is told at once.
     pub threshold: Option<Threshold>,
     /// What is told of the looks since it was told last.
     pub summary: Summary,
-    /// It is told of crossings only.
+    /// It is told of crossings only; needs a threshold.
     pub quiet: bool,
 }
 
@@ -32,25 +33,26 @@ impl Watch {
         Watch { threshold: Some(threshold), ..self }
     }
 
-    pub(super) fn check_periods(&self) -> Result<(), MonitorError> {
+    /// Its period may be set by feedback between these two.
+    ///
+    /// # Errors
+    /// One of them is out of its range, or the shortest is longer than the longest.
+    pub fn check_adaptive(period: &AdaptivePeriod) -> Result<(), MonitorError> {
+        let AdaptivePeriod { least_ns: least, most_ns: most, .. } = *period;
+        Watch::every(least).check()?;
+        Watch::every(most).check()?;
+        if least <= most { Ok(()) } else { Err(MonitorError::Adaptive { least, most }) }
+    }
+
+    pub(super) fn check(&self) -> Result<(), MonitorError> {
         let asked = [Some(self.period), self.check];
         let bad = asked.into_iter().flatten().find(|period| !(MIN_PERIOD..=MAX_PERIOD).contains(period));
-        bad.map_or(Ok(()), |period| Err(MonitorError::Period { period }))
+        match bad {
+            Some(period) => Err(MonitorError::Period { period }),
+            None if self.quiet && self.threshold.is_none() => Err(MonitorError::Quiet),
+            None => Ok(()),
+        }
     }
-}
-
-/// What becomes of several looks between two tellings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Summary {
-    /// A level as it is; a total over all the time since.
-    #[default]
-    Last,
-    /// The mean of the looks; of totals: over all the time since.
-    Mean,
-    /// The least look.
-    Min,
-    /// The greatest look.
-    Max,
 }
 
 /// A watch as it stands.
@@ -113,6 +115,15 @@ pub enum MonitorError {
         /// What was asked for.
         period: Nanos,
     },
+    /// The shortest of a range of periods is longer than the longest.
+    Adaptive {
+        /// The shortest.
+        least: Nanos,
+        /// The longest.
+        most: Nanos,
+    },
+    /// Only crossings of a threshold are to be told, and there is none.
+    Quiet,
     /// A limit is reached.
     TooMany {
         /// Of what.
@@ -152,6 +163,16 @@ impl MonitorError {
                 "channel_invalid",
                 format!("a poll period of {period} is not possible"),
                 format!("use {MIN_PERIOD} to {MAX_PERIOD}"),
+            ),
+            MonitorError::Adaptive { least, most } => Problem::new(
+                "channel_invalid",
+                format!("no period is at least {least} and at most {most}"),
+                "say the shorter one first",
+            ),
+            MonitorError::Quiet => Problem::new(
+                "channel_invalid",
+                "a quiet watch tells crossings of its threshold, and has no threshold",
+                "give it one too, such as '> 4'",
             ),
             MonitorError::TooMany { what, limit } => Problem::new(
                 "channel_invalid",

@@ -8,7 +8,9 @@ mod schedule;
 use std::collections::BTreeMap;
 
 use qfabric_host::monitor::{Adaptive, Both, Counters, Jobs, MAX_WATCHES, Monitor, MonitorError, Summary, Watch};
-use qfabric_types::monitor::{Attribute, AttributeId, Cause, HOST, Readers, Reading, Shape, Threshold, Unit};
+use qfabric_types::monitor::{
+    AdaptivePeriod, Attribute, AttributeId, Cause, HOST, Readers, Reading, Shape, Threshold, Unit,
+};
 use qfabric_types::{AppId, Instant, Nanos};
 
 const A: AppId = AppId(1);
@@ -180,6 +182,41 @@ fn looks_between_two_tellings_are_summed_up_as_wanted() {
     }
 }
 
+/// Nobody else looks in between.
+#[test]
+fn a_lone_watch_has_looks_of_its_own_to_sum_up() {
+    let (mut monitor, mut made) = (Monitor::new(), Made::new());
+    let watch = Watch { summary: Summary::Max, check: Some(ms(10)), ..Watch::every(ms(30)) };
+    monitor.watch(A, "cpu.run_queue", watch, &mut made, at(0)).unwrap();
+    let mut told = Vec::new();
+    for (step, queue) in [1, 6, 2].into_iter().enumerate() {
+        made.set(QUEUE, queue);
+        told.extend(run(&mut monitor, &mut made, at(10 * (step as u64 + 1))));
+    }
+    assert_eq!(told.iter().map(|r| (r.value, r.at)).collect::<Vec<_>>(), [(6, at(30))]);
+}
+
+/// Polls that are not told set the period, too; a crossing at the moment of a poll takes nothing from it.
+#[test]
+fn a_quiet_watch_needs_a_threshold_and_follows_feedback() {
+    let (mut monitor, mut made) = watching(80);
+    let quiet = Watch { quiet: true, ..Watch::every(ms(80)) };
+    let refused = monitor.watch(A, "cpu.run_queue", quiet, &mut made, at(0)).unwrap_err();
+    assert!(refused.to_string().contains("has no threshold"), "{refused}");
+    let watch = quiet.with("> 4 until 3".parse().unwrap());
+    monitor.watch(A, "cpu.run_queue", watch, &mut made, at(0)).unwrap();
+    let terms = AdaptivePeriod { least_ns: ms(10), most_ns: ms(640), tolerance: 2 };
+    monitor.set_pace(A, QUEUE, Some(Box::new(Adaptive::new(terms)))).unwrap();
+    assert!(run(&mut monitor, &mut made, at(10_000)).is_empty());
+    let period = |monitor: &Monitor| monitor.watches().next().unwrap().watch.period;
+    assert_eq!(period(&monitor), ms(640));
+    made.set(QUEUE, 10);
+    let due = monitor.next_wakeup().unwrap();
+    let told = poll(&mut monitor, &mut made, due);
+    assert_eq!(told.iter().map(|r| r.cause).collect::<Vec<_>>(), [Cause::Crossed]);
+    assert_eq!(period(&monitor), ms(320));
+}
+
 #[test]
 fn leaving_frees_an_applications_polls_and_no_others() {
     let (mut monitor, mut made) = watching(10);
@@ -210,7 +247,13 @@ fn feedback_changes_a_period_while_it_runs() {
 #[test]
 fn an_adaptive_pace_is_quick_where_the_value_moves_and_slow_where_it_rests() {
     let (mut monitor, mut made) = watching(80);
-    monitor.set_pace(A, QUEUE, Some(Box::new(Adaptive::new(ms(10), ms(640), 2)))).unwrap();
+    monitor
+        .set_pace(
+            A,
+            QUEUE,
+            Some(Box::new(Adaptive::new(AdaptivePeriod { least_ns: ms(10), most_ns: ms(640), tolerance: 2 }))),
+        )
+        .unwrap();
     run(&mut monitor, &mut made, at(10_000));
     let period = |monitor: &Monitor| monitor.watches().next().unwrap().watch.period;
     assert_eq!(period(&monitor), ms(640));

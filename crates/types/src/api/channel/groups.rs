@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::LeaseId;
 use crate::Nanos;
 use crate::channel::Name;
+use crate::monitor::{AdaptivePeriod, Summary};
 
 /// What an application wants of one metric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +120,18 @@ pub struct MonitorInfo {
     /// When it reports at once, such as `> 4 until 3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<String>,
+    /// Time between two looks, for the threshold and the summary, where these are more frequent than polls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_ns: Option<Nanos>,
+    /// Only crossings of the threshold are told.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub quiet: bool,
+    /// What is told of the looks between two polls; none: not polled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+    /// Feedback sets `poll_ns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptivePeriod>,
     /// Its last value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,
@@ -138,10 +151,27 @@ pub struct MonitorRequest {
     /// The application; 0: the host.
     #[serde(default)]
     pub application: u64,
-    /// Time between two polls; none: as it is; 0: not any more.
+    /// Time between two polls; none: as it is; 0: not any more. Without `adaptive` beside it, it stays so from now on.
     #[serde(default)]
     pub poll_ns: Option<Nanos>,
     /// When it is to report at once, such as `> 4 until 3`; none: as it is; empty: not any more.
     #[serde(default)]
     pub threshold: Option<String>,
+    /// Time between two looks, for the threshold and the summary, where these are to be more frequent than polls; none: as
+    /// it is; 0: at polls.
+    #[serde(default)]
+    pub check_ns: Option<Nanos>,
+    /// Whether only crossings of the threshold are told, which has to be there; none: as it is.
+    #[serde(default)]
+    pub quiet: Option<bool>,
+    /// What is told of the looks between two polls; none: as it is.
+    #[serde(default)]
+    pub summary: Option<Summary>,
+    /// Feedback sets the time between two polls from now on; none: as it is.
+    #[serde(default)]
+    pub adaptive: Option<AdaptivePeriod>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
