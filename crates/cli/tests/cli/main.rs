@@ -10,6 +10,7 @@ mod guide_dwcs;
 mod harness;
 mod lending;
 mod live;
+mod monitor;
 mod pages;
 mod player;
 mod policies;

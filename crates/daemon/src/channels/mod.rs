@@ -13,6 +13,7 @@
 //! | `rules.rs` | which users may do what on which channels |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
+//! | `attributes.rs` | what monitors read |
 //! | `answering.rs` | who answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | what hosts keep for each other's refused applications |
 //! | `policies/`, `reports.rs` | what managers do here for channels, and what they hear |
@@ -21,6 +22,7 @@
 //! Locks are taken in this order: registry, node, mailbox ([`qfabric_sync::rank`]; debug builds assert it).
 
 mod answering;
+mod attributes;
 mod config;
 mod filters;
 mod groups;

@@ -1,21 +1,21 @@
 //! What this host monitors: a thread that looks when it is due, and tells managers here and elsewhere.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_host::monitor::{Adaptive, Monitor, Watch};
 use qfabric_linux::clock;
-use qfabric_linux::monitor::Meters;
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
 use qfabric_types::monitor::{AdaptivePeriod, Attribute, AttributeId, HOST, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
+use super::attributes::Attributes;
 use super::{Fabric, lock, problems};
+use crate::control::Monitored;
 use crate::ending::Ending;
 
 /// How often interfaces, disks and applications that came or went are looked for.
@@ -36,9 +36,7 @@ pub(super) struct Monitors {
 
 struct Watching {
     monitor: Monitor,
-    meters: Meters,
-    /// The processes of the applications that are watched.
-    processes: BTreeMap<AppId, i32>,
+    attributes: Attributes,
     /// Periods that feedback sets.
     adaptive: BTreeMap<(AppId, AttributeId), AdaptivePeriod>,
     /// Last readings, for whoever looks.
@@ -77,8 +75,7 @@ impl Monitors {
     pub fn new() -> Monitors {
         let watching = Watching {
             monitor: Monitor::new(),
-            meters: Meters::open(),
-            processes: BTreeMap::new(),
+            attributes: Attributes::open(),
             adaptive: BTreeMap::new(),
             last: BTreeMap::new(),
             rescan_at: Instant::ZERO,
@@ -101,9 +98,9 @@ impl Monitors {
         let watched: Vec<_> = watching.monitor.watches().map(|watch| watching.shown(&watch)).collect();
         let is_watched = |name: &str| watched.iter().any(|info| info.attribute == name);
         let idle =
-            watching.monitor.attributes(&watching.meters).filter(|attribute| !is_watched(attribute.name.as_str()));
+            watching.monitor.attributes(&watching.attributes).filter(|attribute| !is_watched(attribute.name.as_str()));
         let idle: Vec<_> = idle.map(idle_info).collect();
-        let missing = watching.meters.missing().iter().map(|missing| MonitorInfo {
+        let missing = watching.attributes.missing().iter().map(|missing| MonitorInfo {
             attribute: missing.name.to_owned(),
             unavailable: Some(missing.why.clone()),
             ..empty()
@@ -112,13 +109,18 @@ impl Monitors {
         watched.into_iter().chain(idle).chain(missing).collect()
     }
 
-    /// Changes how an attribute is watched; `process`: the application's, where it is about one.
-    pub fn set(&self, name: &str, request: &MonitorRequest, process: Option<i32>) -> Result<MonitorInfo, Problem> {
+    /// Changes how an attribute is watched; `monitored`: the application, where it is about one.
+    pub fn set(
+        &self,
+        name: &str,
+        request: &MonitorRequest,
+        monitored: Option<Monitored>,
+    ) -> Result<MonitorInfo, Problem> {
         let mut watching = lock(&self.watching);
         let application = AppId(request.application);
         let answer = match request.poll_ns {
             Some(Nanos::ZERO) => watching.unwatch(application, name),
-            _ => watching.watch(application, name, request, process),
+            _ => watching.watch(application, name, request, monitored),
         };
         drop(watching);
         self.changed.notify_all();
@@ -132,20 +134,17 @@ impl Watching {
         application: AppId,
         name: &str,
         request: &MonitorRequest,
-        process: Option<i32>,
+        monitored: Option<Monitored>,
     ) -> Result<MonitorInfo, Problem> {
         let before = self.found(application, name).map(|watched| watched.watch);
         let refused = |error: qfabric_host::monitor::MonitorError| error.problem();
         let watch = asked(before.unwrap_or(Watch::every(PERIOD)), request)?;
         request.adaptive.as_ref().map_or(Ok(()), Watch::check_adaptive).map_err(refused)?;
-        if let Some(pid) = process
-            && !self.processes.contains_key(&application)
-        {
+        if let Some(monitored) = monitored {
             let missing = |missing: qfabric_linux::monitor::Missing| problems::invalid(missing.why);
-            self.meters.add_process(application, pid).map_err(missing)?;
-            self.processes.insert(application, pid);
+            self.attributes.add(application, monitored).map_err(missing)?;
         }
-        self.monitor.watch(application, name, watch, &mut self.meters, clock::now()).map_err(refused)?;
+        self.monitor.watch(application, name, watch, &mut self.attributes, clock::now()).map_err(refused)?;
         self.set_pace((application, AttributeId::of(name)), request).map_err(refused)?;
         self.found(application, name).map(|watched| self.shown(&watched)).ok_or_else(|| problems::unwatched(name))
     }
@@ -203,15 +202,10 @@ impl Watching {
     /// Interfaces and applications come and go.
     fn rescan(&mut self, now: Instant) {
         self.rescan_at = now + RESCAN;
-        if self.meters.is_stale() {
-            self.meters.rescan();
-        }
-        let gone = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
-        let ended: Vec<_> = self.processes.iter().filter(|(_, pid)| gone(pid)).map(|(app, _)| *app).collect();
-        for application in ended {
+        self.attributes.rescan();
+        for application in self.attributes.left() {
             self.monitor.leave(application);
-            self.meters.remove_application(application);
-            self.processes.remove(&application);
+            self.attributes.remove(application);
             self.last.retain(|(of, _), _| *of != application);
             self.adaptive.retain(|(of, _), _| *of != application);
         }
@@ -256,8 +250,8 @@ impl Watching {
         if now >= self.rescan_at {
             self.rescan(now);
         }
-        let Watching { monitor, meters, last, .. } = self;
-        monitor.poll(now, meters, &mut |reading| told.push(reading));
+        let Watching { monitor, attributes, last, .. } = self;
+        monitor.poll(now, attributes, &mut |reading| told.push(reading));
         for reading in told.iter() {
             last.insert((reading.application, reading.attribute.0), (reading.value, reading.at));
             names.push(monitor.name(reading.attribute).unwrap_or_default().to_owned());

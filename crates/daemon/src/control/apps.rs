@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use qfabric_host::monitor::Publisher;
 use qfabric_linux::watch;
 use qfabric_types::api::{Covers, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, Nanos, Owner, ThreadId};
@@ -28,6 +29,8 @@ pub(crate) struct App {
     /// What is observed for it, as [`qfabric_linux::observe::Observer::detach`] wants it.
     pub observed: Vec<i32>,
     pub births: Births,
+    /// Its numbers for monitors, once somebody asked for them.
+    pub publisher: Option<Publisher>,
 }
 
 impl App {
@@ -43,6 +46,7 @@ impl App {
             leaves_at: None,
             observed: Vec::new(),
             births: Births::default(),
+            publisher: None,
         }
     }
 

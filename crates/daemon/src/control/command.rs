@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 
+use qfabric_host::monitor::Published;
 use qfabric_linux::ApplyError;
 use qfabric_linux::capacity::Probes;
 use qfabric_linux::ecalls::Aim;
@@ -24,6 +25,14 @@ pub(crate) const WAITING: usize = 64;
 
 /// Where an answer goes. Nobody listening any more is no error.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// What a monitor reads of an application.
+#[derive(Debug)]
+pub(crate) struct Monitored {
+    pub pid: i32,
+    /// Published at the end of each turn, until it leaves.
+    pub numbers: Weak<Published>,
+}
 
 /// A request, its credentials already looked up.
 pub(crate) enum Command {
@@ -49,6 +58,12 @@ pub(crate) enum Command {
     Show {
         app: AppId,
         reply: Reply<Application>,
+    },
+    /// The application is to be monitored by its owner.
+    Monitor {
+        peer: Peer,
+        app: AppId,
+        reply: Reply<Monitored>,
     },
     Status {
         reply: Reply<HostStatus>,

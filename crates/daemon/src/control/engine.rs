@@ -153,6 +153,17 @@ impl Engine {
             self.tend_at = now + TEND_EVERY;
         }
         self.aim_handlers();
+        self.publish();
+    }
+
+    /// Monitors read what this turn came to.
+    fn publish(&mut self) {
+        let Engine { core, apps, .. } = self;
+        for (id, app) in &mut apps.by_id {
+            if let Some(publisher) = &mut app.publisher {
+                publisher.publish(&core.host, *id);
+            }
+        }
     }
 
     /// Handlers in the kernel favour whoever is there after this turn.

@@ -5,7 +5,7 @@ use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostLim
 use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 
 use super::apps::App;
-use super::command::{Adjustment, Command, Managed, NewRing, Report};
+use super::command::{Adjustment, Command, Managed, Monitored, NewRing, Report};
 use super::engine::Engine;
 use super::notes::Note;
 use super::rings::Ring;
@@ -31,6 +31,9 @@ impl Engine {
             Command::Leave { peer, app, reply } => self.part(peer, app, reply, now),
             Command::Show { app, reply } => {
                 let _ = reply.send(self.show(app));
+            }
+            Command::Monitor { peer, app, reply } => {
+                let _ = reply.send(self.monitor(peer, app));
             }
             Command::Status { reply } => {
                 let _ = reply.send(Ok(self.status(now)));
@@ -249,6 +252,14 @@ impl Engine {
 
     fn show(&self, id: AppId) -> Result<Application, Problem> {
         self.core.application(id).ok_or_else(|| problem::not_found(id))
+    }
+
+    fn monitor(&mut self, peer: Peer, id: AppId) -> Result<Monitored, Problem> {
+        self.check_owner(peer, id)?;
+        let app = self.apps.by_id.get_mut(&id).ok_or_else(|| problem::not_found(id))?;
+        let publisher = app.publisher.get_or_insert_default();
+        publisher.publish(&self.core.host, id);
+        Ok(Monitored { pid: app.pid, numbers: publisher.reader() })
     }
 
     fn report(&self, now: Instant) -> Report {

@@ -1,6 +1,11 @@
 //! What a host itself knows of its applications: jobs, misses, budgets.
+//!
+//! The owner of the [`Host`] publishes them as atomics; a monitor reads them on any thread without a lock. A monitor holds
+//! a [`Weak`] to each application's numbers: they end when the application leaves.
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Weak};
 
 use qfabric_types::monitor::{Attribute, AttributeId, Metric, Readers};
 use qfabric_types::{AppId, Instant};
@@ -16,21 +21,85 @@ static ATTRIBUTES: LazyLock<Vec<Attribute>> = LazyLock::new(|| {
     ["app.jobs", "app.misses", "app.budget"].into_iter().filter_map(of).collect()
 });
 
-/// Reads them off a host.
-pub struct Jobs<'a>(pub &'a Host);
+/// The published numbers of one application. Each is exact; two of them may be from different moments.
+#[derive(Debug, Default)]
+pub struct Published {
+    jobs: AtomicI64,
+    misses: AtomicI64,
+    budget_ns: AtomicI64,
+}
 
-impl Readers for Jobs<'_> {
+/// The writing end, of one application.
+#[derive(Debug, Default)]
+pub struct Publisher {
+    published: Arc<Published>,
+    /// Jobs and misses of the host at the last call: a change of the period begins them anew, what is published goes on.
+    before: (u64, u64),
+}
+
+impl Publisher {
+    /// The reading end.
+    pub fn reader(&self) -> Weak<Published> {
+        Arc::downgrade(&self.published)
+    }
+
+    /// Publishes the numbers of `app` as they are now. Allocates nothing.
+    pub fn publish(&mut self, host: &Host, app: AppId) {
+        if let Some(grant) = host.grant(app) {
+            self.published.budget_ns.store(whole(grant.budget.get()), Relaxed);
+        }
+        let Some((jobs, misses)) = host.jobs(app) else { return };
+        let (jobs_before, misses_before) = std::mem::replace(&mut self.before, (jobs, misses));
+        let has_begun_anew = jobs < jobs_before;
+        let came = |now: u64, before: u64| whole(if has_begun_anew { now } else { now.saturating_sub(before) });
+        self.published.jobs.fetch_add(came(jobs, jobs_before), Relaxed);
+        self.published.misses.fetch_add(came(misses, misses_before), Relaxed);
+    }
+}
+
+/// Reads what is published of several applications.
+#[derive(Debug, Default)]
+pub struct Jobs(BTreeMap<AppId, Weak<Published>>);
+
+impl Jobs {
+    /// Reads these numbers for `application` from now on.
+    pub fn add(&mut self, application: AppId, numbers: Weak<Published>) {
+        self.0.insert(application, numbers);
+    }
+
+    /// Whether its numbers are read, or were when it left.
+    pub fn has(&self, application: AppId) -> bool {
+        self.0.contains_key(&application)
+    }
+
+    /// Forgets an application.
+    pub fn remove(&mut self, application: AppId) {
+        self.0.remove(&application);
+    }
+
+    /// Applications that have left.
+    pub fn left(&self) -> impl Iterator<Item = AppId> {
+        self.0.iter().filter(|(_, numbers)| numbers.strong_count() == 0).map(|(application, _)| *application)
+    }
+}
+
+impl Readers for Jobs {
     fn attributes(&self) -> &[Attribute] {
         &ATTRIBUTES
     }
 
     fn read(&mut self, attribute: AttributeId, application: AppId, _: Instant) -> Option<i64> {
-        let count = match attribute {
-            JOBS => self.0.jobs(application)?.0,
-            MISSES => self.0.jobs(application)?.1,
-            BUDGET => self.0.grant(application)?.budget.get(),
+        let number: fn(&Published) -> &AtomicI64 = match attribute {
+            JOBS => |numbers| &numbers.jobs,
+            MISSES => |numbers| &numbers.misses,
+            BUDGET => |numbers| &numbers.budget_ns,
             _ => return None,
         };
-        i64::try_from(count).ok()
+        let numbers = self.0.get(&application)?.upgrade()?;
+        Some(number(&numbers).load(Relaxed))
     }
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

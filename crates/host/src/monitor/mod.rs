@@ -15,7 +15,6 @@
 //! it was for, and with [`Watch::check`] more often than the watcher is told.
 
 mod base;
-mod both;
 mod derived;
 mod jobs;
 mod pace;
@@ -29,9 +28,8 @@ use qfabric_types::{AppId, Instant, Nanos};
 
 use probe::{Probe, Watcher};
 
-pub use both::Both;
 pub use derived::{Derived, DerivedError, Make};
-pub use jobs::Jobs;
+pub use jobs::{Jobs, Published, Publisher};
 pub use pace::{Adaptive, Pace};
 pub use words::{Counters, MonitorError, Source, Summary, Watch, Watched};
 

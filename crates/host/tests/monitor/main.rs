@@ -7,7 +7,7 @@ mod schedule;
 
 use std::collections::BTreeMap;
 
-use qfabric_host::monitor::{Adaptive, Both, Counters, Jobs, MAX_WATCHES, Monitor, MonitorError, Summary, Watch};
+use qfabric_host::monitor::{Adaptive, Counters, Jobs, MAX_WATCHES, Monitor, MonitorError, Publisher, Summary, Watch};
 use qfabric_types::monitor::{
     AdaptivePeriod, Attribute, AttributeId, Cause, HOST, Readers, Reading, Shape, Threshold, Unit,
 };
@@ -284,26 +284,24 @@ fn attributes_of_applications_are_about_who_watches() {
 fn a_host_tells_the_jobs_and_misses_of_its_applications() {
     let mut bench = common::Bench::new(common::share(90));
     let app = bench.join_thread(&common::marked(), 7).unwrap();
-    let mut monitor = Monitor::new();
+    let (mut monitor, mut publisher, mut jobs) = (Monitor::new(), Publisher::default(), Jobs::default());
+    publisher.publish(&bench.host, app);
+    jobs.add(app, publisher.reader());
     for name in ["app.jobs", "app.misses", "app.budget"] {
-        monitor.watch(app, name, Watch::every(ms(100)), &mut Jobs(&bench.host), at(1_000)).unwrap();
+        monitor.watch(app, name, Watch::every(ms(100)), &mut jobs, at(1_000)).unwrap();
     }
     (0..4).for_each(|k| bench.job(app, k, 12, if k == 2 { 5 } else { 0 }));
+    publisher.publish(&bench.host, app);
     let mut told = BTreeMap::new();
-    monitor.poll(at(1_100), &mut Jobs(&bench.host), &mut |reading| {
+    monitor.poll(at(1_100), &mut jobs, &mut |reading| {
         told.insert(reading.attribute, reading.value);
     });
     let of = |name| told[&AttributeId::of(name)];
     assert_eq!((of("app.jobs"), of("app.misses")), (4, 1));
     assert_eq!(of("app.budget") as u64, bench.host.grant(app).unwrap().budget.get());
-    let mut made = Made::new();
-    let jobs = Jobs(&bench.host);
-    let both = Both::list(&made, &jobs);
-    assert!(both.len() > made.attributes.len());
-    let mut jobs = Jobs(&bench.host);
-    let mut both = Both::new(&mut made, &mut jobs, &both);
-    assert_eq!(both.read(QUEUE, HOST, at(0)), Some(1));
-    assert_eq!(both.read(AttributeId::of("app.jobs"), app, at(0)), Some(4));
+    assert_eq!((jobs.read(QUEUE, HOST, at(0)), jobs.left().count()), (None, 0));
+    drop(publisher);
+    assert_eq!((jobs.read(AttributeId::of("app.jobs"), app, at(0)), jobs.left().count()), (None, 1));
 }
 
 #[test]

@@ -13,7 +13,6 @@ use crate::api::routes::{Answer, read};
 use crate::auth::Peer;
 use crate::channels::problems;
 use crate::control::Command;
-use crate::problem;
 
 /// What is monitored, what could be, and what cannot be here
 #[utoipa::path(get, path = "/v1/monitors", responses(
@@ -40,16 +39,10 @@ pub(crate) async fn set(
 ) -> Answer<Json<MonitorInfo>> {
     let request: MonitorRequest = read(body).await?;
     let app = AppId(request.application);
-    let process = match request.application {
+    let monitored = match request.application {
         0 if peer.owner.uid == 0 || peer.owner.uid == rustix::process::geteuid().as_raw() => None,
         0 => return Err(problems::not_your_host(peer.owner.uid).into()),
-        _ => {
-            let application = channels.requests.ask(|reply| Command::Show { app, reply }).await?;
-            match peer.may_touch(application.owner) {
-                true => Some(application.pid),
-                false => return Err(problem::not_your_application(app, application.owner.uid, peer.owner.uid).into()),
-            }
-        }
+        _ => Some(channels.requests.ask(|reply| Command::Monitor { peer, app, reply }).await?),
     };
-    Ok(Json(aside(move || channels.on()?.monitors.set(&attribute, &request, process)).await?))
+    Ok(Json(aside(move || channels.on()?.monitors.set(&attribute, &request, monitored)).await?))
 }

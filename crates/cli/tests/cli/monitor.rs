@@ -1,0 +1,42 @@
+//! `qfabric monitor` about applications.
+
+use qfabric_client::{Client, Foresight, Session};
+use qfabric_types::{Contract, Nanos};
+use serde_json::Value;
+
+use crate::channels::{Host, eventually, live};
+
+/// What `qfabric monitor ls` says of an attribute of an application.
+fn watched(host: &Host, application: &str, attribute: &str) -> Option<Value> {
+    let list = host.run(&["monitor", "ls", "--json"]).json();
+    let is_it = |info: &&Value| info["attribute"] == attribute && info["application"].to_string() == application;
+    list.as_array().unwrap().iter().find(is_it).cloned()
+}
+
+#[test]
+fn jobs_misses_and_budget_of_an_application_are_monitored_until_it_leaves() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::among(all.path(), "alpha", &["beta"]);
+    let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
+    let mut session = Session::start(&client, Contract::new("x", Nanos::from_millis(40))).unwrap();
+    let application = session.id().unwrap().0.to_string();
+    for attribute in ["app.jobs", "app.misses", "app.budget"] {
+        let set = ["monitor", "set", attribute, "--application", &application, "--poll", "20ms", "--summary", "max"];
+        alpha.run(&set).expect(0, &[attribute]);
+    }
+    let value = |attribute: &str| watched(&alpha, &application, attribute).and_then(|info| info["value"].as_i64());
+    eventually("jobs that ended are told", || {
+        for _ in 0..5 {
+            session.wait_for_next_job();
+            session.end_cycle(Foresight::Nothing);
+        }
+        value("app.jobs").is_some_and(|jobs| jobs > 0)
+    });
+    let grant = || i64::try_from(session.grant().budget.get()).unwrap();
+    eventually("the budget in force is told", || value("app.budget") == Some(grant()));
+    assert!(grant() > 0 && value("app.misses").is_some());
+    session.end().unwrap();
+    eventually("its watches end with it", || watched(&alpha, &application, "app.jobs").is_none());
+    let set = ["monitor", "set", "app.jobs", "--application", &application];
+    alpha.run(&set).expect(3, &[&application]);
+}
