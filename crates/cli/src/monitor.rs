@@ -192,7 +192,7 @@ fn table(list: &[MonitorInfo]) -> String {
             info.attribute.clone(),
             if info.application == 0 { "–".to_owned() } else { info.application.to_string() },
             poll(info),
-            info.threshold.clone().unwrap_or_else(|| "–".to_owned()),
+            judged(info),
             told(info),
             value(info),
             info.unavailable.as_ref().map_or(info.unit.clone(), |why| format!("not here: {why}")),
@@ -206,6 +206,15 @@ fn poll(info: &MonitorInfo) -> String {
     match info.adaptive {
         Some(AdaptivePeriod { least_ns, most_ns, .. }) => format!("{period} ({least_ns} to {most_ns})"),
         None => period,
+    }
+}
+
+fn judged(info: &MonitorInfo) -> String {
+    let Some(threshold) = &info.threshold else { return "–".to_owned() };
+    match &info.trigger_refused {
+        _ if info.by_kernel => format!("{threshold}, by the kernel"),
+        Some(why) => format!("{threshold}, at looks only: {why}"),
+        None => threshold.clone(),
     }
 }
 

@@ -1,6 +1,10 @@
 //! `qfabric monitor` about applications.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use qfabric_client::{Client, Foresight, Session};
+use qfabric_linux::testing::skip;
 use qfabric_types::{Contract, Nanos};
 use serde_json::Value;
 
@@ -39,4 +43,31 @@ fn jobs_misses_and_budget_of_an_application_are_monitored_until_it_leaves() {
     eventually("its watches end with it", || watched(&alpha, &application, "app.jobs").is_none());
     let set = ["monitor", "set", "app.jobs", "--application", &application];
     alpha.run(&set).expect(3, &[&application]);
+}
+
+/// Two threads on each CPU: one of them waits all the time. No look is due within the test.
+#[test]
+fn the_kernel_reports_a_crossed_pressure_between_looks() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::among(all.path(), "alpha", &["beta"]);
+    let set = ["monitor", "set", "cpu.pressure", "--poll", "3600s", "--threshold", "> 1%", "--json"];
+    let info = alpha.run(&set).json();
+    if info["by_kernel"] != true {
+        assert!(info["trigger_refused"].is_string() || info["by_kernel"].is_null(), "{info}");
+        return skip(format!("no PSI trigger here: {info}"));
+    }
+    alpha.run(&["monitor", "ls"]).expect(0, &["by the kernel"]);
+    let is_over = AtomicBool::new(false);
+    let hog = || while !is_over.load(Relaxed) {};
+    std::thread::scope(|scope| {
+        let threads = 2 * std::thread::available_parallelism().unwrap().get();
+        (0..threads).for_each(|_| drop(scope.spawn(hog)));
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            eventually("a crossing is told", || watched(&alpha, "0", "cpu.pressure").unwrap()["value"].is_i64());
+        }));
+        is_over.store(true, Relaxed);
+        told.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+    let info = alpha.run(&["monitor", "set", "cpu.pressure", "--threshold", "", "--json"]).json();
+    assert!(info["by_kernel"].is_null(), "{info}");
 }

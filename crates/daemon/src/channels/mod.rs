@@ -13,7 +13,7 @@
 //! | `rules.rs` | which users may do what on which channels |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
-//! | `attributes.rs` | what monitors read |
+//! | `attributes.rs`, `triggers.rs` | what monitors read, and what the kernel watches for them |
 //! | `answering.rs` | who answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | what hosts keep for each other's refused applications |
 //! | `policies/`, `reports.rs` | what managers do here for channels, and what they hear |
@@ -48,6 +48,7 @@ mod show;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod triggers;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -178,7 +179,7 @@ impl Fabric {
             asked: Asked::default(),
             answering: Answering::default(),
             owned: Owned::default(),
-            monitors: Monitors::new(),
+            monitors: Monitors::new().map_err(failed)?,
             policies: Policies::default(),
             reports: Reports::default(),
             lending: Lending::new(mailbox_wake),

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use qfabric_host::monitor::{Adaptive, Monitor, Watch};
 use qfabric_linux::clock;
-use qfabric_sync::{Condvar, Lock, rank};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
 use qfabric_types::monitor::{AdaptivePeriod, Attribute, AttributeId, HOST, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::attributes::Attributes;
+use super::triggers::{Ready, Triggers, Waiting, Wanted};
 use super::{Fabric, lock, problems};
 use crate::control::Monitored;
 use crate::ending::Ending;
@@ -28,7 +28,7 @@ const MOST_DELAYS: usize = 256;
 /// Everything that is monitored.
 pub(super) struct Monitors {
     watching: Lock<Watching, { rank::MONITORS }>,
-    changed: Condvar,
+    waiting: Waiting,
     /// Readings that are to be told later, until the thread looks: who asks for that carries events, and must not wait
     /// for it.
     delays: Lock<Vec<(AttributeId, Nanos)>, { rank::DELAYS }>,
@@ -37,6 +37,7 @@ pub(super) struct Monitors {
 struct Watching {
     monitor: Monitor,
     attributes: Attributes,
+    triggers: Triggers,
     /// Periods that feedback sets.
     adaptive: BTreeMap<(AppId, AttributeId), AdaptivePeriod>,
     /// Last readings, for whoever looks.
@@ -63,7 +64,7 @@ impl MonitorThread {
 impl Drop for MonitorThread {
     fn drop(&mut self) {
         lock(&self.fabric.monitors.watching).stopping = true;
-        self.fabric.monitors.changed.notify_all();
+        self.fabric.monitors.waiting.wake();
         if let Some(thread) = self.thread.take() {
             // A panic in it was reported where it happened.
             let _ = thread.join();
@@ -72,16 +73,17 @@ impl Drop for MonitorThread {
 }
 
 impl Monitors {
-    pub fn new() -> Monitors {
+    pub fn new() -> std::io::Result<Monitors> {
         let watching = Watching {
             monitor: Monitor::new(),
             attributes: Attributes::open(),
+            triggers: Triggers::default(),
             adaptive: BTreeMap::new(),
             last: BTreeMap::new(),
             rescan_at: Instant::ZERO,
             stopping: false,
         };
-        Monitors { watching: watching.into(), changed: Condvar::new(), delays: Lock::default() }
+        Ok(Monitors { watching: watching.into(), waiting: Waiting::new()?, delays: Lock::default() })
     }
 
     /// The next reading of an attribute of this host is to be told so much later.
@@ -95,7 +97,10 @@ impl Monitors {
     /// What is watched, what could be, and what cannot.
     pub fn list(&self) -> Vec<MonitorInfo> {
         let watching = lock(&self.watching);
-        let watched: Vec<_> = watching.monitor.watches().map(|watch| watching.shown(&watch)).collect();
+        let watched: Vec<_> = {
+            let watches = watching.monitor.watches();
+            watches.map(|watch| watching.with_trigger(watching.shown(&watch))).collect()
+        };
         let is_watched = |name: &str| watched.iter().any(|info| info.attribute == name);
         let idle =
             watching.monitor.attributes(&watching.attributes).filter(|attribute| !is_watched(attribute.name.as_str()));
@@ -122,8 +127,10 @@ impl Monitors {
             Some(Nanos::ZERO) => watching.unwatch(application, name),
             _ => watching.watch(application, name, request, monitored),
         };
+        watching.follow(&self.waiting);
+        let answer = answer.map(|info| watching.with_trigger(info));
         drop(watching);
-        self.changed.notify_all();
+        self.waiting.wake();
         answer
     }
 }
@@ -199,58 +206,77 @@ impl Watching {
         }
     }
 
-    /// Interfaces and applications come and go.
-    fn rescan(&mut self, now: Instant) {
+    /// The kernel watches the thresholds that it can.
+    fn follow(&mut self, waiting: &Waiting) {
+        let wanted = |watched: qfabric_host::monitor::Watched<'_>| {
+            Some(Wanted {
+                application: watched.application,
+                attribute: watched.attribute.name.to_string(),
+                threshold: watched.watch.threshold?,
+                window: watched.watch.check.unwrap_or(watched.watch.period),
+            })
+        };
+        self.triggers.follow(self.monitor.watches().filter_map(wanted).collect(), waiting);
+    }
+
+    fn with_trigger(&self, info: MonitorInfo) -> MonitorInfo {
+        let (by_kernel, refused) = self.triggers.shown(AppId(info.application), &info.attribute);
+        MonitorInfo { by_kernel, trigger_refused: refused.map(str::to_owned), ..info }
+    }
+
+    /// Interfaces and applications come and go. Whether an application left.
+    fn rescan(&mut self, now: Instant) -> bool {
         self.rescan_at = now + RESCAN;
         self.attributes.rescan();
-        for application in self.attributes.left() {
+        let left = self.attributes.left();
+        for &application in &left {
             self.monitor.leave(application);
             self.attributes.remove(application);
             self.last.retain(|(of, _), _| *of != application);
             self.adaptive.retain(|(of, _), _| *of != application);
         }
+        !left.is_empty()
     }
 }
 
 impl Fabric {
     fn watch_resources(&self) {
-        let (mut told, mut names) = (Vec::new(), Vec::new());
-        loop {
-            let mut watching = lock(&self.monitors.watching);
-            let now = clock::now();
-            let delays = std::mem::take(&mut *lock(&self.monitors.delays));
-            for (attribute, by) in delays {
-                watching.monitor.delay(attribute, by, now);
-            }
-            let due = watching.monitor.next_wakeup();
-            if watching.stopping {
-                return;
-            }
-            match due {
-                Some(due) if due <= now => watching.poll(now, &mut told, &mut names),
-                Some(due) => {
-                    let left = Duration::from_nanos(due.since(now).get());
-                    drop(watching.wait_timeout(&self.monitors.changed, left));
-                    continue;
-                }
-                None => {
-                    drop(watching.wait(&self.monitors.changed));
-                    continue;
-                }
-            }
-            drop(watching);
+        let (mut told, mut names, mut ready) = (Vec::new(), Vec::new(), Vec::new());
+        while let Some(left) = self.monitors.look(&mut ready, &mut told, &mut names) {
             // Not under the monitor's lock: an event that goes out may take a while.
             told.drain(..).zip(names.drain(..)).for_each(|(reading, name)| self.network.reading(&reading, &name));
+            self.monitors.waiting.wait(left, &mut ready);
         }
     }
 }
 
-impl Watching {
-    fn poll(&mut self, now: Instant, told: &mut Vec<Reading>, names: &mut Vec<String>) {
-        if now >= self.rescan_at {
-            self.rescan(now);
+impl Monitors {
+    /// Looks at what is due and at what the kernel reported; says how long until the next look, where there is one. None: the
+    /// service ends.
+    fn look(&self, ready: &mut Vec<Ready>, told: &mut Vec<Reading>, names: &mut Vec<String>) -> Option<Option<Nanos>> {
+        let mut watching = lock(&self.watching);
+        if watching.stopping {
+            return None;
         }
-        let Watching { monitor, attributes, last, .. } = self;
+        let now = clock::now();
+        let delays = std::mem::take(&mut *lock(&self.delays));
+        for (attribute, by) in delays {
+            watching.monitor.delay(attribute, by, now);
+        }
+        if now >= watching.rescan_at && watching.rescan(now) {
+            watching.follow(&self.waiting);
+        }
+        watching.poll(now, ready, told, names);
+        Some(watching.monitor.next_wakeup().map(|due| due.since(clock::now())))
+    }
+}
+
+impl Watching {
+    fn poll(&mut self, now: Instant, ready: &mut Vec<Ready>, told: &mut Vec<Reading>, names: &mut Vec<String>) {
+        let Watching { monitor, attributes, triggers, last, .. } = self;
+        for (attribute, level) in ready.drain(..).filter_map(|ready| triggers.crossed(ready)) {
+            monitor.alert(attribute, level, now, attributes, &mut |reading| told.push(reading));
+        }
         monitor.poll(now, attributes, &mut |reading| told.push(reading));
         for reading in told.iter() {
             last.insert((reading.application, reading.attribute.0), (reading.value, reading.at));
@@ -294,6 +320,8 @@ fn empty() -> MonitorInfo {
         adaptive: None,
         value: None,
         at_ns: None,
+        by_kernel: false,
+        trigger_refused: None,
         unavailable: None,
     }
 }

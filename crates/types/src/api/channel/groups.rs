@@ -132,6 +132,12 @@ pub struct MonitorInfo {
     /// Feedback sets `poll_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptivePeriod>,
+    /// The kernel watches the threshold between looks.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub by_kernel: bool,
+    /// Why the kernel does not, though it could: the threshold is judged at looks only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_refused: Option<String>,
     /// Its last value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,
