@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::channels::{Host, eventually, live};
 
 /// What `qfabric monitor ls` says of an attribute of an application.
-fn watched(host: &Host, application: &str, attribute: &str) -> Option<Value> {
+fn watched(host: &Host, application: u64, attribute: &str) -> Option<Value> {
     let list = host.run(&["monitor", "ls", "--json"]).json();
-    let is_it = |info: &&Value| info["attribute"] == attribute && info["application"].to_string() == application;
+    let is_it = |info: &&Value| info["attribute"] == attribute && info["application"] == application;
     list.as_array().unwrap().iter().find(is_it).cloned()
 }
 
@@ -23,12 +23,13 @@ fn jobs_misses_and_budget_of_an_application_are_monitored_until_it_leaves() {
     let alpha = Host::among(all.path(), "alpha", &["beta"]);
     let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
     let mut session = Session::start(&client, Contract::new("x", Nanos::from_millis(40))).unwrap();
-    let application = session.id().unwrap().0.to_string();
+    let id = session.id().unwrap().0;
+    let application = id.to_string();
     for attribute in ["app.jobs", "app.misses", "app.budget"] {
         let set = ["monitor", "set", attribute, "--application", &application, "--poll", "20ms", "--summary", "max"];
         alpha.run(&set).expect(0, &[attribute]);
     }
-    let value = |attribute: &str| watched(&alpha, &application, attribute).and_then(|info| info["value"].as_i64());
+    let value = |attribute: &str| watched(&alpha, id, attribute).and_then(|info| info["value"].as_i64());
     eventually("jobs that ended are told", || {
         for _ in 0..5 {
             session.wait_for_next_job();
@@ -40,7 +41,7 @@ fn jobs_misses_and_budget_of_an_application_are_monitored_until_it_leaves() {
     eventually("the budget in force is told", || value("app.budget") == Some(grant()));
     assert!(grant() > 0 && value("app.misses").is_some());
     session.end().unwrap();
-    eventually("its watches end with it", || watched(&alpha, &application, "app.jobs").is_none());
+    eventually("its watches end with it", || watched(&alpha, id, "app.jobs").is_none());
     let set = ["monitor", "set", "app.jobs", "--application", &application];
     alpha.run(&set).expect(3, &[&application]);
 }
@@ -58,12 +59,16 @@ fn the_kernel_reports_a_crossed_pressure_between_looks() {
     }
     alpha.run(&["monitor", "ls"]).expect(0, &["by the kernel"]);
     let is_over = AtomicBool::new(false);
-    let hog = || while !is_over.load(Relaxed) {};
+    let hog = || {
+        while !is_over.load(Relaxed) {
+            std::hint::spin_loop();
+        }
+    };
     std::thread::scope(|scope| {
         let threads = 2 * std::thread::available_parallelism().unwrap().get();
         (0..threads).for_each(|_| drop(scope.spawn(hog)));
         let told = catch_unwind(AssertUnwindSafe(|| {
-            eventually("a crossing is told", || watched(&alpha, "0", "cpu.pressure").unwrap()["value"].is_i64());
+            eventually("a crossing is told", || watched(&alpha, 0, "cpu.pressure").unwrap()["value"].is_i64());
         }));
         is_over.store(true, Relaxed);
         told.unwrap_or_else(|panic| resume_unwind(panic));
