@@ -495,3 +495,30 @@ fn who_asks_without_end_is_held_256_times() {
     net.handle(0, Input::HostGone(name("h1")));
     assert_eq!(net.managers[0].lent(CPU), 0);
 }
+
+/// Computes elsewhere: here it only passes on what it hears.
+struct Absent;
+
+impl Controller for Absent {
+    fn name(&self) -> &str {
+        "absent"
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        Vec::new()
+    }
+
+    fn changed(&mut self, _change: &Change, _view: &View<'_>, _decisions: &mut Decisions) {}
+}
+
+#[test]
+fn what_is_decided_elsewhere_is_carried_out_until_the_policy_is_removed() {
+    let (mut manager, now) = (Manager::new(name("a")), Instant::ZERO);
+    let number = manager.add(Box::new(Absent));
+    let decided = || vec![Decision::Apply { application: AppId(1), attribute: CPU, amount: 5 }];
+    manager.decided(number, decided(), now);
+    assert_eq!(manager.poll(), Some(Output::Effect(Effect::Apply(AppId(1), CPU, 5))));
+    manager.remove(number);
+    manager.decided(number, decided(), now);
+    assert_eq!((manager.poll(), manager.counts().decisions), (None, 1));
+}

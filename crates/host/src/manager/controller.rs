@@ -1,13 +1,11 @@
 //! What an engineer writes: interests, and what to do when one of them changes.
 
-use std::collections::BTreeMap;
-
 use qfabric_channel::Registration;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, Reading};
 use qfabric_types::{AppId, Instant};
 
-use super::{Ask, Outcome};
+use super::{Ask, Outcome, Readings};
 
 /// What about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,19 +162,19 @@ pub struct View<'a> {
     pub host: &'a Name,
     /// Now.
     pub now: Instant,
-    pub(super) readings: &'a BTreeMap<(Name, AttributeId, AppId), Reading>,
+    /// What was heard before.
+    pub readings: &'a Readings,
 }
 
 impl View<'_> {
     /// The last reading of a host's attribute that some controller is interested in.
     pub fn latest(&self, host: &Name, attribute: AttributeId, application: AppId) -> Option<&Reading> {
-        self.readings.get(&(host.clone(), attribute, application))
+        self.readings.get(host, attribute, application)
     }
 
     /// The last readings of an attribute, of all hosts and applications.
     pub fn all(&self, attribute: AttributeId) -> impl Iterator<Item = (&Name, &Reading)> {
-        let of = move |key: &&(Name, AttributeId, AppId)| key.1 == attribute;
-        self.readings.keys().filter(of).map(|key| (&key.0, &self.readings[key]))
+        self.readings.all(attribute)
     }
 }
 

@@ -16,7 +16,8 @@ pub use output::{Effect, Output};
 use super::requests::{Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
-    Ask, Change, Controller, Decision, Decisions, Interest, Outcome, Overcommitted, Topic, View, What, Whom, Wish,
+    Ask, Change, Controller, Decision, Decisions, Interest, Outcome, Overcommitted, Readings, Topic, View, What, Whom,
+    Wish,
 };
 
 /// Readings that are remembered: of 200 hosts 80 each. One more is passed on to controllers and counted, not kept.
@@ -67,7 +68,7 @@ pub struct Manager {
     added: u64,
     removed: u64,
     interests: BTreeMap<Interest, Vec<u64>>,
-    readings: BTreeMap<(Name, AttributeId, AppId), Reading>,
+    readings: Readings,
     shares: Shares,
     requests: Requests,
     holds: Holds,
@@ -88,7 +89,7 @@ impl Manager {
             added: 0,
             removed: 0,
             interests: BTreeMap::new(),
-            readings: BTreeMap::new(),
+            readings: Readings::new(MOST_READINGS),
             shares: Shares::default(),
             requests: Requests::default(),
             holds: Holds::default(),
@@ -201,6 +202,17 @@ impl Manager {
         self.run(now);
     }
 
+    /// Carries out what a policy has decided since it was last called, where its controller only passes on what it hears
+    /// and computes elsewhere. A policy that has been removed decides nothing any more.
+    pub fn decided(&mut self, number: u64, decisions: Decisions, now: Instant) {
+        if !self.controllers.contains_key(&number) {
+            return;
+        }
+        self.counts.decisions += decisions.len() as u64;
+        decisions.into_iter().for_each(|decision| self.carry_out(decision, now));
+        self.run(now);
+    }
+
     /// The next thing that the calls before want done; none: nothing more.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.poll()
@@ -244,12 +256,7 @@ impl Manager {
         if self.interested(&change).next().is_none() {
             return;
         }
-        let key = (change.host.clone(), reading.attribute, reading.application);
-        if self.readings.len() < MOST_READINGS || self.readings.contains_key(&key) {
-            self.readings.insert(key, reading);
-        } else {
-            self.counts.not_kept += 1;
-        }
+        self.counts.not_kept += u64::from(!self.readings.keep(&change.host, reading));
         self.queue.push_back(change);
     }
 
@@ -327,7 +334,7 @@ impl Manager {
         let mut told = Vec::new();
         self.requests.gone(&host, now, &mut told);
         self.tell(told);
-        self.readings.retain(|(of, _, _), _| *of != host);
+        self.readings.forget(&host);
         self.queue.push_back(Change { channel: None, host, what: What::HostGone });
     }
 

@@ -16,6 +16,7 @@ mod groups;
 mod lending;
 mod member;
 pub mod policies;
+mod readings;
 mod requests;
 mod shares;
 
@@ -24,5 +25,6 @@ pub use controller::{Change, Controller, Decision, Decisions, Filter, Interest, 
 pub use groups::GroupController;
 pub use lending::Lending;
 pub use member::{Member, MemberOutput, quality_spec};
+pub use readings::Readings;
 pub use requests::{Ask, Outcome, Rule};
 pub use shares::{Overcommitted, Wish};
