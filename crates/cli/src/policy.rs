@@ -7,6 +7,7 @@ use std::path::Path;
 use clap::builder::{Resettable, StyledStr};
 use clap::{Command as Clap, Subcommand};
 use qfabric_client::channel::{Name, Policy, PolicyInfo};
+use qfabric_types::Nanos;
 use qfabric_types::api::channel::TextFile;
 use qfabric_types::monitor::Unit;
 
@@ -144,8 +145,18 @@ fn table(list: &[PolicyInfo]) -> String {
     if list.is_empty() {
         return "no policy runs here; begin with qfabric policy start roles --channel NAME\n".to_owned();
     }
-    let mut table =
-        output::new_table(["policy", "kind", "channel", "user", "calls", "decisions", "faults", "asked for"]);
+    let mut table = output::new_table([
+        "policy",
+        "kind",
+        "channel",
+        "user",
+        "calls",
+        "CPU",
+        "dropped",
+        "decisions",
+        "faults",
+        "asked for",
+    ]);
     for info in list {
         table.add_row([
             info.name.to_string(),
@@ -153,6 +164,8 @@ fn table(list: &[PolicyInfo]) -> String {
             info.policy.channel().map_or("–".to_owned(), ToString::to_string),
             info.uid.map_or("–".to_owned(), |uid| uid.to_string()),
             info.calls.to_string(),
+            Nanos::new(info.cpu_ns).to_string(),
+            info.dropped.to_string(),
             info.decisions.to_string(),
             info.faults.to_string(),
             info.policy.to_string(),
@@ -165,9 +178,20 @@ fn table(list: &[PolicyInfo]) -> String {
             let amount = amount(&decided.attribute, decided.amount);
             format!("\n{}: {} for {}: {amount}", info.name, decided.attribute, decided.subject)
         });
-        faults.chain(decided).for_each(|line| text += &line);
+        faults.chain(state(info)).chain(decided).for_each(|line| text += &line);
     }
     text.trim_end().to_owned() + "\n"
+}
+
+/// Why it is not called, or was not.
+fn state(info: &PolicyInfo) -> Option<String> {
+    let PolicyInfo { name, suspensions, .. } = info;
+    if info.failed {
+        return Some(format!("\n{name}: it does not run any more; qfabric policy stop {name} frees its name"));
+    }
+    let budget = Nanos::new(info.budget_ns.filter(|_| *suspensions > 0)?);
+    let now = if info.suspended { "; it is suspended now" } else { "" };
+    Some(format!("\n{name}: more CPU time than {budget} in {suspensions} s, suspended for the rest of each{now}"))
 }
 
 /// As people read it.

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::api::{self, Sockets};
 use crate::books::BooksThread;
-use crate::channels::{Channels, MonitorThread, SocketThread};
+use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
 use crate::config::Config;
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
@@ -119,6 +119,9 @@ impl Service {
         let _events = events.transpose().map_err(failed)?;
         let monitor = channels.on().ok().map(|fabric| MonitorThread::start(fabric, ending)).transpose();
         let _monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
+        let policies = channels.on().ok().map(|fabric| PolicyThread::start(fabric, ending)).transpose();
+        let _policies =
+            policies.map_err(|error| DaemonError::Channels(format!("cannot start the policies' thread: {error}")))?;
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked = booked.map_err(|error| DaemonError::Engine(format!("cannot start looking: {error}")))?;
         let router = api::router(requests.clone(), ecalls.clone(), net.clone(), channels.clone(), timeout);

@@ -52,6 +52,8 @@ pub const ASKED: u16 = 310;
 pub const TIMER: u16 = 390;
 /// `link`, `daemon`: the node of channels.
 pub const NODE: u16 = 401;
+/// `daemon`: what waits for policies, and which of them computes.
+pub const POLICY_SEATS: u16 = 450;
 /// `daemon`: what a policy decided.
 pub const RECORD: u16 = 500;
 /// `daemon`: tables of rates, by channel.

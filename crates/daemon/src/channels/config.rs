@@ -46,6 +46,9 @@ pub struct ChannelsConfig {
     /// Sources and sinks that one user (administrators excepted) has at the same time; on one channel, at most a quarter of
     /// what the channel may have.
     pub max_members_per_user: usize,
+    /// CPU time that each policy of a user (root excepted) may take per second.
+    #[serde(deserialize_with = "crate::config::time")]
+    pub policy_budget: Nanos,
     /// How often this host tells the sources of its channels at what rate their events arrive; 0: never.
     #[serde(deserialize_with = "crate::config::time")]
     pub report: Nanos,
@@ -133,6 +136,7 @@ impl Default for ChannelsConfig {
             max_leases: 256,
             max_leases_per_user: 64,
             max_members_per_user: Limits::HOST_MEMBERS / 4,
+            policy_budget: Nanos::from_millis(10),
             report: Nanos::from_millis(500),
             lend: Lend::Off,
             lend_hold: Nanos::from_millis(30_000),
@@ -157,6 +161,9 @@ impl ChannelsConfig {
         let wrong = counts.into_iter().find(|(_, value, range, _)| !range.contains(value));
         if let Some((key, value, _, expected)) = wrong {
             return Some((key, value.to_string(), expected));
+        }
+        if !(Nanos::from_millis(1)..=Nanos::from_millis(1_000)).contains(&self.policy_budget) {
+            return Some(("channels.policy_budget", self.policy_budget.to_string(), "1ms to 1s, per second"));
         }
         let (least, most) = (Nanos::from_millis(50), Nanos::from_millis(60_000));
         if self.report != Nanos::ZERO && !(least..=most).contains(&self.report) {

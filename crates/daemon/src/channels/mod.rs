@@ -70,6 +70,7 @@ use mailbox::Mailbox;
 use monitors::Monitors;
 use network::Network;
 use owned::Owned;
+pub(crate) use policies::PolicyThread;
 use policies::{Ear, Policies};
 use registry::Registry;
 use reports::Reports;

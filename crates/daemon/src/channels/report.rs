@@ -6,6 +6,7 @@ use qfabric_channel::NodeCounts;
 use qfabric_types::api::channel::{ChannelInfo, SinkCounts, SourceCounts};
 
 use super::Fabric;
+use super::policies::Usage;
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,8 @@ pub(crate) struct ChannelsReport {
     pub notices_dropped: u64,
     pub decisions: u64,
     pub policies: u64,
+    /// What all policies have used, also those that were stopped.
+    pub policy_usage: Usage,
     /// Control events that could not be submitted; events of managers that could not be read.
     pub unsent: u64,
     pub unread: u64,
@@ -62,6 +65,7 @@ impl Fabric {
             notices_dropped: of(&self.totals.notices_dropped),
             decisions: of(&self.totals.decisions),
             policies: self.policies.count(),
+            policy_usage: self.policies.usage(),
             unsent,
             unread,
             engine: self.network.engine_counts(),

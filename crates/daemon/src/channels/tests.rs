@@ -1,5 +1,7 @@
 //! Users of one host against each other, on a real node without other hosts.
 
+mod policy_calls;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,6 +83,11 @@ impl Host {
         let mut noted = Noted::default();
         self.fabric.mailbox.take(&mut noted);
         self.fabric.carry_out(&mut noted);
+    }
+
+    /// Does what the policies' thread does until nothing waits any more.
+    fn call_policies(&self) {
+        while self.fabric.call_next_policy() {}
     }
 
     fn connected(&self, uid: u32, socket: OwnedFd) -> User<'_> {
@@ -475,6 +482,7 @@ fn a_hosts_events_are_paced_as_long_as_one_of_its_viewers_is_there() {
     let policy: Policy = serde_json::from_value(serde_json::json!({ "kind": "roles", "channel": "video" })).unwrap();
     host.fabric.start_policy(None, policy).unwrap();
     let rates = || {
+        host.call_policies();
         let paced = host.fabric.policies.paced(&"video".parse().unwrap());
         paced.iter().map(|pace| pace.rate_milli).collect::<Vec<_>>()
     };

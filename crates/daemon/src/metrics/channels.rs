@@ -8,7 +8,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::channels::{ChannelReport, ChannelsReport};
 
-const TOTALS: [Metric<ChannelsReport>; 25] = [
+const TOTALS: [Metric<ChannelsReport>; 28] = [
     of("channels_hosts", "hosts that take part, this one included", |r| Gauge(r.hosts as f64)),
     of("channels_known", "channels that some host holds", |r| Gauge(r.channels_known as f64)),
     of("channels_connections", "connections to channels.sock", |r| Gauge(r.connections as f64)),
@@ -19,6 +19,11 @@ const TOTALS: [Metric<ChannelsReport>; 25] = [
     of("channels_notices_dropped", "notices of the node that there was no room for", |r| Counter(r.notices_dropped)),
     of("channels_decisions", "decisions of managers about applications of this host", |r| Counter(r.decisions)),
     of("channels_policies", "policies that run on this host", |r| Gauge(r.policies as f64)),
+    of("channels_policies_cpu_ns", "CPU time that policies took", |r| Counter(r.policy_usage.cpu.get())),
+    of("channels_policies_dropped", "changes that policies were too slow for", |r| Counter(r.policy_usage.dropped)),
+    of("channels_policies_suspensions", "times that a policy took more CPU time than it may", |r| {
+        Counter(r.policy_usage.suspensions)
+    }),
     of("channels_unsent", "events of managers that could not be submitted", |r| Counter(r.unsent)),
     of("channels_unread", "events of managers that could not be read", |r| Counter(r.unread)),
     of("channels_engine_dropped", "frames that connections had no room for", |r| Counter(r.engine[0])),

@@ -1,8 +1,8 @@
 //! Policies that run on this host: controllers in its resource manager, and where their decisions take effect.
 //!
 //! ```text
-//!   start ──> kind ──> Supervised ( controller ) ──> the manager, beside the node
-//!                            │ what it decides about streams        │ all else: told to other hosts, applied here
+//!   start ──> kind ──> Supervised ( controller ) <── Runner: a thread of its own <── the manager, beside the node
+//!                            │ what it decides about streams        │ all else: the manager tells and applies it
 //!                            ├──> PaceTable <── OUT-filter: events let through, or held back
 //!                            └──> Mailbox ──> channels.sock: the applications that can adapt
 //! ```
@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `kinds/` | what was asked for becomes a controller: a file per kind |
 //! | `code.rs`, `group.rs` | the controllers that only a daemon has |
+//! | `runner/` | the thread that calls controllers; what waits for them, and their CPU time |
 //! | `supervised.rs`, `ear.rs` | what a controller decides here, and what others' controllers tell this host |
 //! | `pace.rs`, `rate.rs` | events at a rate, and the rate of events |
 //! | `least.rs` | requests to those that have least to do |
@@ -26,19 +27,21 @@ mod least;
 mod pace;
 mod rate;
 mod refused;
+mod runner;
 mod supervised;
 mod told;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use qfabric_channel::Notice;
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
-use qfabric_types::Owner;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{Decided, PaceInfo, Policy, PolicyInfo, Resource};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
+use qfabric_types::{Nanos, Owner};
 
 use super::mailbox::{Audience, Told};
 use super::{Fabric, lock, problems};
@@ -51,6 +54,9 @@ use least::Least;
 use pace::Paces;
 pub(super) use pace::is_reserved;
 pub(super) use rate::RateMeter;
+pub(crate) use runner::PolicyThread;
+use runner::Runner;
+pub(crate) use runner::Usage;
 use supervised::{Outlets, Shared, Streams, Supervised};
 use told::attribute_name;
 
@@ -69,6 +75,8 @@ pub(super) struct Policies {
     paces: Lock<BTreeMap<Name, Scoped<Paces>>, { rank::PACES }>,
     /// By data channel, where requests go to the least loaded.
     least: Lock<BTreeMap<Name, Scoped<Least>>, { rank::LEAST }>,
+    /// Calls their controllers.
+    runner: Arc<Runner>,
 }
 
 /// What is decided about a channel's events.
@@ -84,6 +92,10 @@ struct Running {
     uid: Option<u32>,
     /// The controller's in the manager.
     number: u64,
+    /// The controller's with the runner.
+    seat: u64,
+    /// It panicked: nothing of it is left but this.
+    failed: bool,
     record: Shared,
     decides: Vec<Resource>,
 }
@@ -102,6 +114,18 @@ impl Policies {
         lock(&self.paces).get(channel).map(|paces| paces.user)
     }
 
+    /// What all have used, also those that were stopped.
+    pub fn usage(&self) -> Usage {
+        self.runner.totals()
+    }
+
+    /// Puts another controller in the place of a policy's.
+    #[cfg(test)]
+    pub fn replace(&self, name: &str, controller: Box<dyn qfabric_host::manager::Controller>) {
+        let seat = lock(&self.running)[&name.parse().unwrap()].seat;
+        self.runner.replace(seat, controller);
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         lock(&self.running).len() as u64
@@ -112,7 +136,7 @@ impl Fabric {
     /// All policies.
     pub fn policies(&self) -> Vec<PolicyInfo> {
         let running = lock(&self.policies.running);
-        running.iter().map(|(name, policy)| policy.info(name)).collect()
+        running.iter().map(|(name, policy)| self.policy_info(name, policy)).collect()
     }
 
     /// Starts a policy, for a user or for the configuration.
@@ -135,12 +159,15 @@ impl Fabric {
             peer: peer.unwrap_or(OF_THE_HOST),
             mailbox: self.mailbox.clone(),
         };
-        let number = self.network.add_policy(Box::new(supervised));
+        let runner = &self.policies.runner;
+        let (seat, proxy) = runner.add(Box::new(supervised), self.budget_of(peer.map(|peer| peer.owner.uid)));
+        let number = self.network.add_policy(Box::new(proxy));
+        runner.open(seat, number);
         let uid = peer.map(|peer| peer.owner.uid);
         let channel = policy.channel().map(tracing::field::display);
         tracing::info!(%name, kind = policy.kind(), channel, "a policy was started");
-        let started = Running { policy, uid, number, record, decides };
-        let info = started.info(&name);
+        let started = Running { policy, uid, number, seat, failed: false, record, decides };
+        let info = self.policy_info(&name, &started);
         running.insert(name, started);
         Ok(info)
     }
@@ -153,12 +180,52 @@ impl Fabric {
         if uid != 0 && found.uid != Some(uid) {
             return Err(refused::not_yours(name, found.uid));
         }
-        let Some(stopped) = running.remove(name) else { return Ok(()) };
-        self.network.remove_policy(stopped.number);
-        paced(&stopped.decides).for_each(|channel| self.let_all_through(channel));
-        kinds::runs(&stopped.policy).stopped(self);
+        let Some(mut stopped) = running.remove(name) else { return Ok(()) };
+        if !stopped.failed {
+            self.withdraw(&mut stopped);
+        }
         tracing::info!(%name, "a policy was stopped");
         Ok(())
+    }
+
+    /// What a policy has decided holds no longer. Nobody waits for a call of it that is under way: what comes of that is
+    /// dropped.
+    fn withdraw(&self, stopped: &mut Running) {
+        lock(&stopped.record).end();
+        self.network.remove_policy(stopped.number);
+        self.policies.runner.remove(stopped.seat);
+        let decides = std::mem::take(&mut stopped.decides);
+        paced(&decides).for_each(|channel| self.let_all_through(channel));
+        kinds::runs(&stopped.policy).stopped(self);
+    }
+
+    /// A policy's controller panicked: it is stopped, and shown until somebody stops it by its name.
+    fn policy_failed(&self, seat: u64, message: String) {
+        let mut running = lock(&self.policies.running);
+        // Stopped meanwhile: then nobody asks for it any more.
+        let Some((name, failed)) = running.iter_mut().find(|(_, policy)| policy.seat == seat) else { return };
+        tracing::error!(%name, message, "a policy panicked and is stopped; please report this");
+        failed.failed = true;
+        lock(&failed.record).fails(message);
+        self.withdraw(failed);
+    }
+
+    /// A policy has used more than its share for the first time.
+    fn policy_suspended(&self, seat: u64) {
+        let running = lock(&self.policies.running);
+        let Some((name, _)) = running.iter().find(|(_, policy)| policy.seat == seat) else { return };
+        let budget = self.config.policy_budget;
+        tracing::warn!(%name, %budget, "a policy used more CPU time in a second than channels.policy_budget: suspended");
+    }
+
+    /// CPU time per second for a policy of that user; none: as much as it takes, for administrators and the configuration.
+    fn budget_of(&self, uid: Option<u32>) -> Option<Nanos> {
+        uid.filter(|uid| *uid != 0).map(|_| self.config.policy_budget)
+    }
+
+    fn policy_info(&self, name: &Name, running: &Running) -> PolicyInfo {
+        let usage = self.policies.runner.usage(running.seat, clock::now());
+        running.info(name, usage, self.budget_of(running.uid))
     }
 
     /// Policies are for those whom they concern.
@@ -282,7 +349,7 @@ fn check_share(running: &BTreeMap<Name, Running>, peer: Option<Peer>) -> Result<
 }
 
 impl Running {
-    fn info(&self, name: &Name) -> PolicyInfo {
+    fn info(&self, name: &Name, usage: Usage, budget: Option<Nanos>) -> PolicyInfo {
         let record = lock(&self.record);
         let decided = record.decided.iter().map(|((subject, attribute), (amount, at))| Decided {
             subject: subject.clone(),
@@ -298,6 +365,12 @@ impl Running {
             decisions: record.decisions,
             faults: record.faults,
             fault: record.fault.clone(),
+            failed: self.failed,
+            cpu_ns: usage.cpu.get(),
+            budget_ns: budget.map(Nanos::get),
+            dropped: usage.dropped,
+            suspensions: usage.suspensions,
+            suspended: usage.is_suspended,
             decided: decided.collect(),
         }
     }

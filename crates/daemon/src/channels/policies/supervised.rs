@@ -25,8 +25,24 @@ pub(super) struct Record {
     pub decisions: u64,
     pub faults: u64,
     pub fault: Option<String>,
+    /// It was stopped: a call that is under way decides nothing any more.
+    pub is_over: bool,
     /// The last amount of each attribute, by whom it is for.
     pub decided: BTreeMap<(String, AttributeId), (i64, Instant)>,
+}
+
+impl Record {
+    /// From now on nothing is decided.
+    pub fn end(&mut self) {
+        self.is_over = true;
+        self.decided.clear();
+    }
+
+    /// The controller panicked, with these words.
+    pub fn fails(&mut self, message: String) {
+        self.faults += 1;
+        self.fault = Some(format!("it panicked: {message}"));
+    }
 }
 
 /// Shared by the controller and those who look.
@@ -74,9 +90,14 @@ impl Controller for Supervised {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let before = decisions.len();
-        let Outlets { streams, members } = &mut self.outlets;
+        let Supervised { outlets: Outlets { streams, members }, record, .. } = self;
+        let record = lock(record);
+        if record.is_over {
+            return;
+        }
         // Only those that decide for one channel put reports in relation.
         let corrected = streams.iter_mut().fold(None, |before, one| one.hear(change, view.now).or(before));
+        drop(record);
         if let Some(members) = members {
             members.hear(change, view.host);
             if is_of_others(change, members) {
@@ -103,6 +124,9 @@ impl Supervised {
     fn carry_out(&mut self, before: usize, view: &View<'_>, decisions: &mut Decisions) {
         let Supervised { record, outlets, peer, mailbox, .. } = self;
         let mut record = lock(record);
+        if record.is_over {
+            return decisions.truncate(before);
+        }
         record.calls += 1;
         record.decisions += (decisions.len() - before) as u64;
         for decision in decisions.split_off(before) {

@@ -213,6 +213,24 @@ pub struct PolicyInfo {
     /// The last fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// It panicked and does not run any more; `fault` says how. Its name is free once it is stopped.
+    #[serde(default)]
+    pub failed: bool,
+    /// CPU time that its calls took, in nanoseconds.
+    #[serde(default)]
+    pub cpu_ns: u64,
+    /// CPU time that it may take per second; none: it is not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ns: Option<u64>,
+    /// Changes that it was too slow for, and was not called for.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Seconds in which it took more than it may.
+    #[serde(default)]
+    pub suspensions: u64,
+    /// Whether it is not called until the end of such a second.
+    #[serde(default)]
+    pub suspended: bool,
     /// What holds now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decided: Vec<Decided>,

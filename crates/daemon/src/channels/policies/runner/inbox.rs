@@ -1,0 +1,89 @@
+//! What waits for a policy: noted by the threads that carry events, bounded, the oldest dropped.
+
+use std::collections::VecDeque;
+
+use qfabric_host::manager::{Change, What};
+
+/// Readings that wait. A policy that is behind hears the later ones: they supersede those that are dropped.
+pub(super) const MOST_READINGS: usize = 256;
+/// Everything else that waits: as many changes as one input of a manager may cause.
+pub(super) const MOST_EVENTS: usize = 4_096;
+
+/// Changes in the order in which they came, in two queues, so that readings take no place of what is said once only.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    readings: VecDeque<(u64, Change)>,
+    events: VecDeque<(u64, Change)>,
+    /// The number of the next change.
+    next: u64,
+}
+
+impl Inbox {
+    pub fn is_empty(&self) -> bool {
+        self.readings.is_empty() && self.events.is_empty()
+    }
+
+    /// Notes a change. `true`: the oldest of its sort had to go.
+    pub fn push(&mut self, change: Change) -> bool {
+        let (queue, most) = match change.what {
+            What::Reading(_) => (&mut self.readings, MOST_READINGS),
+            _ => (&mut self.events, MOST_EVENTS),
+        };
+        let dropped = (queue.len() >= most).then(|| queue.pop_front());
+        queue.push_back((self.next, change));
+        self.next += 1;
+        dropped.is_some()
+    }
+
+    /// The oldest change.
+    pub fn pop(&mut self) -> Option<Change> {
+        let number = |queue: &VecDeque<(u64, Change)>| queue.front().map_or(u64::MAX, |(number, _)| *number);
+        let is_reading = number(&self.readings) < number(&self.events);
+        let queue = if is_reading { &mut self.readings } else { &mut self.events };
+        queue.pop_front().map(|(_, change)| change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_types::Instant;
+    use qfabric_types::monitor::{AttributeId, Cause, HOST, Reading, Unit};
+
+    use super::*;
+
+    fn reading(value: i64) -> Change {
+        let (attribute, at) = (AttributeId::of("cpu.load"), Instant::ZERO);
+        let reading = Reading {
+            attribute,
+            application: HOST,
+            value,
+            at,
+            over: qfabric_types::Nanos::ZERO,
+            cause: Cause::Poll,
+            unit: Unit::Count,
+        };
+        Change { channel: None, host: "a".parse().unwrap(), what: What::Reading(reading) }
+    }
+
+    fn gone() -> Change {
+        Change { channel: None, host: "b".parse().unwrap(), what: What::HostGone }
+    }
+
+    #[test]
+    fn changes_come_out_in_their_order() {
+        let mut inbox = Inbox::default();
+        let all = [reading(1), gone(), reading(2)];
+        assert!(all.iter().all(|change| !inbox.push(change.clone())));
+        assert_eq!(std::iter::from_fn(|| inbox.pop()).collect::<Vec<_>>(), all);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_readings_go_and_what_is_said_once_stays() {
+        let mut inbox = Inbox::default();
+        inbox.push(gone());
+        let dropped = (0..MOST_READINGS as i64 + 3).filter(|value| inbox.push(reading(*value))).count();
+        assert_eq!(dropped, 3);
+        assert_eq!((inbox.pop(), inbox.pop()), (Some(gone()), Some(reading(3))));
+    }
+}

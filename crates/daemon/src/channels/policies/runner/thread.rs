@@ -1,0 +1,79 @@
+//! The thread of all policies of this host.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use qfabric_linux::clock;
+use qfabric_sync::contain;
+
+use super::super::super::Fabric;
+use super::{Call, Next};
+use crate::ending::Ending;
+
+/// The running thread. It keeps the ordinary priority: the threads that carry events go before it.
+pub(crate) struct PolicyThread {
+    fabric: Arc<Fabric>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PolicyThread {
+    /// Starts it.
+    pub fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<PolicyThread> {
+        let own = fabric.clone();
+        let thread = Some(ending.spawn("qf-policies", move || own.call_policies())?);
+        Ok(PolicyThread { fabric: fabric.clone(), thread })
+    }
+}
+
+impl Drop for PolicyThread {
+    fn drop(&mut self) {
+        self.fabric.policies.runner.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Fabric {
+    /// Calls policies until the service ends.
+    fn call_policies(&self) {
+        let runner = &self.policies.runner;
+        loop {
+            let now = clock::now();
+            match runner.next(now) {
+                Next::Call(call) => self.call_policy(call),
+                Next::Sleep(until) => runner.sleep(until, now),
+                Next::Stop => return,
+            }
+        }
+    }
+
+    /// Calls the policy whose turn it is. `false`: nothing waits.
+    #[cfg(test)]
+    pub(in crate::channels) fn call_next_policy(&self) -> bool {
+        let next = self.policies.runner.next(clock::now());
+        let Next::Call(call) = next else { return false };
+        self.call_policy(call);
+        true
+    }
+
+    /// Calls a policy, and hands what it decided to the manager. The CPU time of both is the policy's.
+    fn call_policy(&self, mut call: Call) {
+        let (before, mut decisions) = (clock::thread_cpu(), Vec::new());
+        let outcome = contain(|| call.run(&self.host, clock::now(), &mut decisions));
+        let Call { seat, number, called, .. } = call;
+        if let Err(message) = outcome {
+            // Half changed: nobody calls it again.
+            drop(called);
+            return self.policy_failed(seat, message);
+        }
+        if !decisions.is_empty() {
+            self.network.manager(|manager, now| manager.decided(number, decisions, now));
+        }
+        let cost = clock::thread_cpu().saturating_sub(before);
+        if self.policies.runner.put_back(seat, called, cost, clock::now()) {
+            self.policy_suspended(seat);
+        }
+    }
+}
