@@ -74,3 +74,24 @@ fn what_was_decided_is_shown_with_its_unit() {
     assert_eq!((amount("app.rate_milli", 0), amount("cpu.share", 7)), ("stopped".to_owned(), "7".to_owned()));
     assert!(table(&[]).contains("policy start roles"));
 }
+
+#[test]
+fn what_a_policy_costs_and_why_it_rests_is_shown() {
+    let info = |more: serde_json::Value| -> PolicyInfo {
+        let mut info = serde_json::json!({
+            "name": "hold.video", "policy": { "kind": "hold", "channel": "video", "rate": 25.0 },
+            "uid": 1000, "calls": 7, "decisions": 2, "faults": 0, "cpu_ns": 31_000_000, "budget_ns": 10_000_000, "dropped": 3,
+        });
+        info.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(info).unwrap()
+    };
+    let quiet = info(serde_json::json!({}));
+    assert!(table(std::slice::from_ref(&quiet)).contains("31 ms") && state(&quiet).is_none());
+    let resting = state(&info(serde_json::json!({ "suspensions": 2, "suspended": true }))).unwrap();
+    assert_eq!(
+        resting,
+        "\nhold.video: more CPU time than 10 ms in 2 s, suspended for the rest of each; it is suspended now"
+    );
+    let failed = state(&info(serde_json::json!({ "failed": true }))).unwrap();
+    assert!(failed.ends_with("qfabric policy stop hold.video frees its name"), "{failed}");
+}

@@ -272,6 +272,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_named_with_what_would_be_taken() {
         assert!(said("priority = 99").starts_with("channels.priority 99 0 (none)"));
+        assert_eq!(said("policy_budget = '2s'"), "channels.policy_budget 2 s 1ms to 1s, per second");
         assert!(said("report = '1ms'").starts_with("channels.report 1 ms 50ms to 60s"));
         assert!(said("lend_hold = '1s'").starts_with("channels.lend_hold 1 s 3s to 600s"));
         assert!(said("max_leases = 0").starts_with("channels.max_leases 0"));

@@ -16,7 +16,8 @@
 //! | `least.rs` | requests to those that have least to do |
 //! | `told.rs`, `cpu.rs` | what applications hear of it, and what becomes of their reservations |
 //!
-//! Locks: [`Policies::running`] before the node's, those of records and tables after it.
+//! Locks: [`Policies::running`] before the node's; the runner's after it, then those of records and tables. A controller
+//! computes without any.
 
 mod code;
 mod cpu;

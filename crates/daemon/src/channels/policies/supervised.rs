@@ -259,7 +259,11 @@ fn in_relation(arrived: i64, sent: i64, decided: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_host::manager::Readings;
+    use qfabric_types::Owner;
+
     use super::*;
+    use crate::ending::Ending;
 
     #[test]
     fn a_source_that_sends_less_than_decided_is_no_bottleneck() {
@@ -267,5 +271,42 @@ mod tests {
         assert_eq!(in_relation(6_000, 12_000, 25_000), 12_500, "half of it");
         assert_eq!(in_relation(0, 0, 25_000), 25_000, "nothing was sent");
         assert_eq!(in_relation(0, 12_000, 25_000), 0);
+    }
+
+    /// Decides the same in every call.
+    struct Steady;
+
+    impl Controller for Steady {
+        fn name(&self) -> &str {
+            "steady"
+        }
+
+        fn interests(&self) -> Vec<Interest> {
+            Vec::new()
+        }
+
+        fn changed(&mut self, _change: &Change, _view: &View<'_>, _decisions: &mut Decisions) {}
+
+        fn woken(&mut self, _view: &View<'_>, decisions: &mut Decisions) {
+            let (application, attribute) = (AppId(1), AttributeId::of("net.bytes"));
+            decisions.push(Decision::Apply { application, attribute, amount: 3 });
+        }
+    }
+
+    #[test]
+    fn what_comes_of_a_call_after_the_stop_is_dropped() {
+        let mailbox = Arc::new(Mailbox::new(&Ending::new().unwrap()).unwrap());
+        let outlets = Outlets { streams: Vec::new(), members: None };
+        let peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
+        let record = Shared::default();
+        let mut policy = Supervised { inner: Box::new(Steady), record: record.clone(), outlets, peer, mailbox };
+        let (host, readings, mut decisions) = ("a".parse().unwrap(), Readings::new(1), Vec::new());
+        let view = View { host: &host, now: Instant::ZERO, readings: &readings };
+        policy.woken(&view, &mut decisions);
+        assert_eq!((decisions.len(), lock(&record).decided.len()), (1, 1));
+        lock(&record).end();
+        policy.woken(&view, &mut decisions);
+        let record = lock(&record);
+        assert_eq!((decisions.len(), record.calls, record.decided.len()), (1, 1, 0));
     }
 }
