@@ -12,7 +12,7 @@
 //! what happened since its last look.
 //!
 //! Source: Q-Fabric §2.2. Departure: thresholds hold for passive monitors too; they are judged at every look, whoever
-//! it was for, and with [`Watch::check`] more often than the watcher is told.
+//! it was for, and with `Watch::check` more often than the watcher is told.
 
 mod base;
 mod derived;
@@ -106,7 +106,7 @@ impl Monitor {
     }
 
     /// Feedback: from now on the application is told every `period`. Its threshold is still judged every
-    /// [`Watch::check`].
+    /// `Watch::check`.
     pub fn set_period(
         &mut self,
         application: AppId,
