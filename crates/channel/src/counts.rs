@@ -35,6 +35,9 @@ pub struct NodeCounts {
     pub unwelcome: u64,
     /// Events that came twice, or after a later one of the same source.
     pub out_of_order: u64,
+    /// Large events of which a fragment was lost: each is a lost event of its sinks.
+    #[serde(default)]
+    pub incomplete: u64,
     /// Events that are not of the channel's formats.
     pub mismatched: u64,
     /// Changes of other hosts that were missed and asked for again.

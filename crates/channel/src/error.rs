@@ -3,7 +3,7 @@
 use qfabric_types::Nanos;
 use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::format::{Difference, Format, FormatError};
+use qfabric_types::format::{Difference, FormatError};
 
 use crate::{Action, Attributes, Key, Limits, Origin, SinkId, SourceId, Spot};
 
@@ -220,12 +220,14 @@ pub enum SubmitError {
         have: usize,
     },
     /// Shorter than its format, or too long.
-    #[error("an event of {bytes} bytes; its format has {least}, and {} is the limit", Format::MAX_SIZE)]
+    #[error("an event of {bytes} bytes; its format has {least}, and {most} is the limit")]
     Size {
         /// What was given.
         bytes: usize,
         /// What the format has.
         least: u32,
+        /// The limit on the channel.
+        most: usize,
     },
     /// Priority above 7.
     #[error("priority {0}; priorities are 0 (lowest) to 7")]

@@ -32,7 +32,7 @@ pub struct Submission<'a> {
     pub target: Target<'a>,
     /// At most 16, each name 1 to 32 of `a-z A-Z 0-9 _`.
     pub attributes: &'a [(&'a str, i64)],
-    /// As the type's format says, with anything behind it; at most 16 KiB in all.
+    /// As the type's format says, with anything behind it; at most 1 MiB in all ([`crate::Limits::EVENT`]).
     pub payload: &'a [u8],
 }
 

@@ -12,7 +12,7 @@ use crate::wire::Writer;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventType {
     /// Layout of an event's beginning; size 0: bytes without a layout. Its name is the type's name. What comes behind
-    /// the layout, up to [`Format::MAX_SIZE`] in all, is the application's.
+    /// the layout, up to [`Limits::EVENT`] in all, is the application's.
     pub format: Format,
 }
 
@@ -171,9 +171,23 @@ impl Limits {
     pub const QUEUE: usize = 4096;
     /// Bytes of the events in a sink's queue.
     pub const QUEUE_BYTES: usize = 4 << 20;
-    /// Bytes of a source's events under way to another host, where the channel blocks. Zenoh drops what finds none of a
-    /// connection's four batches free; this is what two of them take, while the two before it are being given back.
+    /// Bytes of an event on a data channel.
+    pub const EVENT: usize = 1 << 20;
+    /// Bytes of an event that goes in one frame: a longer one is split into fragments. On the quality plane, whose frames
+    /// must not wait behind bulk, the limit of all events.
+    pub const WHOLE: usize = 16 << 10;
+    /// Bytes of an event in one fragment: two of them fill one of Zenoh's batches of 64 KiB.
+    pub const FRAGMENT: usize = 30 << 10;
+    /// Bytes under way to another host of events that must not be lost there: those of channels that block, and fragments.
+    /// Zenoh drops what finds none of a connection's four batches free; this is what two of them take, while the two before
+    /// it are being given back.
     pub const UNDER_WAY: u64 = 96 << 10;
+    /// Bytes that wait for a host until those before them have arrived. What finds no room is dropped.
+    pub const WAITING: usize = 4 << 20;
+    /// And where the channel blocks: then the source waits.
+    pub const WAITING_BLOCKS: usize = 256 << 10;
+    /// Bytes of a source's events that a sink has not read, where the channel blocks; the rest of its queue is for attributes.
+    pub const UNREAD: usize = Limits::QUEUE_BYTES / 4 * 3;
     /// Bytes of a frame.
     pub const FRAME: usize = 128 << 10;
     /// Bytes of a specification as it is told to others.

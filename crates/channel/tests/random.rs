@@ -22,6 +22,7 @@ fn members() -> impl Strategy<Value = Op> {
 fn traffic() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (any::<usize>(), 0..8_u8).prop_map(|(source, priority)| Op::Submit(source, priority, 0)),
+        1 => (any::<usize>(), 1..200_usize).prop_map(|(source, kib)| Op::Large(source, kib)),
         2 => any::<usize>().prop_map(Op::Take),
         3 => (0..400_u64).prop_map(Op::Run),
     ]

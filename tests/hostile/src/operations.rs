@@ -48,7 +48,7 @@ fn pressure(script: &mut Script<'_>) -> Pressure {
 }
 
 fn operation(script: &mut Script<'_>) -> Op {
-    let kind = script.byte() % 18;
+    let kind = script.byte() % 19;
     let (host, number) = (script.below(HOSTS), script.byte());
     let (channel, other) = (usize::from(number) % CHANNELS, usize::from(number) % HOSTS);
     let which = usize::from(number);
@@ -67,6 +67,7 @@ fn operation(script: &mut Script<'_>) -> Op {
         15 if host == other => Op::Kill(host),
         15 => Op::Cut(host, other),
         16 => Op::Heal(host, other),
+        18 => Op::Large(which, 1 + usize::from(script.byte())),
         _ => Op::Start(host),
     }
 }

@@ -6,18 +6,19 @@
 //! comes before it was not meant for it and is not counted, so that both count the same events.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
 use super::Delivery;
 use super::channel::{Channel, Source, Tally, Totals};
-use super::link::{Entry, Inbound};
+use super::link::{Entry, Inbound, Link};
+use super::pipe::Piece;
 use crate::exit::Exit;
-use crate::member::Seat;
 use crate::output::To;
-use crate::wire::{Kind, Mark, Marked, Report, Reported};
-use crate::{Action, Config, Lane, Limits, Pressure, SinkCounts, SinkId};
+use crate::wire::{Kind, Mark, Marked, Report, Reported, begin};
+use crate::{Action, Config, Lane, Limits, SinkCounts, SinkId};
 
 /// A source marks so long after the first event that is not marked yet.
 const MARK_AFTER: Nanos = Nanos::from_millis(1_500);
@@ -32,16 +33,14 @@ impl Delivery {
     /// Welcomes new seats in the name of every source here.
     pub(super) fn welcome(&mut self, place: u32, fresh: &[usize], exit: &mut Exit) {
         let Some(channel) = self.channels.at(place) else { return };
-        for (number, source) in &channel.sources {
-            mark_seats(channel, *number, source, |at| fresh.binary_search(&at).is_ok(), exit);
+        for number in channel.sources.keys().copied().collect::<Vec<_>>() {
+            self.mark_seats(place, number, Behind::Waits, |at, _| fresh.binary_search(&at).is_ok(), exit);
         }
     }
 
     /// Welcomes all seats in the name of a new source.
     pub fn welcome_all(&mut self, place: u32, number: u32, exit: &mut Exit) {
-        let Some(channel) = self.channels.at(place) else { return };
-        let source = channel.sources.get(&number);
-        source.into_iter().for_each(|source| mark_seats(channel, number, source, |_| true, exit));
+        self.mark_seats(place, number, Behind::Waits, |_, _| true, exit);
     }
 
     /// Marks what is not marked, or not answered, and says when to come back.
@@ -55,8 +54,46 @@ impl Delivery {
         let again = now + MARK_AFTER.saturating_mul(1 << source.unanswered.min(TRIES));
         source.mark_due = (source.unanswered < TRIES).then_some(again);
         source.mark_due.into_iter().for_each(|due| exit.wake_by(due));
-        let source = &channel.sources[&number];
-        mark_seats(channel, number, source, |at| source.tallies[at].outstanding() > 0, exit);
+        self.mark_seats(place, number, Behind::Later, |_, tally| tally.outstanding() > 0, exit);
+    }
+
+    /// Sends marks for the chosen seats of other hosts, one frame for each host, behind whatever the source has sent there.
+    fn mark_seats(
+        &mut self,
+        place: u32,
+        number: u32,
+        behind: Behind,
+        wanted: impl Fn(usize, &Tally) -> bool,
+        exit: &mut Exit,
+    ) {
+        let Some(channel) = self.channels.at_mut(place) else { return };
+        let lane = channel.lane();
+        let Some(source) = channel.sources.get_mut(&number) else { return };
+        for span in channel.roster.spans.iter().filter(|span| !span.local) {
+            let seats = (span.from..span.to).filter(|at| wanted(*at, &source.tallies[*at])).map(|at| {
+                let (seat, tally) = (&channel.roster.seats[at], &source.tallies[at]);
+                Marked { sink: seat.member.number, from: tally.from, sent: tally.sent }
+            });
+            let seats = seats.collect::<Vec<_>>();
+            let links = &mut self.links;
+            let mut link = links.get_mut(&*span.host).filter(|link| source.waiting > 0 && link.pipe.has(number));
+            if link.is_some() && behind == Behind::Later {
+                continue;
+            }
+            for portion in seats.chunks(PORTION) {
+                let (to, channel_id) = (span.incarnation, (*channel.id).clone());
+                let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
+                match &mut link {
+                    None => exit.say(To::Host(span.host.clone()), lane, Kind::Mark, |writer| mark.write(writer)),
+                    Some(link) => {
+                        let mut frame = Vec::new();
+                        mark.write(&mut begin(&mut frame, Kind::Mark, exit.incarnation()));
+                        link.pipe.push(Piece::new(number, Arc::new(frame)));
+                        source.waiting += 1;
+                    }
+                }
+            }
+        }
     }
 
     /// A source has said how much it has sent.
@@ -167,29 +204,6 @@ impl Delivery {
         self.channels.close(place)
     }
 
-    /// Lets a waiting source go on where all sinks have room, or have been waited for long enough.
-    pub(super) fn unblock(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
-        let Some(channel) = self.channels.at_mut(place) else { return };
-        let Pressure::Block { patience } = channel.spec.pressure else { return };
-        let mut full = Vec::new();
-        for (at, seat) in channel.roster.seats.iter().enumerate() {
-            full.push(channel.is_full(number, at, seat));
-        }
-        let Some(source) = channel.sources.get_mut(&number) else { return };
-        let mut waits = false;
-        for (tally, full) in source.tallies.iter_mut().zip(full) {
-            if !full {
-                (tally.blocked_since, tally.overdue) = (None, false);
-            }
-            tally.overdue |= tally.blocked_since.is_some_and(|since| now >= since + patience);
-            waits |= tally.blocked_since.is_some() && !tally.overdue;
-        }
-        if source.waits_until.is_some() && !waits {
-            source.waits_until = None;
-            exit.out.writable(crate::SourceId(number));
-        }
-    }
-
     /// Asks the sinks that hold a source up whether there is room by now, but not too often.
     pub(super) fn probe(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
         let Some(channel) = self.channels.at_mut(place) else { return };
@@ -198,8 +212,7 @@ impl Delivery {
             return;
         }
         source.probed = Some(now);
-        let source = &channel.sources[&number];
-        mark_seats(channel, number, source, |at| source.tallies[at].blocked_since.is_some(), exit);
+        self.mark_seats(place, number, Behind::Later, |_, tally| tally.blocked_since.is_some(), exit);
         exit.wake_by(now + PROBE);
     }
 
@@ -236,18 +249,23 @@ impl Delivery {
     }
 }
 
-impl Channel {
-    /// Whether a sink has all the events that it can keep.
-    pub(super) fn is_full(&self, source: u32, at: usize, seat: &Seat) -> bool {
-        if seat.info.capacity == 0 {
-            return false;
+/// Sets the seats that cannot take an event of that source now: their queue is full, or what waits for their host.
+pub(super) fn who_is_full(channel: &Channel, links: &BTreeMap<Name, Link>, source: u32, full: &mut [bool]) {
+    let Some(source) = channel.sources.get(&source) else { return };
+    for span in &channel.roster.spans {
+        let is_bulk = !span.local && channel.lane() == Lane::Data;
+        let crowded = is_bulk && links.get(&*span.host).is_some_and(|link| link.pipe.is_full());
+        for (at, full) in full.iter_mut().enumerate().take(span.to).skip(span.from) {
+            let seat = &channel.roster.seats[at];
+            *full = match (seat.info.capacity, span.local) {
+                (0, _) => crowded,
+                (_, true) => channel.sinks.get(&seat.member.number).is_some_and(super::Sink::is_full),
+                (capacity, false) => {
+                    let window = channel.window(capacity, source.largest);
+                    crowded || source.tallies.get(at).is_some_and(|tally| tally.outstanding() >= window)
+                }
+            };
         }
-        if self.roster.local().contains(&at) {
-            return self.sinks.get(&seat.member.number).is_some_and(super::Sink::is_full);
-        }
-        let Some(source) = self.sources.get(&source) else { return false };
-        let window = self.window(seat.info.capacity, source.largest);
-        source.tallies.get(at).is_some_and(|tally| tally.outstanding() >= window)
     }
 }
 
@@ -274,28 +292,22 @@ fn book(inbound: &mut Inbound, channel: &mut Channel, marked: &Marked) {
     }
 }
 
-/// Sends marks for the chosen seats of other hosts, one frame for each host.
-fn mark_seats(channel: &Channel, number: u32, source: &Source, wanted: impl Fn(usize) -> bool, exit: &mut Exit) {
-    for span in channel.roster.spans.iter().filter(|span| !span.local) {
-        let seats = (span.from..span.to).filter(|at| wanted(*at)).map(|at| {
-            let (seat, tally) = (&channel.roster.seats[at], &source.tallies[at]);
-            Marked { sink: seat.member.number, from: tally.from, sent: tally.sent }
-        });
-        for portion in seats.collect::<Vec<_>>().chunks(PORTION) {
-            let (to, channel_id) = (span.incarnation, (*channel.id).clone());
-            let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
-            exit.say(To::Host(span.host.clone()), channel.lane(), Kind::Mark, |writer| mark.write(writer));
-        }
-    }
+/// Where events of the source wait for the host: what is marked has to arrive behind them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// The mark waits with them.
+    Waits,
+    /// It is made another time.
+    Later,
 }
 
 /// Whether a report has become due without being asked for: the last one was not the end of it, or a waiting source
 /// wants to know of room.
-pub(super) fn owes_report(entry: &Entry, capacity: Option<u32>) -> bool {
+pub(super) fn owes_report(entry: &Entry, window: Option<u64>) -> bool {
     let consumed = entry.fates.sum().saturating_sub(entry.told);
-    match capacity {
+    match window {
         None => entry.owes && entry.is_settled(),
-        Some(capacity) => consumed > 0 && (entry.is_settled() || consumed >= u64::from(capacity / 2).max(1)),
+        Some(window) => consumed > 0 && (entry.is_settled() || consumed >= (window / 4).max(1)),
     }
 }
 

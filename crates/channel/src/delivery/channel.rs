@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::filter::{FieldAt, Filters};
 use crate::member::Seat;
 use crate::queue::Queue;
-use crate::{Key, Lane, Limits, MemberId, SourceCounts, Spec, Spot};
+use crate::{Key, Lane, Limits, MemberId, Pressure, SourceCounts, Spec, Spot};
 
 /// A channel that is open here.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub(crate) struct Source {
     pub probed: Option<Instant>,
     /// Bytes of its largest event since nothing was under way; counted where the channel blocks.
     pub largest: usize,
+    /// Frames of it that wait for other hosts: what comes after them must not overtake them.
+    pub waiting: u32,
 }
 
 /// What a source has sent to one sink.
@@ -145,9 +147,24 @@ impl Channel {
         }
     }
 
+    /// Bytes of its longest event.
+    pub fn most(&self) -> usize {
+        match self.lane() {
+            Lane::Control => Limits::WHOLE,
+            Lane::Data => Limits::EVENT,
+        }
+    }
+
+    /// Whether its sources wait for slow sinks.
+    pub fn blocks(&self) -> bool {
+        matches!(self.spec.pressure, Pressure::Block { .. })
+    }
+
     /// How many events of so many bytes a source may have on their way to a sink of that capacity on another host.
     pub fn window(&self, capacity: u32, bytes: usize) -> u64 {
-        let (events, fit) = (u64::from(capacity), Limits::UNDER_WAY / bytes.max(1) as u64);
+        // What is on its way on the data lane is bounded for each host: see `pipe`.
+        let most = if self.lane() == Lane::Data { Limits::UNREAD as u64 } else { Limits::UNDER_WAY };
+        let (events, fit) = (u64::from(capacity), most / bytes.max(1) as u64);
         (events.min(fit) / self.roster.sources.max(1) as u64).max(1)
     }
 }

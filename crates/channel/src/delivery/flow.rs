@@ -1,4 +1,5 @@
-//! Whether an event would still arrive in time at a host.
+//! How much is on its way to a host: whether an event would still arrive in time, and whether the network has room for what must
+//! not be lost.
 //!
 //! What the network has taken waits in queues that are not seen here: the engine's, the kernel's, those of routers. On a narrow
 //! link events with deadlines fill them, and each comes too late. So a ping goes behind the events, on their lane, and its
@@ -9,6 +10,8 @@ use std::collections::VecDeque;
 
 use qfabric_types::{Instant, Nanos};
 
+use crate::Limits;
+
 /// Between pings, where nothing waits.
 const SELDOM: Nanos = Nanos::from_millis(25);
 /// And where something does, or nothing is known yet: until so many answers have come.
@@ -18,6 +21,12 @@ const KNOWN: u32 = 16;
 const QUEUED: Nanos = Nanos::from_millis(5);
 /// A ping that is not answered by then was lost.
 const LOST: Nanos = Nanos::from_millis(1_000);
+/// Where something waits for answers, pings go at least so often: those before may be lost.
+pub(super) const AGAIN: Nanos = Nanos::from_millis(20);
+/// And when nothing was heard for so long, all that was under way is taken for lost.
+const SILENT: Nanos = Nanos::from_millis(5_000);
+/// What must not be lost is followed by a ping after so many bytes: there is word of each quarter of what may be under way.
+const QUARTER: u64 = Limits::UNDER_WAY / 4;
 
 /// What is under way to one host.
 #[derive(Debug, Default)]
@@ -30,6 +39,8 @@ pub(crate) struct Flow {
     /// Not answered yet; the oldest first.
     pings: VecDeque<Ping>,
     pinged: Option<Instant>,
+    /// Bytes sent before the last one.
+    followed: u64,
     /// Bytes per second; none: nothing waits.
     rate: Option<u64>,
     /// Answers since there was a pause.
@@ -45,21 +56,64 @@ struct Ping {
 }
 
 impl Flow {
-    /// Whether an event that is of use for `left` would arrive within three quarters of that: what is measured is past.
-    pub fn is_in_time(&mut self, left: Nanos, now: Instant) -> bool {
-        if self.pings.back().is_some_and(|last| now.since(last.at) > LOST) {
-            self.pings.clear();
-            self.arrived = self.sent;
-            self.rate = None;
-        }
+    /// Whether an event that is of use for `left` would arrive within three quarters of that, behind `waiting` bytes that are not
+    /// sent yet: what is measured is past.
+    pub fn is_in_time(&mut self, waiting: usize, left: Nanos, now: Instant) -> bool {
+        self.lapse(now);
         let quickest = self.quickest.unwrap_or_default();
-        let rated = self.rate.map_or(0, |rate| (self.sent - self.arrived).saturating_mul(1_000_000_000) / rate.max(1));
+        let ahead = self.under_way() + waiting as u64;
+        let rated = self.rate.map_or(0, |rate| ahead.saturating_mul(1_000_000_000) / rate.max(1));
         let unanswered = self.pings.front().map_or(Nanos::ZERO, |oldest| now.since(oldest.at).saturating_sub(quickest));
         let waits = Nanos::new(rated).max(unanswered);
         waits.get().saturating_add(quickest.get() / 2) <= left.get() / 4 * 3
     }
 
-    /// An event of so many bytes was sent. True: a ping is to be sent behind it, at this moment.
+    /// Bytes of which it is not known that they have arrived.
+    pub fn under_way(&self) -> u64 {
+        self.sent - self.arrived
+    }
+
+    /// Whether so many bytes more will find room in the network.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.under_way() == 0 || self.under_way() + bytes as u64 <= Limits::UNDER_WAY
+    }
+
+    /// Gives up what there will be no word of.
+    pub fn lapse(&mut self, now: Instant) {
+        let silent = |oldest: &Ping| now.since(self.heard.map_or(oldest.at, |heard| heard.max(oldest.at))) > SILENT;
+        if self.pings.back().is_some_and(|last| now.since(last.at) > LOST) || self.pings.front().is_some_and(silent) {
+            self.pings.clear();
+            self.arrived = self.sent;
+            self.rate = None;
+        }
+    }
+
+    /// So many bytes were sent that must not be lost. True: a ping is to be sent behind them, at this moment.
+    pub fn sent_safely(&mut self, bytes: usize, now: Instant) -> bool {
+        self.sent += bytes as u64;
+        let due = self.sent - self.followed >= QUARTER;
+        if due {
+            self.ping(now);
+        }
+        due
+    }
+
+    /// Something waits until there is room. True: a ping is to be sent, at this moment.
+    pub fn is_asked_again(&mut self, now: Instant) -> bool {
+        let due = self.under_way() > 0 && self.pinged.is_none_or(|last| now.since(last) >= AGAIN);
+        if due {
+            self.ping(now);
+        }
+        due
+    }
+
+    fn ping(&mut self, now: Instant) {
+        self.pinged = Some(now);
+        self.followed = self.sent;
+        self.pings.push_back(Ping { at: now, behind: self.sent });
+    }
+
+    /// An event of so many bytes, with a deadline, was sent. True: a ping is to be sent behind it, at this moment.
     pub fn sent(&mut self, bytes: usize, now: Instant) -> bool {
         self.sent += bytes as u64;
         let since = self.pinged.map_or(LOST, |last| now.since(last));
@@ -69,8 +123,7 @@ impl Flow {
         let is_quiet = self.rate.is_none() && self.answers >= KNOWN;
         let due = since >= if is_quiet { SELDOM } else { OFTEN };
         if due {
-            self.pinged = Some(now);
-            self.pings.push_back(Ping { at: now, behind: self.sent });
+            self.ping(now);
         }
         due
     }
@@ -130,7 +183,7 @@ mod tests {
             while let Some((comes, at)) = link.answers.pop_front_if(|(comes, _)| *comes <= now) {
                 assert!(flow.answered(at, comes));
             }
-            if !flow.is_in_time(deadline, now) {
+            if !flow.is_in_time(0, deadline, now) {
                 continue;
             }
             sent += 1;
@@ -162,8 +215,36 @@ mod tests {
     fn an_answer_that_nobody_waits_for_is_another_ones_and_lost_pings_block_nobody_for_long() {
         let (mut flow, second) = (Flow::default(), Nanos::from_millis(1_000));
         assert!(!flow.answered(Instant::new(5), Instant::new(9)));
-        assert!(flow.is_in_time(Nanos::from_millis(100), Instant::new(1)) && flow.sent(100, Instant::new(1)));
-        assert!(!flow.is_in_time(Nanos::from_millis(100), Instant::new(1) + Nanos::from_millis(500)));
-        assert!(flow.is_in_time(Nanos::from_millis(100), Instant::new(2) + second));
+        assert!(flow.is_in_time(0, Nanos::from_millis(100), Instant::new(1)) && flow.sent(100, Instant::new(1)));
+        assert!(!flow.is_in_time(0, Nanos::from_millis(100), Instant::new(1) + Nanos::from_millis(500)));
+        assert!(flow.is_in_time(0, Nanos::from_millis(100), Instant::new(2) + second));
+    }
+
+    #[test]
+    fn what_must_not_be_lost_is_followed_by_a_ping_in_each_quarter_and_finds_room_as_answers_come() {
+        let (mut flow, part, begin) = (Flow::default(), Limits::UNDER_WAY as usize / 8, Instant::new(1));
+        let due: Vec<bool> = (0..8).map(|at| flow.sent_safely(part, begin + Nanos::new(at))).collect();
+        assert_eq!(due, [false, true, false, true, false, true, false, true]);
+        assert!(!flow.has_room(1));
+        assert!(flow.answered(begin + Nanos::new(1), begin + Nanos::new(9)));
+        assert!(flow.has_room(2 * part) && !flow.has_room(2 * part + 1));
+        assert!(!flow.is_asked_again(begin + Nanos::new(9)) && flow.is_asked_again(begin + AGAIN + Nanos::new(9)));
+        assert!(flow.answered(begin + AGAIN + Nanos::new(9), begin + AGAIN + Nanos::new(20)), "it covers those before");
+        assert_eq!(flow.under_way(), 0);
+        assert!(flow.has_room(usize::MAX / 2), "one that is larger than the window goes alone");
+    }
+
+    #[test]
+    fn what_there_is_no_word_of_is_given_up_in_the_end() {
+        let (mut flow, mut now) = (Flow::default(), Instant::new(1));
+        flow.sent_safely(Limits::UNDER_WAY as usize, now);
+        for _ in 0..SILENT.get() / AGAIN.get() {
+            now = now + AGAIN;
+            assert!(flow.is_asked_again(now));
+            flow.lapse(now);
+            assert!(!flow.has_room(1));
+        }
+        flow.lapse(now + AGAIN);
+        assert!(flow.has_room(1));
     }
 }

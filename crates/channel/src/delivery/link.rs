@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use qfabric_types::channel::Name;
 
+use super::assembly::Assembly;
 use super::clock::Clock;
 use super::flow::Flow;
+use super::pipe::Pipe;
 use crate::counts::Fates;
 use crate::wire::Reported;
 
@@ -18,8 +20,12 @@ pub(crate) struct Link {
     /// Its sources that have welcomed sinks here.
     pub inbound: BTreeMap<u32, Inbound>,
     pub clock: Clock,
-    /// Events with deadlines on their way to it.
+    /// Events with deadlines, and such as must not be lost, on their way to it.
     pub flow: Flow,
+    /// What waits until those have arrived.
+    pub pipe: Pipe,
+    /// What comes from it in fragments.
+    pub assembly: Assembly,
 }
 
 /// A source of another host.
@@ -88,8 +94,16 @@ impl Inbound {
 
 impl Link {
     pub fn new(name: &Name, incarnation: u64) -> Link {
-        let (inbound, clock, flow) = Default::default();
-        Link { name: Arc::new(name.clone()), incarnation, inbound, clock, flow }
+        let (inbound, clock, flow, pipe, assembly) = Default::default();
+        Link { name: Arc::new(name.clone()), incarnation, inbound, clock, flow, pipe, assembly }
+    }
+
+    /// A start of the host is over, or another one begins: what was booked of its sources, and whose events waited for it. How
+    /// its clock differs stays.
+    pub fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
+        self.flow = Flow::default();
+        self.assembly.give_up();
+        (std::mem::take(&mut self.inbound), self.pipe.clear().collect())
     }
 
     /// What was booked of one of its sources for a sink here.

@@ -4,18 +4,23 @@
 //! submit ──┄┄──> receive ──> take      an event's way
 //! books: marks there, reports back      what was sent, and what became of it
 //! seats                                 the sinks of all hosts, as the directory names them
-//! link: clock, flow                     another host: its clock, and what is on its way there
+//! link: clock, flow, pipe, assembly     another host: its clock, what is on its way there or waits for that, what comes from it
 //! ```
 
+mod assembly;
 mod books;
 mod channel;
 mod channels;
 mod clock;
 mod flow;
+mod gather;
 mod link;
+mod pipe;
+mod pump;
 mod receive;
 mod scratch;
 mod seats;
+mod send;
 mod submit;
 mod take;
 mod wake;
@@ -57,14 +62,17 @@ impl Delivery {
     pub fn greet(&mut self, host: &Name, incarnation: u64) {
         let link = self.links.entry(host.clone()).or_insert_with(|| Link::new(host, incarnation));
         link.incarnation = incarnation;
-        let inbound = std::mem::take(&mut link.inbound);
+        let (inbound, waited) = link.begin();
         self.fold(inbound);
+        self.gone_out(waited);
     }
 
     /// A host is gone.
     pub fn part(&mut self, host: &Name) {
-        if let Some(link) = self.links.remove(host) {
-            self.fold(link.inbound);
+        if let Some(mut link) = self.links.remove(host) {
+            let (inbound, waited) = link.begin();
+            self.fold(inbound);
+            self.gone_out(waited);
         }
     }
 

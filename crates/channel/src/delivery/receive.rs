@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::filter::{self, Changed, Choice, Copies, Draft};
 use crate::output::Outputs;
 use crate::wire::EventFrame;
-use crate::{Event, Order, Pressure, SinkId, SourceId};
+use crate::{Event, EventType, Order, Pressure, SinkId, SourceId};
 
 /// Where it is booked what became of an event.
 pub(crate) enum Books<'a> {
@@ -53,8 +53,10 @@ impl Delivery {
             return exit.counts.stranger += 1;
         }
         inbound.last = header.number;
+        exit.counts.incomplete += link.assembly.followed_by(header.source, header.number);
         let known = channel.spec.types.get(usize::from(header.event_type));
-        if known.is_none_or(|known| frame.payload.len() < known.format.size as usize) {
+        let is_short = |known: &EventType| !frame.is_withdrawn && frame.payload.len() < known.format.size as usize;
+        if known.is_none_or(is_short) || frame.payload.len() > channel.most() {
             return exit.counts.mismatched += 1;
         }
         let sent = link.clock.ours(header.sent_ns, now);
@@ -76,8 +78,8 @@ impl Delivery {
             return exit.counts.out_of_order += u64::from(again);
         }
         let Scratch { chosen, changed, copies_in: copies, meant, outcome, .. } = &mut self.scratch;
-        let (name, time) = (link.name.clone(), inbound.time);
-        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, now, out: &mut exit.out };
+        let (name, time, is_withdrawn) = (link.name.clone(), inbound.time, frame.is_withdrawn);
+        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, now, is_withdrawn, out: &mut exit.out };
         dispatch.run(event, &name, time, chosen, &mut Books::Of(inbound));
         self.after();
     }
@@ -135,13 +137,15 @@ pub(crate) struct Dispatch<'a> {
     pub meant: &'a mut Vec<bool>,
     pub outcome: &'a mut Outcomes,
     pub now: Instant,
+    /// Its source says that its time has passed, whatever the clocks say.
+    pub is_withdrawn: bool,
     pub out: &'a mut Outputs,
 }
 
 impl Dispatch<'_> {
     /// `chosen` has one place for each of this host's seats. `time` orders events in queues.
     pub fn run(&mut self, event: Event<'_>, host: &Arc<Name>, time: u64, chosen: &mut [bool], books: &mut Books<'_>) {
-        let is_late = event.deadline.is_some_and(|deadline| deadline < self.now);
+        let is_late = self.is_withdrawn || event.deadline.is_some_and(|deadline| deadline < self.now);
         self.meant.clear();
         self.meant.extend_from_slice(chosen);
         let Channel { filters, roster, sinks, spec, .. } = &mut *self.channel;

@@ -12,6 +12,8 @@ use crate::filter::{Changed, Copies};
 pub(crate) struct Scratch {
     /// For each seat of the roster, or of this host's part of it.
     pub chosen: Vec<bool>,
+    /// And those that cannot take the event now.
+    pub full: Vec<bool>,
     /// The only seat of this host that a copy is for.
     pub alone: Vec<bool>,
     pub attributes: Vec<u8>,

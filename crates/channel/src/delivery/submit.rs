@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::format::Format;
 use qfabric_types::{Instant, Nanos};
 
 use super::channel::{Channel, Roster, Tally};
@@ -13,18 +12,17 @@ use super::scratch::Scratch;
 use super::{Delivery, books, receive};
 use crate::exit::Exit;
 use crate::filter::{self, Choice, Draft};
-use crate::output::To;
-use crate::wire::{Header, Kind, write_attributes};
-use crate::{AttributesRef, Event, Lane, Pressure, Sent, SourceId, Submission, SubmitError, Target};
+use crate::wire::write_attributes;
+use crate::{AttributesRef, Event, Pressure, Sent, SourceId, Submission, SubmitError, Target};
 
 /// What the steps of one submission share.
-struct Step<'a> {
-    channel: &'a mut Channel,
-    scratch: &'a mut Scratch,
-    links: &'a mut BTreeMap<Name, Link>,
-    host: &'a Arc<Name>,
-    now: Instant,
-    exit: &'a mut Exit,
+pub(super) struct Step<'a> {
+    pub channel: &'a mut Channel,
+    pub scratch: &'a mut Scratch,
+    pub links: &'a mut BTreeMap<Name, Link>,
+    pub host: &'a Arc<Name>,
+    pub now: Instant,
+    pub exit: &'a mut Exit,
 }
 
 impl Delivery {
@@ -44,11 +42,16 @@ impl Delivery {
         let (scratch, links, host) = (&mut self.scratch, &mut self.links, &self.host);
         let mut step = Step { channel, scratch, links, host, now, exit };
         let done = step.run(source.0, event);
-        let due = step.channel.sources.get_mut(&source.0).and_then(|source| match done {
-            Ok(sent) if sent.remote > 0 => books::mark_due(source, now),
-            _ => None,
-        });
+        let (mut due, mut waits) = (None, false);
+        if let Some(source) = step.channel.sources.get_mut(&source.0) {
+            let has_sent = done.as_ref().is_ok_and(|sent| sent.remote > 0);
+            due = if has_sent { books::mark_due(source, now) } else { None };
+            waits = source.waiting > 0;
+        }
         due.into_iter().for_each(|due| exit.wake_by(due));
+        if waits {
+            self.pump_all(now, exit);
+        }
         match done {
             Err(SubmitError::WouldBlock { until }) => {
                 self.probe(place, source.0, now, exit);
@@ -66,8 +69,9 @@ fn check(channel: &mut Channel, source: u32, event: &Submission<'_>, now: Instan
     let known = channel.spec.types.get(usize::from(event.event_type));
     let least = known.ok_or(SubmitError::NoType { asked: event.event_type, have })?.format.size;
     let bytes = event.payload.len();
-    if bytes < least as usize || bytes > Format::MAX_SIZE as usize {
-        return Err(SubmitError::Size { bytes, least });
+    let most = channel.most();
+    if bytes < least as usize || bytes > most {
+        return Err(SubmitError::Size { bytes, least, most });
     }
     if event.priority > 7 {
         return Err(SubmitError::Priority(event.priority));
@@ -88,6 +92,7 @@ impl Step<'_> {
         let passed = self.filter(number, event, wanted);
         sent.filtered = (wanted - passed) as u32;
         let held = self.hold_back(number, event.payload.len())?;
+        let held = held + self.leave_out_crowded(number, event.payload.len());
         let late = self.leave_out_late(event);
         sent.dropped = held + late;
         let Some(source) = self.channel.sources.get_mut(&number) else { return Err(SubmitError::Gone(number)) };
@@ -98,9 +103,6 @@ impl Step<'_> {
                 tally.sent += u64::from(*chosen);
             }
             sent.remote = self.send(number, event, sent.number);
-            if sent.remote > 0 && event.deadline.is_some() && self.channel.lane() == Lane::Data {
-                self.follow(self.scratch.frame.len());
-            }
             sent.local = self.give(number, event, sent.number);
         }
         let counts = &mut self.channel.sources.get_mut(&number).ok_or(SubmitError::Gone(number))?.counts;
@@ -138,11 +140,15 @@ impl Step<'_> {
             source.largest = if idle { bytes } else { source.largest.max(bytes) };
         }
         let (mut until, mut dropped) = (None::<Instant>, 0);
+        let Scratch { full, chosen, .. } = &mut *self.scratch;
+        full.clear();
+        full.resize(chosen.len(), false);
+        books::who_is_full(self.channel, self.links, number, full);
         for at in 0..self.scratch.chosen.len() {
             if !self.scratch.chosen[at] {
                 continue;
             }
-            let full = self.channel.is_full(number, at, &self.channel.roster.seats[at]);
+            let full = self.scratch.full[at];
             let Some(source) = self.channel.sources.get_mut(&number) else { break };
             match wait_for(&mut source.tallies[at], full, self.now, patience) {
                 Wait::No => {}
@@ -159,78 +165,6 @@ impl Step<'_> {
             source.counts.blocked += 1;
         }
         Err(SubmitError::WouldBlock { until })
-    }
-
-    /// Passes over the sinks of hosts where the event would come too late; how many.
-    fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
-        let Some(deadline) = event.deadline.filter(|_| self.channel.lane() == Lane::Data) else { return 0 };
-        let (left, mut late) = (deadline.since(self.now), 0);
-        for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
-            let chosen = &mut self.scratch.chosen[span.from..span.to];
-            let flow = self.links.get_mut(&*span.host).map(|link| &mut link.flow);
-            if chosen.contains(&true) && flow.is_some_and(|flow| !flow.is_in_time(left, self.now)) {
-                late += filter::count(chosen) as u32;
-                chosen.fill(false);
-            }
-        }
-        late
-    }
-
-    /// So many bytes with a deadline have gone to the hosts of the chosen sinks: pings go behind them, where they are due.
-    fn follow(&mut self, bytes: usize) {
-        let t0 = self.now.get();
-        for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
-            let goes_there = self.scratch.chosen[span.from..span.to].contains(&true);
-            let link = self.links.get_mut(&*span.host).filter(|_| goes_there);
-            if link.is_some_and(|link| link.flow.sent(bytes, self.now)) {
-                self.exit.say(To::Host(span.host.clone()), Lane::Data, Kind::Ping, |writer| writer.u64(t0));
-            }
-        }
-    }
-
-    /// One frame for all where all hosts get it whole, else one for each host, and one for each sink whose own filters
-    /// changed the event. All have the event's number.
-    fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
-        let Scratch { chosen, attributes, changed, copies_out: copies, frame, sinks, .. } = &mut *self.scratch;
-        let payload = changed.payload(submission.payload);
-        let roster = &self.channel.roster;
-        let header = Header {
-            source: number,
-            number: event_number,
-            event_type: submission.event_type,
-            priority: submission.priority,
-            sent_ns: self.now.get(),
-            left_ns: submission.deadline.map(|deadline| deadline.since(self.now).get()),
-        };
-        let (lane, incarnation) = (self.channel.lane(), self.exit.incarnation());
-        let (remote, whole) = survey(roster, submission.event_type, chosen);
-        if remote == 0 {
-            return 0;
-        }
-        let local = roster.local();
-        if whole && copies.iter().all(|(at, _)| local.contains(&at)) {
-            header.write(frame, incarnation, None::<(u64, std::slice::Iter<'_, u32>)>, attributes, payload);
-            self.exit.send(To::Channel(self.channel.id.clone()), lane, frame);
-            return remote;
-        }
-        for span in roster.spans.iter().filter(|span| !span.local) {
-            let mut frame_for = |sinks: &[u32], payload: &[u8]| {
-                header.write(frame, incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
-                self.exit.send(To::Host(span.host.clone()), lane, frame);
-            };
-            sinks.clear();
-            for at in (span.from..span.to).filter(|at| chosen[*at]) {
-                let sink = roster.seats[at].member.number;
-                match copies.get(at) {
-                    Some(copy) => frame_for(&[sink], copy),
-                    None => sinks.push(sink),
-                }
-            }
-            if !sinks.is_empty() {
-                frame_for(sinks, payload);
-            }
-        }
-        remote
     }
 
     /// To the chosen sinks of this host, by the IN-filters: copies for single sinks, then the common event.
@@ -258,7 +192,8 @@ impl Step<'_> {
         let mut tallies = source.map_or_else(Vec::new, |source| std::mem::take(&mut source.tallies));
         let mut books = receive::Books::Own(tallies.get_mut(local.clone()).unwrap_or_default());
         let (channel, now, out) = (&mut *self.channel, self.now, &mut self.exit.out);
-        let mut dispatch = receive::Dispatch { channel, changed, copies, meant, outcome, now, out };
+        let mut dispatch =
+            receive::Dispatch { channel, changed, copies, meant, outcome, now, is_withdrawn: false, out };
         for (at, payload) in copies_out.iter().filter(|(at, _)| local.contains(at)) {
             alone.clear();
             alone.resize(chosen.len(), false);
@@ -290,23 +225,6 @@ fn aim(roster: &Roster, event: &Submission<'_>, chosen: &mut Vec<bool>) -> usize
         }
     }
     filter::count(chosen)
-}
-
-/// How many sinks elsewhere are chosen, and whether these are all on all hosts that want the type.
-fn survey(roster: &Roster, event_type: u16, chosen: &[bool]) -> (u32, bool) {
-    let (mut remote, mut whole) = (0, true);
-    let wanted = 1_u64 << event_type;
-    for span in roster.spans.iter().filter(|span| !span.local) {
-        let mut here = 0;
-        for (types, chosen) in roster.types[span.from..span.to].iter().zip(&chosen[span.from..span.to]) {
-            here += u32::from(*chosen);
-            whole &= *chosen || types & wanted == 0;
-        }
-        remote += here;
-        // A host that wants nothing of it need not get it.
-        whole &= here > 0;
-    }
-    (remote, whole)
 }
 
 enum Wait {

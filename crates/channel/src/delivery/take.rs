@@ -77,6 +77,7 @@ impl Delivery {
             (Mode::Queue(queue), Pressure::Block { .. }) => Some(queue.capacity()),
             _ => None,
         };
+        let window = capacity.map(|capacity| channel.window(capacity, waiting.bytes.len()));
         let source = waiting.meta.source.0;
         if *waiting.host == *self.host {
             self.own_tally(source, number).into_iter().for_each(|tally| tally.fates.book(fate));
@@ -88,7 +89,7 @@ impl Delivery {
         let link = self.links.get_mut(&*waiting.host);
         let Some(entry) = link.and_then(|link| link.entry(source, number)) else { return };
         entry.fates.book(fate);
-        if books::owes_report(entry, capacity) {
+        if books::owes_report(entry, window) {
             self.report(&waiting.host, source, |entry| entry.sink == number, exit);
         }
     }

@@ -15,6 +15,8 @@ impl Delivery {
             exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Ping, |writer| writer.u64(now.get()));
             link.clock.pinged(now);
         }
+        self.give_up_stale(now, exit);
+        self.pump_due(now, exit);
         for (number, place) in self.channels.sources().collect::<Vec<_>>() {
             self.attend(place, number, now, exit);
         }
@@ -47,7 +49,8 @@ impl Delivery {
             let probe = source.waits_until.map(|until| if until > now { until.min(probe) } else { probe });
             [source.mark_due, probe]
         });
-        pings.chain(sources).flatten().min()
+        let incomplete = self.links.values().map(|link| link.assembly.due());
+        pings.chain(sources).chain(incomplete).chain([self.pump_at(now)]).flatten().min()
     }
 
     /// A host asks what its clock differs by, or whether what it sent has arrived.
@@ -59,11 +62,12 @@ impl Delivery {
         });
     }
 
-    pub fn answered(&mut self, from: &Name, pong: &Pong, now: Instant) {
+    pub fn answered(&mut self, from: &Name, pong: &Pong, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(from) else { return };
         // A ping that went behind events waited with them: it says nothing of clocks.
-        if !link.flow.answered(Instant::new(pong.t0), now) {
-            link.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), now);
+        match link.flow.answered(Instant::new(pong.t0), now) {
+            true => self.pump(from, now, exit),
+            false => link.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), now),
         }
     }
 }

@@ -11,7 +11,7 @@
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
 use super::Draft;
-use crate::Event;
+use crate::{Event, Limits};
 
 /// Bytes that are copied as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Tail {
         let Some(size) = self.output_size else { return Ok(()) };
         let (head, have) = (self.head as usize, draft.event().payload.len());
         let most = match self.output {
-            Some((_, room)) => (room as usize).min(Format::MAX_SIZE as usize - head),
+            Some((_, room)) => (room as usize).min(Limits::WHOLE - head),
             None => have - head,
         };
         let asked = size.get(output).unwrap_or(-1);
@@ -325,7 +325,7 @@ mod tests {
         #[test]
         fn a_tail_has_room_behind_the_structure_and_below_the_limit(
             head in 0..64_usize,
-            have in 0..16_320_usize,
+            have in 0..Limits::EVENT - 64,
             room in prop::option::of(0..16_384_u32),
             asked in prop_oneof![any::<i64>(), -1..17_000_i64],
         ) {
@@ -353,7 +353,7 @@ mod tests {
             let mut changed = Changed::default();
             let mut draft = Draft { event, changed: &mut changed, now: Instant::ZERO };
             let written = tail.write(&output, &mut draft);
-            let most = room.map_or(have, |room| (room as usize).min(Format::MAX_SIZE as usize - head));
+            let most = room.map_or(have, |room| (room as usize).min(Limits::WHOLE - head));
             let expected = match usize::try_from(asked).ok().filter(|tail| *tail <= most) {
                 Some(tail) if room.is_some() => [vec![1; head], vec![2; tail]].concat(),
                 Some(tail) => vec![1; head + tail],
@@ -361,7 +361,7 @@ mod tests {
             };
             prop_assert_eq!(written.is_ok(), (0..=most as i64).contains(&asked));
             prop_assert_eq!(changed.payload(&payload), &expected[..]);
-            prop_assert!(expected.len() >= head && expected.len() <= Format::MAX_SIZE as usize);
+            prop_assert!(expected.len() >= head && expected.len() <= Limits::EVENT);
         }
     }
 }

@@ -118,7 +118,7 @@ impl Node {
             self.exit.counts.malformed += 1;
         }
         // An event changes no members, unless it is the first word of a host's new start.
-        if prefix.kind != Kind::Event || self.delivery.is_stale() {
+        if !matches!(prefix.kind, Kind::Event | Kind::Fragment) || self.delivery.is_stale() {
             self.settle(now);
         }
     }
@@ -127,6 +127,7 @@ impl Node {
         let (reader, Node { config, members, delivery, requests, exit, .. }) = (&mut reader, &mut *self);
         match kind {
             Kind::Event => delivery.receive(from, &wire::EventFrame::read(reader)?, now, exit),
+            Kind::Fragment => delivery.gather(from, &wire::Fragment::read(reader)?, now, exit)?,
             Kind::Changes => {
                 let news = members.learn_changes(from, wire::Changes::read(reader)?, now, exit);
                 self.learn(from, news);
@@ -140,7 +141,7 @@ impl Node {
             Kind::Mark => delivery.marked(from, &wire::Mark::read(reader)?, config, exit),
             Kind::Report => delivery.reported(from, &wire::Report::read(reader)?, now, exit),
             Kind::Ping => delivery.pinged(from, wire::Ping::read(reader)?.t0, now, exit),
-            Kind::Pong => delivery.answered(from, &wire::Pong::read(reader)?, now),
+            Kind::Pong => delivery.answered(from, &wire::Pong::read(reader)?, now, exit),
             Kind::Shipped => self.shipped(from, wire::Shipped::read(reader)?),
             Kind::Answer => requests.answered(from, wire::Answer::read(reader)?, exit),
         }

@@ -40,6 +40,8 @@ pub enum Op {
     Filter(usize, usize, bool, usize),
     /// A source submits an event of that priority, of use for so many milliseconds; 0: always.
     Submit(usize, u8, u64),
+    /// A source submits an event of so many KiB.
+    Large(usize, usize),
     /// An event is taken from a sink's queue.
     Take(usize),
     /// So many milliseconds pass.
@@ -129,7 +131,8 @@ impl Run {
                 self.on(&host, |node, now| drop(node.set_sink_attribute(id, key, Some(*value), now)));
             }
             Op::Filter(host, number, out, which) => self.filter(*host, *number, *out, *which),
-            Op::Submit(which, priority, within) => self.submit(*which, *priority, *within),
+            Op::Submit(which, priority, within) => self.submit(*which, *priority, *within, 4),
+            Op::Large(which, kib) => self.submit(*which, 0, 0, kib << 10),
             Op::Take(which) => self.take(*which),
             Op::Run(ms) => self.world.run_for(Nanos::from_millis(*ms)),
             Op::Cut(one, other) if one != other => self.world.cut(&self.hosts[*one], &self.hosts[*other]),
@@ -171,9 +174,10 @@ impl Run {
         });
     }
 
-    fn submit(&mut self, which: usize, priority: u8, within: u64) {
+    fn submit(&mut self, which: usize, priority: u8, within: u64, bytes: usize) {
         let Some((host, id)) = chosen(&self.sources, which) else { return };
-        let payload = [priority, 0, 0, 0];
+        let mut payload = vec![0; bytes.max(4)];
+        payload[0] = priority;
         let event =
             Submission { event_type: u16::from(priority % 2), priority, payload: &payload, ..Submission::default() };
         let sent = self.on(&host, |node, now| {

@@ -1,22 +1,24 @@
 //! Events on their way.
 //!
 //! ```text
-//! flags u8 (1 deadline, 2 list of sinks, 4 attributes) | priority u8 | type u16 | source u32 | number u64 | sent u64
+//! flags u8 (1 deadline, 2 list of sinks, 4 attributes, 8 withdrawn) | priority u8 | type u16 | source u32 | number u64 | sent u64
 //! | left u64, where there is a deadline | to u64, n u16, n × sink u32, where there is a list
 //! | n u8, n × (length u8, name, value i64), where there are attributes | payload
 //! ```
 //! Without a list it is for all sinks of the receiving host that want the type. `sent` is the source's clock, `left`
-//! what was left to the deadline then, both in nanoseconds.
+//! what was left to the deadline then, both in nanoseconds. A *withdrawn* event has neither attributes nor payload: its
+//! time passed while it waited at its source, so that it is late at all its sinks.
 
-use qfabric_types::format::Format;
-
-use super::{Kind, Malformed, Reader, Writer, begin};
+use super::{Kind, Malformed, PREFIX, Reader, Writer, begin};
 use crate::attributes::{Attributes, AttributesRef, Key};
 use crate::{InvalidKey, Limits, SubmitError};
 
 const DEADLINE: u8 = 1;
 const LIST: u8 = 2;
 const ATTRIBUTES: u8 = 4;
+const WITHDRAWN: u8 = 8;
+/// Bytes of the longest header, with its list and its attributes.
+const MOST_HEADER: usize = 64 + 4 * Limits::MEMBERS + Attributes::MAX_ON_EVENT * (9 + Key::MAX);
 
 /// What comes before attributes and payload, but for the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +41,12 @@ pub(crate) struct EventFrame<'a> {
     pub list: Option<(u64, &'a [u8])>,
     pub attributes: AttributesRef<'a>,
     pub payload: &'a [u8],
+    /// Its time has passed at its source.
+    pub is_withdrawn: bool,
 }
 
 impl Header {
-    /// Writes everything. `attributes` are as [`write_attributes`] makes them.
+    /// Writes everything; gives how many bytes [`withdraw`] leaves. `attributes` are as [`write_attributes`] makes them.
     pub fn write<'s>(
         &self,
         frame: &mut Vec<u8>,
@@ -50,7 +54,7 @@ impl Header {
         list: Option<(u64, impl ExactSizeIterator<Item = &'s u32>)>,
         attributes: &[u8],
         payload: &[u8],
-    ) {
+    ) -> usize {
         let mut writer = begin(frame, Kind::Event, incarnation);
         let flag = |set, bit| if set { bit } else { 0 };
         let flags = flag(self.left_ns.is_some(), DEADLINE) | flag(list.is_some(), LIST);
@@ -67,18 +71,41 @@ impl Header {
             writer.u64(to);
             writer.list(sinks, |writer, sink| writer.u32(*sink));
         }
+        let head = writer.0.len();
         if !attributes.is_empty() {
             writer.u8(AttributesRef::checked(attributes).iter().count() as u8);
         }
         writer.bytes(attributes);
         writer.bytes(payload);
+        head
+    }
+}
+
+/// Makes of an event's frame, or of its first `head` bytes, that of an event that is withdrawn.
+pub(crate) fn withdraw(frame: &mut Vec<u8>, head: usize) {
+    frame.truncate(head);
+    if let Some(flags) = frame.get_mut(PREFIX) {
+        *flags = *flags & !ATTRIBUTES | WITHDRAWN;
     }
 }
 
 impl<'a> EventFrame<'a> {
+    /// Bytes of the longest event behind a frame's beginning.
+    pub const MOST: usize = MOST_HEADER + Limits::EVENT;
+
+    /// One that came in one frame.
     pub fn read(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
+        EventFrame::read_up_to(Limits::FRAGMENT, reader)
+    }
+
+    /// One that came in fragments.
+    pub fn read_large(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
+        EventFrame::read_up_to(Limits::EVENT, reader)
+    }
+
+    fn read_up_to(most: usize, reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
         let (flags, priority) = (reader.u8()?, reader.u8()?);
-        if flags > 7 || priority > 7 {
+        if flags > 15 || priority > 7 {
             return Err(Malformed);
         }
         let event_type = reader.u16()?;
@@ -87,11 +114,13 @@ impl<'a> EventFrame<'a> {
         let list = if flags & LIST != 0 { Some(read_list(reader)?) } else { None };
         let attributes = if flags & ATTRIBUTES != 0 { read_attributes(reader)? } else { AttributesRef::default() };
         let payload = reader.0;
-        if payload.len() > Format::MAX_SIZE as usize {
+        let is_withdrawn = flags & WITHDRAWN != 0;
+        let has_content = !payload.is_empty() || flags & ATTRIBUTES != 0;
+        if payload.len() > most || is_withdrawn && has_content {
             return Err(Malformed);
         }
         let header = Header { source, number, event_type, priority, sent_ns, left_ns };
-        Ok(EventFrame { header, list, attributes, payload })
+        Ok(EventFrame { header, list, attributes, payload, is_withdrawn })
     }
 
     /// Whether the event is for that sink of this host.

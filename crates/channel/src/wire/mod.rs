@@ -11,6 +11,7 @@ mod codec;
 mod control;
 mod event;
 mod format;
+mod fragment;
 mod order;
 #[cfg(test)]
 mod tests;
@@ -18,11 +19,14 @@ mod tests;
 pub(crate) use announce::{Changes, Full, encode_change};
 pub(crate) use codec::{Malformed, Reader, Writer};
 pub(crate) use control::{Digest, Mark, Marked, Ping, Pong, Report, Reported};
-pub(crate) use event::{EventFrame, Header, write_attributes};
+pub(crate) use event::{EventFrame, Header, withdraw, write_attributes};
+pub(crate) use fragment::Fragment;
 pub(crate) use order::{Answer, Shipped};
 
 /// Version of the protocol: the other's has to be the same.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
+/// Bytes before a frame's body.
+pub(crate) const PREFIX: usize = 10;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +43,10 @@ pub(crate) enum Kind {
     Pong,
     Shipped,
     Answer,
+    Fragment,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Event,
     Kind::Changes,
     Kind::Full,
@@ -53,6 +58,7 @@ const KINDS: [Kind; 11] = [
     Kind::Pong,
     Kind::Shipped,
     Kind::Answer,
+    Kind::Fragment,
 ];
 
 /// A frame's beginning.
@@ -113,5 +119,6 @@ pub fn readable(frame: &[u8]) -> bool {
         Kind::Pong => Pong::read(&mut reader).is_ok(),
         Kind::Shipped => Shipped::read(&mut reader).is_ok(),
         Kind::Answer => Answer::read(&mut reader).is_ok(),
+        Kind::Fragment => Fragment::read(&mut reader).is_ok(),
     }
 }

@@ -4,11 +4,13 @@
 mod events;
 mod faults;
 mod filters;
+mod large;
 mod members;
 
 pub use events::*;
 pub use faults::*;
 pub use filters::*;
+pub use large::*;
 pub use members::*;
 
 use qfabric_ecode::parse_formats;
@@ -62,6 +64,12 @@ macro_rules! conformance_parts {
             an_out_filter_for_one_sink_changes_what_that_sink_is_sent_alone,
             a_filter_changes_how_long_an_event_is,
             a_users_filter_acts_on_the_events_of_own_sources_alone,
+            large_events_arrive_whole_and_in_order,
+            an_event_above_the_limit_is_refused_with_both_numbers,
+            a_blocking_channel_loses_nothing_of_events_of_1_mib,
+            a_large_event_whose_time_passes_while_it_waits_is_late,
+            filters_see_the_whole_of_a_large_event,
+            a_sink_that_joins_while_a_large_event_is_under_way_costs_nobody_an_event,
         }
     };
 }

@@ -1,0 +1,171 @@
+//! Events of one host that come in fragments, put together: one at a time, and no larger than an event may be.
+//!
+//! ```text
+//! none ── from 0 ──> growing ── all there ──> none, and the event
+//!   │                   └── a gap, another event's ──> broken: the rest of it is passed over
+//!   └── not from 0 ──> broken
+//! ```
+
+use qfabric_types::{Instant, Nanos};
+
+use crate::wire::Fragment;
+
+/// An event of which nothing comes for so long is given up.
+const STALE: Nanos = Nanos::from_millis(5_000);
+/// Memory that is kept for the next event, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
+
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    /// Of the event that fragments came of last: its source and its number.
+    of: Option<(u32, u64)>,
+    state: State,
+    /// As many of its bytes as have come: what a frame says of its length takes no memory.
+    bytes: Vec<u8>,
+    /// When the last of them came.
+    touched: Instant,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Empty,
+    Growing {
+        total: u32,
+    },
+    Broken,
+}
+
+/// What became of a fragment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Gathered {
+    /// More is to come, by then at the latest.
+    More(Instant),
+    /// All is there.
+    Whole,
+    /// It came twice, or belongs to an event that is lost already.
+    Passed,
+}
+
+impl Assembly {
+    /// Takes a fragment in; how many events are lost by that, and what became of it.
+    pub fn add(&mut self, fragment: &Fragment<'_>, now: Instant) -> (u64, Gathered) {
+        let of = Some((fragment.source, fragment.number));
+        let mut lost = 0;
+        // Copies of an event for single sinks have its number: another one begins where the last is complete.
+        if self.of != of || self.state == State::Empty {
+            lost += self.give_up();
+            self.of = of;
+            self.state = if fragment.at == 0 { State::Growing { total: fragment.total } } else { State::Broken };
+            lost += u64::from(self.state == State::Broken);
+        }
+        let State::Growing { total } = self.state else { return (lost, Gathered::Passed) };
+        let (have, at) = (self.bytes.len(), fragment.at as usize);
+        if at + fragment.bytes.len() <= have {
+            return (lost, Gathered::Passed);
+        }
+        if at != have || total != fragment.total {
+            lost += self.give_up();
+            (self.of, self.state) = (of, State::Broken);
+            return (lost, Gathered::Passed);
+        }
+        self.bytes.extend_from_slice(fragment.bytes);
+        self.touched = now;
+        if self.bytes.len() < total as usize { (lost, Gathered::More(now + STALE)) } else { (lost, Gathered::Whole) }
+    }
+
+    /// The bytes of an event that is whole; the next one begins anew.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.state = State::Empty;
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Takes memory back for the next event.
+    pub fn give_back(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        bytes.shrink_to(KEPT_BYTES);
+        self.bytes = bytes;
+    }
+
+    /// The event that is put together is given up; how many there were.
+    pub fn give_up(&mut self) -> u64 {
+        let lost = u64::from(matches!(self.state, State::Growing { .. }));
+        (self.of, self.state) = (None, State::Empty);
+        let bytes = std::mem::take(&mut self.bytes);
+        self.give_back(bytes);
+        lost
+    }
+
+    /// A whole frame of this source came: of an event before it no more will come. How many are lost by that.
+    pub fn followed_by(&mut self, source: u32, number: u64) -> u64 {
+        match self.of {
+            Some((of, last)) if of == source && last < number => self.give_up(),
+            // It is withdrawn, and late.
+            Some(of) if of == (source, number) => {
+                self.give_up();
+                0
+            }
+            _ => 0,
+        }
+    }
+
+    /// When the event that is put together is given up.
+    pub fn due(&self) -> Option<Instant> {
+        matches!(self.state, State::Growing { .. }).then(|| self.touched + STALE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::new(7);
+
+    fn part(number: u64, at: u32, bytes: &[u8]) -> Fragment<'_> {
+        Fragment { source: 1, number, total: 6, at, bytes }
+    }
+
+    fn more() -> (u64, Gathered) {
+        (0, Gathered::More(NOW + STALE))
+    }
+
+    #[test]
+    fn fragments_in_order_make_the_event_and_the_next_begins_anew() {
+        let mut assembly = Assembly::default();
+        for number in [4, 5, 5] {
+            assert_eq!(assembly.add(&part(number, 0, b"ab"), NOW), more());
+            assert_eq!(assembly.add(&part(number, 0, b"ab"), NOW), (0, Gathered::Passed), "it came twice");
+            assert_eq!(assembly.add(&part(number, 2, b"cde"), NOW), more());
+            assert_eq!(assembly.add(&part(number, 5, b"f"), NOW), (0, Gathered::Whole));
+            let bytes = assembly.take();
+            assert_eq!((&bytes[..], assembly.due()), (&b"abcdef"[..], None));
+            assembly.give_back(bytes);
+        }
+    }
+
+    #[test]
+    fn an_event_with_a_gap_is_lost_once_and_the_next_one_is_not() {
+        let mut assembly = Assembly::default();
+        assembly.add(&part(1, 0, b"ab"), NOW);
+        assert_eq!(assembly.add(&part(1, 3, b"d"), NOW), (1, Gathered::Passed));
+        assert_eq!(assembly.add(&part(1, 4, b"ef"), NOW), (0, Gathered::Passed), "counted before");
+        assert_eq!(assembly.add(&part(2, 2, b"cd"), NOW), (1, Gathered::Passed), "its first fragment is lost");
+        assert_eq!(assembly.add(&part(3, 0, b"ab"), NOW), more());
+        assert_eq!(assembly.add(&part(4, 0, b"ab"), NOW), (1, Gathered::More(NOW + STALE)), "the end of 3 is lost");
+        assert_eq!(assembly.add(&Fragment { total: 7, ..part(4, 2, b"cd") }, NOW), (1, Gathered::Passed));
+    }
+
+    #[test]
+    fn what_does_not_go_on_is_given_up_and_takes_no_memory() {
+        let mut assembly = Assembly::default();
+        assembly.add(&Fragment { total: 1 << 20, ..part(1, 0, b"ab") }, NOW);
+        assert!(assembly.bytes.capacity() < 64, "what is said of its length takes none");
+        assert_eq!(assembly.due(), Some(NOW + STALE));
+        assert_eq!((assembly.give_up(), assembly.due(), assembly.give_up()), (1, None, 0));
+        assembly.add(&part(2, 0, b"ab"), NOW);
+        assert_eq!(assembly.followed_by(2, 9), 0, "another source's");
+        assert_eq!(assembly.followed_by(1, 2), 0, "it is withdrawn: late, not lost");
+        assembly.add(&part(3, 0, b"ab"), NOW);
+        assert_eq!((assembly.followed_by(1, 4), assembly.due()), (1, None));
+    }
+}

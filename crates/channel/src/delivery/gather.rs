@@ -1,0 +1,70 @@
+//! Large events as they arrive: fragments of one event after the other, put together, then received like any event.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::Name;
+
+use super::Delivery;
+use super::assembly::Gathered;
+use crate::exit::Exit;
+use crate::wire::{EventFrame, Fragment, Malformed, Reader};
+
+impl Delivery {
+    /// A fragment of another host's event.
+    pub fn gather(
+        &mut self,
+        from: &Name,
+        fragment: &Fragment<'_>,
+        now: Instant,
+        exit: &mut Exit,
+    ) -> Result<(), Malformed> {
+        let Some(link) = self.links.get_mut(from) else { return Ok(()) };
+        let begins = u64::from(fragment.at == 0);
+        let Some(inbound) = link.inbound.get(&fragment.source) else {
+            exit.counts.unwelcome += begins;
+            return Ok(());
+        };
+        if fragment.number < inbound.last || fragment.number <= inbound.marked {
+            exit.counts.out_of_order += begins;
+            return Ok(());
+        }
+        let (lost, gathered) = link.assembly.add(fragment, now);
+        exit.counts.incomplete += lost;
+        match gathered {
+            Gathered::More(until) => exit.wake_by(until),
+            Gathered::Passed => {}
+            Gathered::Whole => return self.put_together(from, fragment, now, exit),
+        }
+        Ok(())
+    }
+
+    /// All of an event is there. What it says of itself has to be what its fragments said.
+    fn put_together(
+        &mut self,
+        from: &Name,
+        last: &Fragment<'_>,
+        now: Instant,
+        exit: &mut Exit,
+    ) -> Result<(), Malformed> {
+        let Some(link) = self.links.get_mut(from) else { return Ok(()) };
+        let bytes = link.assembly.take();
+        let read = EventFrame::read_large(&mut Reader(&bytes));
+        let read = read.and_then(|frame| {
+            let same = (frame.header.source, frame.header.number) == (last.source, last.number);
+            if same { Ok(frame) } else { Err(Malformed) }
+        });
+        let read = read.map(|frame| self.receive(from, &frame, now, exit));
+        if let Some(link) = self.links.get_mut(from) {
+            link.assembly.give_back(bytes);
+        }
+        read
+    }
+
+    /// Gives up events of which nothing has come for long.
+    pub(super) fn give_up_stale(&mut self, now: Instant, exit: &mut Exit) {
+        for link in self.links.values_mut() {
+            if link.assembly.due().is_some_and(|due| due <= now) {
+                exit.counts.incomplete += link.assembly.give_up();
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What waits to be sent to one host: large events, and whatever their sources send there behind them.
+//!
+//! A large event would fill every queue between two hosts at once, and most of its fragments would be dropped. So each host
+//! has a pipe: its fragments go as far as [`Flow`](super::flow::Flow) says that there is room, the rest as those before them
+//! arrive. Pieces go in the order in which they came, one after the other, so that a receiver has one event to put together at a
+//! time. What the channel's policy is decides who waits where a pipe is full: the source, or nobody.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use qfabric_types::Instant;
+
+use crate::Limits;
+use crate::wire::{Fragment, PREFIX, withdraw};
+
+/// A frame that waits, or the rest of one.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub source: u32,
+    /// The event's number.
+    pub number: u64,
+    /// As it would be sent whole; hosts that get the same share it.
+    pub frame: Arc<Vec<u8>>,
+    /// When it is of no use any more.
+    pub deadline: Option<Instant>,
+    /// Bytes that are left of its frame when it is withdrawn.
+    pub head: usize,
+    /// Bytes of the body that were sent.
+    pub sent: usize,
+}
+
+/// What is to be sent next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next<'a> {
+    /// A frame as it is.
+    Frame(&'a [u8]),
+    /// A part of one.
+    Part(Fragment<'a>),
+    /// Its time has passed.
+    Late(Vec<u8>),
+}
+
+/// Pieces for one host.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    pieces: VecDeque<Piece>,
+    /// Bytes of them that were not sent.
+    bytes: usize,
+}
+
+impl Piece {
+    /// A frame that is not sent yet, of an event or of what follows it.
+    pub fn new(source: u32, frame: Arc<Vec<u8>>) -> Piece {
+        Piece { source, number: 0, frame, deadline: None, head: 0, sent: 0 }
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.frame[PREFIX..]
+    }
+
+    fn left(&self) -> usize {
+        self.body().len() - self.sent
+    }
+
+    fn is_large(&self) -> bool {
+        self.body().len() > Limits::FRAGMENT
+    }
+
+    /// Its next part, at this time.
+    fn next(&self, now: Instant) -> Next<'_> {
+        if self.deadline.is_some_and(|deadline| deadline < now) {
+            let mut frame = self.frame[..self.head].to_vec();
+            withdraw(&mut frame, self.head);
+            return Next::Late(frame);
+        }
+        if !self.is_large() {
+            return Next::Frame(&self.frame);
+        }
+        let (total, at) = (self.body().len(), self.sent);
+        let bytes = &self.body()[at..total.min(at + Limits::FRAGMENT)];
+        Next::Part(Fragment { source: self.source, number: self.number, total: total as u32, at: at as u32, bytes })
+    }
+}
+
+impl Pipe {
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a source that may wait has to.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= Limits::WAITING_BLOCKS
+    }
+
+    /// Whether so many bytes more find room.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.bytes + bytes <= Limits::WAITING
+    }
+
+    /// Whether something of that source waits.
+    pub fn has(&self, source: u32) -> bool {
+        self.pieces.iter().any(|piece| piece.source == source)
+    }
+
+    pub fn push(&mut self, piece: Piece) {
+        self.bytes += piece.left();
+        self.pieces.push_back(piece);
+    }
+
+    /// What is to be sent next, if there is room for so many bytes.
+    pub fn next(&self, now: Instant, has_room: impl FnOnce(usize) -> bool) -> Option<Next<'_>> {
+        let next = self.pieces.front()?.next(now);
+        let bytes = match &next {
+            Next::Frame(frame) => frame.len(),
+            Next::Part(part) => part.bytes.len(),
+            Next::Late(frame) => frame.len(),
+        };
+        has_room(bytes).then_some(next)
+    }
+
+    /// What [`Pipe::next`] gave was sent. Gives the source of a piece of which nothing is left.
+    pub fn sent(&mut self, now: Instant) -> Option<u32> {
+        let piece = self.pieces.front_mut()?;
+        let part = match piece.next(now) {
+            Next::Part(part) => part.bytes.len(),
+            Next::Frame(_) | Next::Late(_) => piece.left(),
+        };
+        piece.sent += part;
+        self.bytes -= part;
+        let (left, source) = (piece.left(), piece.source);
+        (left == 0).then(|| {
+            self.pieces.pop_front();
+            source
+        })
+    }
+
+    /// The host is gone: the sources of what was for it.
+    pub fn clear(&mut self) -> impl Iterator<Item = u32> {
+        self.bytes = 0;
+        std::mem::take(&mut self.pieces).into_iter().map(|piece| piece.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(body: usize) -> Piece {
+        let frame = (0..PREFIX + body).map(|at| at as u8).collect();
+        Piece { number: 9, head: PREFIX + 4, ..Piece::new(3, Arc::new(frame)) }
+    }
+
+    /// All that goes out, as long as there is room for `room` bytes of each.
+    fn run(pipe: &mut Pipe, now: Instant) -> (Vec<usize>, Vec<u32>) {
+        let (mut lengths, mut done) = (Vec::new(), Vec::new());
+        while let Some(next) = pipe.next(now, |_| true) {
+            lengths.push(match next {
+                Next::Frame(frame) => frame.len(),
+                Next::Part(part) => part.bytes.len(),
+                Next::Late(frame) => frame.len(),
+            });
+            done.extend(pipe.sent(now));
+        }
+        (lengths, done)
+    }
+
+    #[test]
+    fn a_large_piece_goes_in_fragments_and_a_small_one_behind_it_as_it_is() {
+        let mut pipe = Pipe::default();
+        pipe.push(piece(2 * Limits::FRAGMENT + 5));
+        pipe.push(piece(40));
+        assert!(pipe.has(3) && !pipe.has(4) && pipe.bytes() == 2 * Limits::FRAGMENT + 45);
+        let (lengths, done) = run(&mut pipe, Instant::ZERO);
+        assert_eq!(lengths, [Limits::FRAGMENT, Limits::FRAGMENT, 5, PREFIX + 40]);
+        assert_eq!((done, pipe.bytes(), pipe.is_empty()), (vec![3, 3], 0, true));
+    }
+
+    #[test]
+    fn a_piece_whose_time_passes_is_withdrawn_in_the_middle() {
+        let (mut pipe, late) = (Pipe::default(), Instant::new(5));
+        pipe.push(Piece { deadline: Some(late), ..piece(2 * Limits::FRAGMENT) });
+        let Some(Next::Part(first)) = pipe.next(late, |_| true) else { panic!("its time has not passed") };
+        assert_eq!((first.at, first.number, first.total as usize), (0, 9, 2 * Limits::FRAGMENT));
+        assert_eq!(pipe.sent(late), None);
+        let (lengths, done) = run(&mut pipe, Instant::new(6));
+        assert_eq!((lengths, done, pipe.bytes()), (vec![PREFIX + 4], vec![3], 0));
+    }
+
+    #[test]
+    fn nothing_goes_where_there_is_no_room_and_a_host_that_is_gone_leaves_nothing() {
+        let mut pipe = Pipe::default();
+        pipe.push(piece(Limits::WAITING_BLOCKS));
+        assert!(pipe.is_full() && pipe.has_room(Limits::WAITING - Limits::WAITING_BLOCKS));
+        assert!(!pipe.has_room(Limits::WAITING - Limits::WAITING_BLOCKS + 1));
+        assert_eq!(pipe.next(Instant::ZERO, |_| false), None);
+        assert_eq!((pipe.clear().collect::<Vec<_>>(), pipe.bytes()), (vec![3], 0));
+    }
+}

@@ -1,0 +1,139 @@
+//! What waits for other hosts goes on as what was sent before has arrived.
+
+use qfabric_types::Instant;
+use qfabric_types::channel::Name;
+
+use super::flow::AGAIN;
+use super::link::Link;
+use super::pipe::Next;
+use super::{Delivery, books};
+use crate::exit::Exit;
+use crate::output::To;
+use crate::wire::Kind;
+use crate::{Lane, Pressure};
+
+impl Delivery {
+    /// Sends what waits, to all hosts that there is room to.
+    pub(super) fn pump_all(&mut self, now: Instant, exit: &mut Exit) {
+        let mut out = Vec::new();
+        for link in self.links.values_mut().filter(|link| !link.pipe.is_empty()) {
+            link.pump(now, exit, &mut out);
+        }
+        self.gone_out(out);
+    }
+
+    /// A host has answered: some of what was sent has arrived. Where sources waited for that, they go on.
+    pub(super) fn pump(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
+        let Some(link) = self.links.get_mut(host).filter(|link| !link.pipe.is_empty()) else { return };
+        let (was_full, mut out) = (link.pipe.is_full(), Vec::new());
+        link.pump(now, exit, &mut out);
+        let is_full = link.pipe.is_full();
+        self.gone_out(out);
+        if was_full && !is_full {
+            for (number, place) in self.channels.sources().collect::<Vec<_>>() {
+                let source = self.channels.at(place).and_then(|channel| channel.sources.get(&number));
+                if source.is_some_and(|source| source.waits_until.is_some()) {
+                    self.unblock(place, number, now, exit);
+                }
+            }
+        }
+    }
+
+    /// What waits goes on by itself where answers were lost, or a time has passed.
+    pub(super) fn pump_due(&mut self, now: Instant, exit: &mut Exit) {
+        let waiting = self.links.values().filter(|link| !link.pipe.is_empty());
+        for host in waiting.map(|link| link.name.clone()).collect::<Vec<_>>() {
+            self.pump(&host, now, exit);
+            if let Some(link) = self.links.get_mut(&*host).filter(|link| !link.pipe.is_empty()) {
+                link.ask_again(now, exit);
+            }
+        }
+    }
+
+    /// When that is to be looked at again.
+    pub(super) fn pump_at(&self, now: Instant) -> Option<Instant> {
+        self.links.values().any(|link| !link.pipe.is_empty()).then(|| now + AGAIN)
+    }
+
+    /// Pieces of these sources do not wait any more.
+    pub(super) fn gone_out(&mut self, sources: Vec<u32>) {
+        for number in sources {
+            let Some(place) = self.channels.of_source(number) else { continue };
+            let source = self.channels.at_mut(place).and_then(|channel| channel.sources.get_mut(&number));
+            source.into_iter().for_each(|source| source.waiting = source.waiting.saturating_sub(1));
+        }
+    }
+
+    /// Lets a waiting source go on where all sinks have room, or have been waited for long enough.
+    pub(super) fn unblock(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
+        let Some(channel) = self.channels.at_mut(place) else { return };
+        let Pressure::Block { patience } = channel.spec.pressure else { return };
+        let mut full = vec![false; channel.roster.seats.len()];
+        books::who_is_full(channel, &self.links, number, &mut full);
+        let Some(source) = channel.sources.get_mut(&number) else { return };
+        let mut waits = false;
+        for (tally, full) in source.tallies.iter_mut().zip(full) {
+            if !full {
+                (tally.blocked_since, tally.overdue) = (None, false);
+            }
+            tally.overdue |= tally.blocked_since.is_some_and(|since| now >= since + patience);
+            waits |= tally.blocked_since.is_some() && !tally.overdue;
+        }
+        if source.waits_until.is_some() && !waits {
+            source.waits_until = None;
+            exit.out.writable(crate::SourceId(number));
+        }
+    }
+}
+
+impl Link {
+    /// Sends what waits, as far as there is room; sources of the pieces that are out.
+    pub fn pump(&mut self, now: Instant, exit: &mut Exit, out: &mut Vec<u32>) {
+        self.flow.lapse(now);
+        while let Some(next) = self.pipe.next(now, |bytes| self.flow.has_room(bytes)) {
+            let to = To::Host(self.name.clone());
+            let bytes = match next {
+                Next::Frame(frame) => {
+                    exit.send(to, Lane::Data, frame);
+                    frame.len()
+                }
+                Next::Late(frame) => {
+                    exit.send(to, Lane::Data, &frame);
+                    frame.len()
+                }
+                Next::Part(part) => {
+                    exit.say(to, Lane::Data, Kind::Fragment, |writer| part.write(writer));
+                    part.bytes.len()
+                }
+            };
+            out.extend(self.pipe.sent(now));
+            self.went_safely(bytes, now, exit);
+        }
+        if !self.pipe.is_empty() {
+            exit.wake_by(now + AGAIN);
+        }
+    }
+
+    /// Whether so many bytes that must not be lost can go at once.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.pipe.is_empty() && self.flow.has_room(bytes)
+    }
+
+    /// So many bytes that must not be lost went there.
+    pub fn went_safely(&mut self, bytes: usize, now: Instant, exit: &mut Exit) {
+        if self.flow.sent_safely(bytes, now) {
+            self.ping(now, exit);
+        }
+    }
+
+    fn ask_again(&mut self, now: Instant, exit: &mut Exit) {
+        if self.flow.is_asked_again(now) {
+            self.ping(now, exit);
+        }
+    }
+
+    /// Asks, behind all that went there, when that has arrived.
+    pub fn ping(&self, now: Instant, exit: &mut Exit) {
+        exit.say(To::Host(self.name.clone()), Lane::Data, Kind::Ping, |writer| writer.u64(now.get()));
+    }
+}

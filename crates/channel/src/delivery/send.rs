@@ -1,0 +1,203 @@
+//! From a source to other hosts: at once where the network takes it, else behind what waits.
+
+use std::sync::Arc;
+
+use qfabric_types::channel::Name;
+
+use super::channel::{Channel, Roster, Span};
+use super::pipe::Piece;
+use super::scratch::Scratch;
+use super::submit::Step;
+use crate::filter;
+use crate::output::To;
+use crate::wire::Header;
+use crate::{Lane, Limits, Submission};
+
+/// No list of sinks: the event is for all.
+const ALL: Option<(u64, std::slice::Iter<'_, u32>)> = None;
+
+impl Step<'_> {
+    /// Passes over the sinks of hosts for which so much waits that a large event, or one behind such, finds no room; how many.
+    /// Where the channel blocks, its source waits before that.
+    pub fn leave_out_crowded(&mut self, number: u32, bytes: usize) -> u32 {
+        let waits = self.channel.sources.get(&number).is_some_and(|source| source.waiting > 0);
+        if self.channel.blocks() || !waits && bytes <= Limits::WHOLE {
+            return 0;
+        }
+        let mut dropped = 0;
+        for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
+            let chosen = &mut self.scratch.chosen[span.from..span.to];
+            if self.links.get(&*span.host).is_some_and(|link| !link.pipe.has_room(bytes)) {
+                dropped += filter::count(chosen) as u32;
+                chosen.fill(false);
+            }
+        }
+        dropped
+    }
+
+    /// Passes over the sinks of hosts where the event would come too late; how many.
+    pub fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
+        let Some(deadline) = event.deadline.filter(|_| self.channel.lane() == Lane::Data) else { return 0 };
+        let (left, mut late) = (deadline.since(self.now), 0);
+        for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
+            let chosen = &mut self.scratch.chosen[span.from..span.to];
+            if !chosen.contains(&true) {
+                continue;
+            }
+            let Some(link) = self.links.get_mut(&*span.host) else { continue };
+            if !link.flow.is_in_time(link.pipe.bytes(), left, self.now) {
+                late += filter::count(chosen) as u32;
+                chosen.fill(false);
+            }
+        }
+        late
+    }
+
+    /// One frame for all where all hosts get it whole, else one for each host, and one for each sink whose own filters
+    /// changed the event. All have the event's number. Gives how many sinks it is for.
+    pub fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
+        let (remote, whole) = survey(&self.channel.roster, submission.event_type, &self.scratch.chosen);
+        if remote == 0 {
+            return 0;
+        }
+        let header = Header {
+            source: number,
+            number: event_number,
+            event_type: submission.event_type,
+            priority: submission.priority,
+            sent_ns: self.now.get(),
+            left_ns: submission.deadline.map(|deadline| deadline.since(self.now).get()),
+        };
+        let local = self.channel.roster.local();
+        let whole = whole && self.scratch.copies_out.iter().all(|(at, _)| local.contains(&at));
+        if self.has_to_wait(number, submission.payload) {
+            self.queue(&header, submission, whole);
+        } else {
+            self.send_now(&header, submission, whole);
+        }
+        remote
+    }
+
+    /// Whether it goes through the pipes of its hosts: it is large, something of its source waits there, or must not be lost
+    /// and finds no room.
+    fn has_to_wait(&self, number: u32, payload: &[u8]) -> bool {
+        if self.channel.lane() == Lane::Control {
+            return false;
+        }
+        let Scratch { changed, copies_out, chosen, .. } = &*self.scratch;
+        let longest = copies_out.iter().map(|(_, copy)| copy.len()).max().unwrap_or(0);
+        let longest = longest.max(changed.payload(payload).len());
+        let waits = self.channel.sources.get(&number).is_some_and(|source| source.waiting > 0);
+        if waits || longest > Limits::WHOLE || !self.channel.blocks() {
+            return waits || longest > Limits::WHOLE;
+        }
+        let mut spans = self.channel.roster.spans.iter().filter(|span| !span.local);
+        spans.any(|span| {
+            let goes_there = chosen[span.from..span.to].contains(&true);
+            goes_there && self.links.get(&*span.host).is_some_and(|link| !link.has_room(longest))
+        })
+    }
+
+    fn send_now(&mut self, header: &Header, submission: &Submission<'_>, whole: bool) {
+        let (lane, incarnation) = (self.channel.lane(), self.exit.incarnation());
+        let Scratch { chosen, attributes, changed, copies_out: copies, frame, sinks, .. } = &mut *self.scratch;
+        let payload = changed.payload(submission.payload);
+        if whole {
+            header.write(frame, incarnation, ALL, attributes, payload);
+            self.exit.send(To::Channel(self.channel.id.clone()), lane, frame);
+        } else {
+            each(&self.channel.roster, chosen, copies, sinks, payload, |span, sinks, payload| {
+                header.write(frame, incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
+                self.exit.send(To::Host(span.host.clone()), lane, frame);
+            });
+        }
+        if lane == Lane::Data && (header.left_ns.is_some() || self.channel.blocks()) {
+            self.follow(self.scratch.frame.len(), header.left_ns.is_some());
+        }
+    }
+
+    /// So many bytes have gone to the hosts of the chosen sinks: pings go behind them, where they are due.
+    fn follow(&mut self, bytes: usize, has_deadline: bool) {
+        let must_arrive = self.channel.blocks();
+        for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
+            let goes_there = self.scratch.chosen[span.from..span.to].contains(&true);
+            let Some(link) = self.links.get_mut(&*span.host).filter(|_| goes_there) else { continue };
+            let is_asked = must_arrive && link.flow.sent_safely(bytes, self.now);
+            let counted = if must_arrive { 0 } else { bytes };
+            if is_asked || has_deadline && link.flow.sent(counted, self.now) {
+                link.ping(self.now, self.exit);
+            }
+        }
+    }
+
+    /// Puts it into the pipe of each host; hosts that get all of it share its bytes.
+    fn queue(&mut self, header: &Header, submission: &Submission<'_>, whole: bool) {
+        let incarnation = self.exit.incarnation();
+        let Scratch { chosen, attributes, changed, copies_out: copies, sinks, .. } = &mut *self.scratch;
+        let payload = changed.payload(submission.payload);
+        let Channel { roster, sources, .. } = &mut *self.channel;
+        let mut waiting = 0;
+        let mut push = |host: &Name, frame: Arc<Vec<u8>>, head: usize| {
+            let Some(link) = self.links.get_mut(host) else { return };
+            let (number, deadline) = (header.number, submission.deadline);
+            link.pipe.push(Piece { number, deadline, head, ..Piece::new(header.source, frame) });
+            waiting += 1;
+        };
+        if whole {
+            let mut frame = Vec::with_capacity(payload.len() + 1024);
+            let head = header.write(&mut frame, incarnation, ALL, attributes, payload);
+            let frame = Arc::new(frame);
+            let spans = roster.spans.iter().filter(|span| !span.local);
+            spans.for_each(|span| push(&span.host, frame.clone(), head));
+        } else {
+            each(roster, chosen, copies, sinks, payload, |span, sinks, payload| {
+                let (list, mut frame) = ((span.incarnation, sinks.iter()), Vec::with_capacity(payload.len() + 1024));
+                let head = header.write(&mut frame, incarnation, Some(list), attributes, payload);
+                push(&span.host, Arc::new(frame), head);
+            });
+        }
+        let source = sources.get_mut(&header.source);
+        source.into_iter().for_each(|source| source.waiting += waiting);
+    }
+}
+
+/// Calls `give` for each frame that goes to some hosts' sinks only: copies for single sinks, then the common event.
+fn each(
+    roster: &Roster,
+    chosen: &[bool],
+    copies: &filter::Copies,
+    sinks: &mut Vec<u32>,
+    payload: &[u8],
+    mut give: impl FnMut(&Span, &[u32], &[u8]),
+) {
+    for span in roster.spans.iter().filter(|span| !span.local) {
+        sinks.clear();
+        for at in (span.from..span.to).filter(|at| chosen[*at]) {
+            let sink = roster.seats[at].member.number;
+            match copies.get(at) {
+                Some(copy) => give(span, &[sink], copy),
+                None => sinks.push(sink),
+            }
+        }
+        if !sinks.is_empty() {
+            give(span, sinks, payload);
+        }
+    }
+}
+
+/// How many sinks elsewhere are chosen, and whether these are all on all hosts that want the type.
+fn survey(roster: &Roster, event_type: u16, chosen: &[bool]) -> (u32, bool) {
+    let (mut remote, mut whole) = (0, true);
+    let wanted = 1_u64 << event_type;
+    for span in roster.spans.iter().filter(|span| !span.local) {
+        let mut here = 0;
+        for (types, chosen) in roster.types[span.from..span.to].iter().zip(&chosen[span.from..span.to]) {
+            here += u32::from(*chosen);
+            whole &= *chosen || types & wanted == 0;
+        }
+        remote += here;
+        // A host that wants nothing of it need not get it.
+        whole &= here > 0;
+    }
+    (remote, whole)
+}
