@@ -269,7 +269,7 @@ impl NativeSource {
         let known = at.and_then(|at| Some((at as u16, self.types.get(at)?)));
         let none = || value_error(format!("the channel has no events of type {}", event_type.unwrap_or("0")));
         let (number, known) = known.ok_or_else(none)?;
-        Ok((number, event_json::encode(&known.format, &fields).map_err(value_error)?))
+        Ok((number, event_json::encode_whole(&known.format, fields).map_err(value_error)?))
     }
 }
 
@@ -309,7 +309,7 @@ impl NativeSink {
 
 fn shown(types: &Formats, event: &qfabric_client::channel::Event<'_>) -> Value {
     let known = types.get(usize::from(event.event_type));
-    let fields = known.map(|known| event_json::decode(&known.format, event.payload)).unwrap_or_default();
+    let fields = known.map(|known| event_json::decode_whole(&known.format, event.payload)).unwrap_or_default();
     let attributes: Map<_, _> = event.attributes.iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
     json!({
         "type": known.map(|known| known.format.name.as_str()),

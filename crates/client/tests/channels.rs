@@ -152,13 +152,39 @@ fn refusals_name_what_was_asked_and_what_to_do() {
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let short = Submission { payload: &[1, 2], ..Submission::default() };
     assert!(refusal(source.submit_and_wait(&short)).contains("an event of 2 bytes; its format has 8"));
-    let long = vec![0; 20_000];
+    let long = vec![0; (1 << 20) + 1];
     assert!(
-        refusal(source.submit(&Submission { payload: &long, ..Submission::default() })).contains("16384 is the limit")
+        refusal(source.submit(&Submission { payload: &long, ..Submission::default() }))
+            .contains("an event of 1048577 bytes; 1048576 is the limit")
     );
     let broken = Filter { code: "return input.numbr;".to_owned(), ..Filter::default() };
     assert!(refusal(video.install(Direction::Out, "f", &broken)).contains("numbr"));
     assert!(refusal(video.remove_filter(Direction::Out, "f", Default::default())).contains("no filter `f`"));
+}
+
+#[test]
+fn events_of_1_mib_come_to_the_application_whole_and_in_order_with_small_ones_between() {
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    let video = ours.create("video", &Spec::of(FRAME)).unwrap();
+    let mut sink = video.sink(&SinkOptions::default()).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let sizes = [1 << 20, 8, 16_385, 700_000, 16_384, 20_000, (1 << 20) - 3];
+    let event = |number: usize| (0..sizes[number]).map(|at| (at / 3 + number) as u8).collect::<Vec<_>>();
+    for number in 0..sizes.len() {
+        let payload = event(number);
+        let sent = source.submit_and_wait(&Submission { payload: &payload, ..Submission::default() }).unwrap();
+        assert_eq!((sent.number, sent.local), (1 + number as u64, 1));
+        // Half of them wait for their reader, more than the ring and its queue hold at once.
+        if number % 2 == 1 {
+            for number in [number - 1, number] {
+                let received = sink.next(PATIENCE).unwrap().expect("it was given");
+                assert!(received.event().payload == event(number), "event {number}");
+            }
+        }
+    }
+    let last = sink.next(PATIENCE).unwrap().expect("it was given");
+    assert!(last.event().payload == event(sizes.len() - 1));
 }
 
 #[test]

@@ -16,27 +16,35 @@
 //!        <───────────────────── Ended              the node's queue, which is bounded
 //!        <───────────────────── Decided            to those with a source or a sink on the channel
 //! ```
+//! A message that is longer than [`MAX_MESSAGE`] goes in parts ([`parts`], [`Whole`]), in either direction: the rings take no
+//! longer ones, and a second way would be a second order.
+//!
 //! Whatever arrives is checked: unknown kinds, wrong lengths and texts that are not UTF-8 are none.
 
 mod event;
+mod parts;
 mod read;
 
 pub use event::{Attributes, Event, Submit, To};
+pub use parts::{Heard, Whole, parts};
 
 use crate::api::channel::LeaseId;
-use crate::format::Format;
 use read::{Reader, text, word};
 
 /// Of the messages below; a daemon that speaks another one refuses `Hello`.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 /// Longest payload of an event.
-pub const MAX_PAYLOAD: usize = Format::MAX_SIZE as usize;
+pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Most attributes of an event.
 pub const MAX_ATTRIBUTES: usize = 16;
 /// Longest name of an attribute.
 pub const MAX_KEY: usize = 32;
-/// Longest message: the payload, the attributes and what stands before them.
-pub const MAX_MESSAGE: usize = MAX_PAYLOAD + MAX_ATTRIBUTES * (1 + MAX_KEY + 8) + 256;
+/// Longest message that goes in one piece: 16 KiB of payload, the attributes and what stands before them.
+pub const MAX_MESSAGE: usize = (16 << 10) + HEAD;
+/// Longest one in all.
+pub const MAX_WHOLE: usize = MAX_PAYLOAD + HEAD;
+/// Attributes, and what stands before them.
+const HEAD: usize = MAX_ATTRIBUTES * (1 + MAX_KEY + 8) + 256;
 /// Longest text of a refusal or a reason; longer ones are cut.
 pub const MAX_TEXT: usize = 1_000;
 /// Most events for which a sink may have credit.

@@ -2,10 +2,16 @@
 //!
 //! A byte array (`char` or `unsigned char`) may also be given as a string; it is shown as a list of numbers. A
 //! field left out is zero; one that is not known, does not fit its type, or has too many elements is refused.
+//!
+//! What lies behind an event's structure is its *tail*: hexadecimal digits under that name, for formats that have no member
+//! of it.
 
 use serde_json::{Map, Value};
 
 use crate::format::{Field, Format, Kind, Scalar};
+
+/// The member that is an event's tail.
+const TAIL: &str = "tail";
 
 /// The bytes of an event with these fields.
 pub fn encode(format: &Format, fields: &Map<String, Value>) -> Result<Vec<u8>, String> {
@@ -23,9 +29,32 @@ pub fn decode(format: &Format, bytes: &[u8]) -> Map<String, Value> {
     format.fields.iter().map(shown).collect()
 }
 
+/// As [`encode`], with the tail behind it.
+pub fn encode_whole(format: &Format, mut fields: Map<String, Value>) -> Result<Vec<u8>, String> {
+    let tail = if format.field(TAIL).is_none() { fields.remove(TAIL) } else { None };
+    let mut bytes = encode(format, &fields)?;
+    match tail {
+        None => {}
+        Some(Value::String(digits)) => bytes.extend(from_hex(&digits)?),
+        Some(other) => return Err(format!("{TAIL} is a text of hexadecimal digits, not {other}")),
+    }
+    Ok(bytes)
+}
+
+/// As [`decode`], with the tail, where there is one.
+pub fn decode_whole(format: &Format, bytes: &[u8]) -> Map<String, Value> {
+    let mut fields = decode(format, bytes);
+    let tail = bytes.get(format.size as usize..).filter(|tail| !tail.is_empty());
+    if let (Some(tail), None) = (tail, format.field(TAIL)) {
+        fields.insert(TAIL.to_owned(), to_hex(tail).into());
+    }
+    fields
+}
+
 /// Bytes as hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The bytes of hexadecimal digits.
@@ -207,5 +236,23 @@ mod tests {
     fn hexadecimal_digits_come_in_pairs() {
         assert!(from_hex("abc").is_err() && from_hex("zz").is_err() && from_hex("é").is_err());
         assert_eq!(from_hex("00fF"), Ok(vec![0, 255]));
+    }
+
+    #[test]
+    fn what_lies_behind_the_structure_is_the_tail() {
+        let format = format();
+        let fields = json!({ "x": 5, "tail": "00ff" }).as_object().unwrap().clone();
+        let bytes = encode_whole(&format, fields).unwrap();
+        assert_eq!(bytes[format.size as usize..], [0, 255]);
+        let shown = decode_whole(&format, &bytes);
+        assert_eq!((&shown["x"], &shown["tail"]), (&json!(5), &json!("00ff")));
+        assert!(!decode_whole(&format, &bytes[..format.size as usize]).contains_key("tail"));
+        for tail in [json!("0"), json!("xy"), json!(7)] {
+            let fields = json!({ "tail": tail }).as_object().unwrap().clone();
+            assert!(encode_whole(&format, fields).unwrap_err().contains("hexadecimal digits"));
+        }
+        let own = Format { fields: vec![field("tail", 0, format.fields[0].kind.clone(), &[])], ..format };
+        let bytes = encode_whole(&own, json!({ "tail": 3 }).as_object().unwrap().clone()).unwrap();
+        assert_eq!((bytes[0], &decode_whole(&own, &[&bytes[..], &[1]].concat())["tail"]), (3, &json!(3)));
     }
 }

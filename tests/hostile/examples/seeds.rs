@@ -235,6 +235,15 @@ fn frames() -> Vec<Vec<u8>> {
             node.submit(source, &event, now).expect("submitted")
         });
     }
+    all.push(talk.said.clone());
+    // In fragments, and what is withdrawn in the middle of it.
+    for deadline in [None, Some(Nanos::from_millis(1))] {
+        talk.with(|node, now| {
+            let (payload, deadline) = ([7; 100_000], deadline.map(|left| now + left));
+            node.submit(source, &Submission { payload: &payload, deadline, ..Submission::default() }, now)
+        })
+        .expect("submitted");
+    }
     talk.with(|node, now| node.leave_source(source, now)).expect("it left");
     all.push(talk.said);
     all

@@ -2,11 +2,13 @@
 
 use std::fmt::Debug;
 
+use qfabric_types::channel_wire::{Heard, Whole};
 use qfabric_types::{channel_wire, ecalls_wire};
 
 /// A message of `channels.sock` or `ecalls.sock`, from either side: what is understood is written the same way again,
 /// and nothing in it is longer than the limits say.
 pub fn local_message(bytes: &[u8]) {
+    parts(bytes);
     if let Some(message) = channel_wire::FromClient::decode(bytes) {
         same(bytes, |out| message.encode(out), &message);
         if let channel_wire::FromClient::Submit(submit) = message {
@@ -22,6 +24,16 @@ pub fn local_message(bytes: &[u8]) {
     }
     if let Some(message) = ecalls_wire::FromDaemon::decode(bytes) {
         same(bytes, |out| message.encode(out), &message);
+    }
+}
+
+/// As one piece and as pieces of 16 bytes: no more is put together than a message may have.
+fn parts(bytes: &[u8]) {
+    let mut whole = Whole::default();
+    for piece in bytes.chunks(16).chain([bytes]) {
+        if let Heard::Message(message) = whole.hear(piece) {
+            assert!(message.len() <= channel_wire::MAX_WHOLE.max(piece.len()));
+        }
     }
 }
 

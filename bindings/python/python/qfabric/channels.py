@@ -160,8 +160,11 @@ class Source:
     def __init__(self, native):
         self._native = native
 
-    def submit(self, fields, type=None, attributes=None, deadline=None):
-        """Submits an event; deadline: seconds from now. A dict with number, remote, local, filtered, dropped."""
+    def submit(self, fields, type=None, attributes=None, deadline=None, tail=b""):
+        """Submits an event; deadline: seconds from now; tail: bytes behind its structure, 1 MiB with it at most, which sinks get
+        as hexadecimal digits in fields["tail"]. A dict with number, remote, local, filtered, dropped."""
+        if tail:
+            fields = {**fields, "tail": bytes(tail).hex()}
         sent = self._native.submit_json(type, json.dumps(fields), json.dumps(attributes or {}), deadline)
         return dict(zip(("number", "remote", "local", "filtered", "dropped"), sent))
 

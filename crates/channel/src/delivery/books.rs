@@ -14,7 +14,7 @@ use qfabric_types::{Instant, Nanos};
 use super::Delivery;
 use super::channel::{Channel, Source, Tally, Totals};
 use super::link::{Entry, Inbound, Link};
-use super::pipe::Piece;
+use super::pipe::{Piece, Pipe};
 use crate::exit::Exit;
 use crate::output::To;
 use crate::wire::{Kind, Mark, Marked, Report, Reported, begin};
@@ -250,11 +250,17 @@ impl Delivery {
 }
 
 /// Sets the seats that cannot take an event of that source now: their queue is full, or what waits for their host.
-pub(super) fn who_is_full(channel: &Channel, links: &BTreeMap<Name, Link>, source: u32, full: &mut [bool]) {
+pub(super) fn who_is_full(
+    channel: &Channel,
+    links: &BTreeMap<Name, Link>,
+    source: u32,
+    is_crowded: impl Fn(&Pipe) -> bool,
+    full: &mut [bool],
+) {
     let Some(source) = channel.sources.get(&source) else { return };
     for span in &channel.roster.spans {
         let is_bulk = !span.local && channel.lane() == Lane::Data;
-        let crowded = is_bulk && links.get(&*span.host).is_some_and(|link| link.pipe.is_full());
+        let crowded = is_bulk && links.get(&*span.host).is_some_and(|link| is_crowded(&link.pipe));
         for (at, full) in full.iter_mut().enumerate().take(span.to).skip(span.from) {
             let seat = &channel.roster.seats[at];
             *full = match (seat.info.capacity, span.local) {

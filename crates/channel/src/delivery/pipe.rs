@@ -97,6 +97,11 @@ impl Pipe {
         self.bytes >= Limits::WAITING_BLOCKS
     }
 
+    /// Whether a source that waits may go on: not before half of the room is free, or it would wait again at once.
+    pub fn is_drained(&self) -> bool {
+        self.bytes <= Limits::WAITING_BLOCKS / 2
+    }
+
     /// Whether so many bytes more find room.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.bytes + bytes <= Limits::WAITING
@@ -195,7 +200,7 @@ mod tests {
     fn nothing_goes_where_there_is_no_room_and_a_host_that_is_gone_leaves_nothing() {
         let mut pipe = Pipe::default();
         pipe.push(piece(Limits::WAITING_BLOCKS));
-        assert!(pipe.is_full() && pipe.has_room(Limits::WAITING - Limits::WAITING_BLOCKS));
+        assert!(pipe.is_full() && !pipe.is_drained() && pipe.has_room(Limits::WAITING - Limits::WAITING_BLOCKS));
         assert!(!pipe.has_room(Limits::WAITING - Limits::WAITING_BLOCKS + 1));
         assert_eq!(pipe.next(Instant::ZERO, |_| false), None);
         assert_eq!((pipe.clear().collect::<Vec<_>>(), pipe.bytes()), (vec![3], 0));

@@ -25,11 +25,11 @@ impl Delivery {
     /// A host has answered: some of what was sent has arrived. Where sources waited for that, they go on.
     pub(super) fn pump(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(host).filter(|link| !link.pipe.is_empty()) else { return };
-        let (was_full, mut out) = (link.pipe.is_full(), Vec::new());
+        let (was_drained, mut out) = (link.pipe.is_drained(), Vec::new());
         link.pump(now, exit, &mut out);
-        let is_full = link.pipe.is_full();
+        let is_drained = link.pipe.is_drained();
         self.gone_out(out);
-        if was_full && !is_full {
+        if is_drained && !was_drained {
             for (number, place) in self.channels.sources().collect::<Vec<_>>() {
                 let source = self.channels.at(place).and_then(|channel| channel.sources.get(&number));
                 if source.is_some_and(|source| source.waits_until.is_some()) {
@@ -69,7 +69,7 @@ impl Delivery {
         let Some(channel) = self.channels.at_mut(place) else { return };
         let Pressure::Block { patience } = channel.spec.pressure else { return };
         let mut full = vec![false; channel.roster.seats.len()];
-        books::who_is_full(channel, &self.links, number, &mut full);
+        books::who_is_full(channel, &self.links, number, |pipe| !pipe.is_drained(), &mut full);
         let Some(source) = channel.sources.get_mut(&number) else { return };
         let mut waits = false;
         for (tally, full) in source.tallies.iter_mut().zip(full) {

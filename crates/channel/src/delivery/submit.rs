@@ -8,6 +8,7 @@ use qfabric_types::{Instant, Nanos};
 
 use super::channel::{Channel, Roster, Tally};
 use super::link::Link;
+use super::pipe::Pipe;
 use super::scratch::Scratch;
 use super::{Delivery, books, receive};
 use crate::exit::Exit;
@@ -143,7 +144,7 @@ impl Step<'_> {
         let Scratch { full, chosen, .. } = &mut *self.scratch;
         full.clear();
         full.resize(chosen.len(), false);
-        books::who_is_full(self.channel, self.links, number, full);
+        books::who_is_full(self.channel, self.links, number, Pipe::is_full, full);
         for at in 0..self.scratch.chosen.len() {
             if !self.scratch.chosen[at] {
                 continue;

@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     sinks: u32,
     /// Bytes of an event
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     size: u32,
     /// Events per second
     #[arg(long, default_value_t = 10.0)]

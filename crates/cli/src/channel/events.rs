@@ -9,12 +9,13 @@ use serde_json::{Map, Value, json};
 pub fn line(channel: &Channel, event: &Event<'_>, as_json: bool) -> String {
     let latency_us = clock::now().get().saturating_sub(event.sent_ns) as f64 / 1e3;
     let format = channel.format(event.event_type);
-    let fields = format.map(|format| event_json::decode(format, event.payload)).unwrap_or_default();
     let beyond = event.payload.len().saturating_sub(format.map_or(0, |format| format.size as usize));
     let name = format.map_or("?", |format| format.name.as_str());
     if as_json {
+        let fields = format.map(|format| event_json::decode_whole(format, event.payload)).unwrap_or_default();
         return as_object(event, name, fields, beyond, latency_us).to_string() + "\n";
     }
+    let fields = format.map(|format| event_json::decode(format, event.payload)).unwrap_or_default();
     let order = format.into_iter().flat_map(|format| format.fields.iter().map(|field| &field.name));
     let shown: Vec<_> = order.map(|field| format!("{field}={}", fields[field])).collect();
     let attributes: String = event.attributes.iter().map(|(key, value)| format!(" @{key}={value}")).collect();

@@ -100,7 +100,7 @@ pub fn run(args: Args) -> Outcome {
         }
         let fields = fields.map_err(|error| Failure::usage(format!("event {}: {error}", at + 1)))?;
         let format = opened.format(number);
-        let payload = format.map_or(Ok(Vec::new()), |format| event_json::encode(format, &fields));
+        let payload = format.map_or(Ok(Vec::new()), |format| event_json::encode_whole(format, fields));
         let payload = payload.map_err(|why| Failure::usage(format!("event {}: {why}", at + 1)))?;
         if let Some(rate) = args.rate.filter(|rate| *rate > 0.0) {
             std::thread::sleep(

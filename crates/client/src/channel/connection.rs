@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use qfabric_shm::{Duplex, Process, fds};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
-use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Late, MAX_MESSAGE, VERSION};
+use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Heard, Late, MAX_MESSAGE, VERSION, Whole, parts};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -25,6 +25,9 @@ use crate::error::ClientError;
 
 /// Events that a sink may have on its way to this process.
 pub(super) const WINDOW: u32 = 64;
+
+/// Memory that is kept for the next message, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// How long new events are waited for beside old ones that nobody takes.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -52,7 +55,11 @@ struct State {
     duplex: Duplex,
     inbox: Inbox,
     buffer: Vec<u8>,
+    /// What comes in parts.
+    whole: Whole,
     out: Vec<u8>,
+    /// The part of it that goes next.
+    part: Vec<u8>,
     /// Events read of each sink since credit was last given.
     read: BTreeMap<u32, u32>,
 }
@@ -111,7 +118,9 @@ impl Inner {
             duplex,
             inbox: Inbox::default(),
             buffer: vec![0; MAX_MESSAGE],
+            whole: Whole::default(),
             out: Vec::with_capacity(MAX_MESSAGE),
+            part: Vec::with_capacity(MAX_MESSAGE),
             read: BTreeMap::new(),
         };
         Ok(Inner {
@@ -226,10 +235,26 @@ impl Inner {
 
     fn send_with(&self, state: &mut State, message: &FromClient<'_>) -> Result<(), ClientError> {
         message.encode(&mut state.out);
+        let (out, mut part) = (std::mem::take(&mut state.out), std::mem::take(&mut state.part));
+        let mut all = parts(&out);
+        let mut done = Ok(());
+        while done.is_ok() && out.len() > MAX_MESSAGE && all.next(&mut part) {
+            done = self.send_piece(state, &part);
+        }
+        if out.len() <= MAX_MESSAGE {
+            done = self.send_piece(state, &out);
+        }
+        (state.out, state.part) = (out, part);
+        state.out.clear();
+        state.out.shrink_to(KEPT_BYTES);
+        done
+    }
+
+    /// What is in the ring stays: a message of which a part found no room in time ends the connection.
+    fn send_piece(&self, state: &mut State, piece: &[u8]) -> Result<(), ClientError> {
         let until = Instant::now() + self.client.patience();
         loop {
-            let State { duplex, out, .. } = state;
-            match duplex.send(&self.socket, out) {
+            match state.duplex.send(&self.socket, piece) {
                 Ok(true) => return Ok(()),
                 Ok(false) if self.wait_for_socket(until)? => {}
                 Ok(false) => return Err(lost(&self.path, "the daemon does not read")),
@@ -274,7 +299,7 @@ impl Inner {
 
     /// One message: none is there, or it was sorted in, or it is an answer.
     fn receive(&self, state: &mut State) -> Result<Option<Option<Answer>>, ClientError> {
-        let State { duplex, inbox, buffer, .. } = state;
+        let State { duplex, inbox, buffer, whole, .. } = state;
         let length = match duplex.next(&self.socket, buffer) {
             Ok(Some(length)) => length,
             Ok(None) => return Ok(None),
@@ -283,7 +308,11 @@ impl Inner {
             }
             Err(error) => return Err(lost(&self.path, &error.to_string())),
         };
-        let sorted = inbox.take_in(&buffer[..length]);
+        let sorted = match whole.hear(&buffer[..length]) {
+            Heard::Message(message) => inbox.take_in(message),
+            Heard::More => Some(None),
+            Heard::Nonsense => None,
+        };
         sorted.map(Some).ok_or_else(|| lost(&self.path, "the daemon said something that is not understood"))
     }
 

@@ -7,8 +7,9 @@ use qfabric_types::channel_wire::{FromDaemon, Member, Sent};
 
 /// Notices that wait to be read; the oldest is dropped for the next one.
 const WAITING: usize = 256;
-/// Emptied messages whose memory is used again.
+/// Emptied messages whose memory is used again, and the largest of them.
 const SPARE: usize = 64;
+const SPARE_BYTES: usize = 32 << 10;
 
 /// Something the daemon tells without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +161,7 @@ impl Inbox {
 
     /// The memory of a message that has been read.
     pub fn give_back(&mut self, message: Vec<u8>) {
-        if self.spare.len() < SPARE {
+        if self.spare.len() < SPARE && message.capacity() <= SPARE_BYTES {
             self.spare.push(message);
         }
     }

@@ -27,7 +27,7 @@ pub struct Submission<'a> {
     pub to: To<'a>,
     /// At most 16 Q-attributes.
     pub attributes: &'a [(&'a str, i64)],
-    /// As its type's format says, with anything behind it; at most 16 KiB.
+    /// As its type's format says, with anything behind it; at most 1 MiB.
     pub payload: &'a [u8],
 }
 

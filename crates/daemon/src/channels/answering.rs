@@ -17,7 +17,8 @@ use qfabric_types::ThreadId;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, SinkRequest, SourceRequest};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, Submit, To, VERSION};
+use qfabric_types::channel_wire::{FromClient, FromDaemon, Heard, MAX_MESSAGE, Submit, To, VERSION, Whole};
+use qfabric_types::format::Format;
 use qfabric_types::ping::{ANSWERS, Ping};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -112,6 +113,7 @@ struct Talk {
     sink: u32,
     answered: u32,
     buffer: Vec<u8>,
+    whole: Whole,
     payload: Vec<u8>,
     out: Vec<u8>,
 }
@@ -132,7 +134,19 @@ impl Talk {
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let duplex = Duplex::map(got.fds.first().ok_or(io::ErrorKind::InvalidData)?)?;
-        Ok(Talk { socket, duplex, peer, lease, source: 0, sink: 0, answered: 0, buffer, payload: Vec::new(), out })
+        Ok(Talk {
+            socket,
+            duplex,
+            peer,
+            lease,
+            source: 0,
+            sink: 0,
+            answered: 0,
+            buffer,
+            whole: Whole::default(),
+            payload: Vec::new(),
+            out,
+        })
     }
 
     /// The source first: who sees the sink may ask it.
@@ -184,16 +198,18 @@ impl Talk {
     fn answer_next(&mut self) -> io::Result<bool> {
         let Some(length) = self.hear()? else { return Ok(false) };
         let arrived = clock::now();
-        let Some(FromDaemon::Event(event)) = FromDaemon::decode(&self.buffer[..length]) else { return Ok(true) };
+        let Heard::Message(message) = self.whole.hear(&self.buffer[..length]) else { return Ok(true) };
+        let Some(FromDaemon::Event(event)) = FromDaemon::decode(message) else { return Ok(true) };
         self.answered += 1;
-        if let Some(ping) = Ping::read(event.payload).filter(|ping| ping.answer.is_none()) {
+        let is_short = event.payload.len() <= Format::MAX_SIZE as usize;
+        if let Some(ping) = Ping::read(event.payload).filter(|ping| ping.answer.is_none() && is_short) {
             self.payload.clear();
             self.payload.extend_from_slice(event.payload);
             Ping { answer: Some((arrived, clock::now())), ..ping }.write(&mut self.payload);
             let (to, payload) = (To::Sink(event.host, ping.sink), &self.payload[..]);
             let answer = Submit { source: self.source, tag: 1, to, payload, ..Submit::default() };
             FromClient::Submit(answer).encode(&mut self.out);
-            self.send()?;
+            self.duplex.send(&self.socket, &self.out)?;
         }
         if self.answered == WAITING / 2 {
             self.answered = 0;

@@ -3,12 +3,14 @@
 //! A reader that does not read costs nobody anything: its events stay in the node's queue, which is bounded and drops
 //! as the channel's policy says; what the ring has no room for waits in the connection's outbox.
 
+use std::collections::VecDeque;
+
 use qfabric_channel::{Action, Event, Notice, SinkId, SourceId, Taken};
-use qfabric_shm::nudge;
+use qfabric_shm::{Duplex, nudge};
 use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
-use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, Member};
+use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, MAX_MESSAGE, Member, parts};
 use qfabric_types::message_ring::Written;
 
 use super::mailbox::{Adjusted, Noted};
@@ -74,7 +76,7 @@ impl Fabric {
         if !outbox.is_empty() {
             return;
         }
-        let (mut taken, mut message) = (Taken::default(), Vec::new());
+        let (mut taken, mut message, mut part) = (Taken::default(), Vec::new(), Vec::new());
         let mut wakes = false;
         self.network.with(|node, now| {
             for _ in 0..credit.events.min(EVENTS_PER_TURN) {
@@ -87,9 +89,9 @@ impl Fabric {
                 encode(sink, &event, &mut message);
                 count(&self.totals.delivered);
                 self.reports.handed(&event, now);
-                match duplex.write(&message) {
-                    Written::Full => return outbox.push_back(message.clone()),
-                    written => wakes |= written == Written::Wake,
+                wakes |= write(duplex, outbox, &message, &mut part);
+                if !outbox.is_empty() {
+                    return;
                 }
             }
         });
@@ -205,6 +207,23 @@ impl Lease {
         // It is gone, which is noticed when it is read.
         let _ = nudge(&*self.socket);
     }
+}
+
+/// Writes an event, in parts where it is large; those that find no room wait. Whether the reader is to be woken.
+fn write(duplex: &mut Duplex, outbox: &mut VecDeque<Vec<u8>>, message: &[u8], part: &mut Vec<u8>) -> bool {
+    let (mut wakes, mut parts) = (false, parts(message));
+    let mut put = |piece: &[u8]| match outbox.is_empty().then(|| duplex.write(piece)) {
+        Some(Written::Full) | None => outbox.push_back(piece.to_vec()),
+        Some(written) => wakes |= written == Written::Wake,
+    };
+    if message.len() <= MAX_MESSAGE {
+        put(message);
+    } else {
+        while parts.next(part) {
+            put(part);
+        }
+    }
+    wakes
 }
 
 fn encode(sink: SinkId, event: &Event<'_>, message: &mut Vec<u8>) {

@@ -8,6 +8,7 @@ use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
+use qfabric_types::channel_wire::Whole;
 use qfabric_types::{Instant, Nanos};
 
 use super::problems;
@@ -33,6 +34,8 @@ pub(super) struct Lease {
     pub socket: Arc<Foreign>,
     /// Its messages, in both directions; none before it has said hello.
     pub duplex: Option<Duplex>,
+    /// A message of it that comes in parts.
+    pub whole: Whole,
     pub habit: Habit,
     /// What it creates or opens, each as often as it did.
     pub opened: Vec<ChannelId>,
@@ -94,6 +97,7 @@ impl Registry {
             peer,
             socket,
             duplex: None,
+            whole: Whole::default(),
             habit: Habit::default(),
             opened: Vec::new(),
             sources: BTreeSet::new(),

@@ -11,7 +11,7 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
+    FromClient, FromDaemon, Heard, Late, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
 };
 use qfabric_types::message_ring::Took;
 use rustix::net::{SocketFlags, accept_with};
@@ -152,10 +152,7 @@ impl Fabric {
             match duplex.take(&*lease.socket, buffer).unwrap_or(Took::Nothing) {
                 Took::Message(length) => {
                     bytes += length;
-                    match FromClient::decode(&buffer[..length]) {
-                        Some(message) => self.obey(&mut registry, id, &message),
-                        None => count(&self.totals.nonsense),
-                    }
+                    self.hear_piece(&mut registry, id, &buffer[..length]);
                 }
                 Took::Nonsense => count(&self.totals.nonsense),
                 Took::Nothing if duplex.may_sleep() => return,
@@ -163,6 +160,23 @@ impl Fabric {
             }
         }
         self.mailbox.unread(id);
+    }
+
+    /// A message, or a part of one: then what it makes is obeyed once it is whole.
+    fn hear_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
+        let Some(lease) = registry.leases.get_mut(&id) else { return };
+        let mut whole = std::mem::take(&mut lease.whole);
+        match whole.hear(piece) {
+            Heard::Message(message) => match FromClient::decode(message) {
+                Some(message) => self.obey(registry, id, &message),
+                None => count(&self.totals.nonsense),
+            },
+            Heard::More => {}
+            Heard::Nonsense => count(&self.totals.nonsense),
+        }
+        if let Some(lease) = registry.leases.get_mut(&id) {
+            lease.whole = whole;
+        }
     }
 
     fn obey(&self, registry: &mut Registry, id: LeaseId, message: &FromClient<'_>) {

@@ -8,7 +8,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::channels::{ChannelReport, ChannelsReport};
 
-const TOTALS: [Metric<ChannelsReport>; 28] = [
+const TOTALS: [Metric<ChannelsReport>; 29] = [
     of("channels_hosts", "hosts that take part, this one included", |r| Gauge(r.hosts as f64)),
     of("channels_known", "channels that some host holds", |r| Gauge(r.channels_known as f64)),
     of("channels_connections", "connections to channels.sock", |r| Gauge(r.connections as f64)),
@@ -36,6 +36,7 @@ const TOTALS: [Metric<ChannelsReport>; 28] = [
     of("channels_stranger", "frames of hosts that are not there", |r| Counter(r.node.stranger)),
     of("channels_forbidden", "frames that wanted what the access list does not allow", |r| Counter(r.node.forbidden)),
     of("channels_out_of_order", "events that came twice or too late", |r| Counter(r.node.out_of_order)),
+    of("channels_incomplete", "large events of which a fragment was lost", |r| Counter(r.node.incomplete)),
     of("channels_mismatched", "events that are not of their channel's formats", |r| Counter(r.node.mismatched)),
     of("channels_gaps", "changes of other hosts that were asked for again", |r| Counter(r.node.gaps)),
     of("channels_beyond_limit", "changes of other hosts beyond a limit", |r| Counter(r.node.beyond_limit)),

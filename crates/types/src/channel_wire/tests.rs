@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::parts::PART;
 use super::*;
 
 fn client(message: &FromClient<'_>) {
@@ -49,7 +50,7 @@ fn a_payload_above_the_limit_is_no_message() {
     FromClient::Submit(Submit { payload: &payload, ..Submit::default() }).encode(&mut bytes);
     assert_eq!(FromClient::decode(&bytes), None);
     bytes.pop();
-    assert!(FromClient::decode(&bytes).is_some() && bytes.len() <= MAX_MESSAGE);
+    assert!(FromClient::decode(&bytes).is_some() && bytes.len() <= MAX_WHOLE);
 }
 
 #[test]
@@ -71,7 +72,40 @@ fn no_more_attributes_are_sent_than_are_read() {
     FromClient::Submit(Submit { attributes, payload, ..Submit::default() }).encode(&mut bytes);
     let Some(FromClient::Submit(submit)) = FromClient::decode(&bytes) else { panic!("within the limit") };
     assert_eq!(submit.attributes.iter().count(), MAX_ATTRIBUTES);
-    assert!(bytes.len() <= MAX_MESSAGE);
+    assert!(bytes.len() <= MAX_WHOLE);
+}
+
+#[test]
+fn a_long_message_goes_in_parts_and_is_whole_again() {
+    for length in [0, 1, MAX_MESSAGE, MAX_MESSAGE + 1, 3 * MAX_MESSAGE, MAX_WHOLE] {
+        let message: Vec<u8> = (0..length).map(|at| (1 + at % 100) as u8).collect();
+        let (mut whole, mut part, mut out) = (Whole::default(), Vec::new(), None);
+        let mut all = parts(&message);
+        while all.next(&mut part) {
+            assert!(part.len() <= MAX_MESSAGE && out.is_none());
+            match whole.hear(&part) {
+                Heard::Message(message) => out = Some(message.to_vec()),
+                Heard::More => {}
+                Heard::Nonsense => panic!("a part of {length}"),
+            }
+        }
+        assert!(out.as_ref() == Some(&message), "{length}");
+    }
+}
+
+#[test]
+fn parts_that_are_of_no_message_are_nonsense_and_take_no_memory() {
+    let part = |left: u32, bytes: &[u8]| [&[PART][..], &left.to_le_bytes(), bytes].concat();
+    let mut whole = Whole::default();
+    assert_eq!(whole.hear(&part(u32::MAX, b"a")), Heard::Nonsense, "longer than any message");
+    assert_eq!(whole.hear(&part(4, b"")), Heard::Nonsense, "empty");
+    assert_eq!(whole.hear(&[PART, 1]), Heard::Nonsense);
+    assert_eq!(whole.hear(&part(4, b"ab")), Heard::More);
+    assert_eq!(whole.hear(&part(3, b"cd")), Heard::Nonsense, "three were to be left, of two more");
+    assert_eq!(whole.hear(b"next"), Heard::Message(b"next"), "what follows is heard");
+    assert_eq!(whole.hear(&part(1, b"ab")), Heard::More);
+    assert_eq!(whole.hear(b"next"), Heard::Nonsense, "in the middle of another one");
+    assert_eq!(whole.hear(&part(0, b"ab")), Heard::Message(b"ab"));
 }
 
 /// Found by the fuzzer.

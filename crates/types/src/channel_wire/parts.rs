@@ -1,0 +1,98 @@
+//! Messages that are longer than the rings take at once.
+//!
+//! ```text
+//! 200 | left u32 | bytes          `left` bytes of the message come after these
+//! ```
+
+use super::{MAX_MESSAGE, MAX_WHOLE};
+
+/// The first byte of a part; no message begins with it.
+pub(super) const PART: u8 = 200;
+/// Bytes before those of the message.
+const BEFORE: usize = 5;
+/// Memory that is kept for the next message, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// The parts of a message; itself, where it is short.
+pub fn parts(message: &[u8]) -> Parts<'_> {
+    Parts { rest: message, is_whole: message.len() <= MAX_MESSAGE, is_over: false }
+}
+
+/// See [`parts`].
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    rest: &'a [u8],
+    is_whole: bool,
+    is_over: bool,
+}
+
+impl Parts<'_> {
+    /// Writes the next one into `out`, which is emptied first. False: there is none.
+    pub fn next(&mut self, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        if self.is_over {
+            return false;
+        }
+        let most = if self.is_whole { self.rest.len() } else { MAX_MESSAGE - BEFORE };
+        let (part, rest) = self.rest.split_at(most.min(self.rest.len()));
+        if !self.is_whole {
+            out.push(PART);
+            out.extend((rest.len() as u32).to_le_bytes());
+        }
+        out.extend_from_slice(part);
+        (self.rest, self.is_over) = (rest, rest.is_empty());
+        true
+    }
+}
+
+/// Puts messages together. Holds one at most.
+#[derive(Debug, Default)]
+pub struct Whole {
+    bytes: Vec<u8>,
+    /// Bytes that are still to come.
+    left: usize,
+}
+
+/// What was heard.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard<'a> {
+    /// A message, in one piece or with its last part.
+    Message(&'a [u8]),
+    /// A part; more are to come.
+    More,
+    /// A part of no message, or a message in the middle of another one. What came before of it is forgotten.
+    Nonsense,
+}
+
+impl Whole {
+    /// The next piece.
+    pub fn hear<'a>(&'a mut self, piece: &'a [u8]) -> Heard<'a> {
+        let begins = self.left == 0;
+        if piece.first() != Some(&PART) {
+            self.forget();
+            return if begins { Heard::Message(piece) } else { Heard::Nonsense };
+        }
+        let Some((left, part)) = piece[1..].split_first_chunk().filter(|(_, part)| !part.is_empty()) else {
+            self.forget();
+            return Heard::Nonsense;
+        };
+        if begins {
+            self.forget();
+        }
+        let left = u32::from_le_bytes(*left) as usize;
+        let all = left.saturating_add(part.len());
+        if if begins { all > MAX_WHOLE } else { all != self.left } {
+            self.forget();
+            return Heard::Nonsense;
+        }
+        self.bytes.extend_from_slice(part);
+        self.left = left;
+        if left > 0 { Heard::More } else { Heard::Message(&self.bytes) }
+    }
+
+    fn forget(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.left = 0;
+    }
+}
