@@ -7,13 +7,16 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use crate::{Notice, SinkId, SourceId};
 
-/// By which of the two connections between hosts a frame goes, so that bulk never delays control.
+/// By which of the two connections between hosts a frame goes, so that bulk never delays control, and in which of its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Events of the quality plane, announcements, reports: delivered, unless the host is gone.
     Control,
     /// Events of the data plane: dropped where a connection is full.
     Data,
+    /// Those of channels that block: the node keeps what is under way within what a connection holds, so that none is dropped.
+    /// By the connection of the data lane, behind what waits there.
+    Bulk,
 }
 
 /// Who gets a frame.

@@ -178,10 +178,12 @@ impl Limits {
     pub const WHOLE: usize = 16 << 10;
     /// Bytes of an event in one fragment: two of them fill one of Zenoh's batches of 64 KiB.
     pub const FRAGMENT: usize = 30 << 10;
-    /// Bytes under way to another host of events that must not be lost there: those of channels that block, and fragments.
-    /// Zenoh drops what finds none of a connection's four batches free; this is what two of them take, while the two before
+    /// Bytes under way to another host of fragments on the data lane, where nothing is to wait long. Zenoh drops what finds none of a connection's four batches free; this is what two of them take, while the two before
     /// it are being given back.
     pub const UNDER_WAY: u64 = 96 << 10;
+    /// Bytes under way to another host on the bulk lane, whose queue has sixteen batches. With 44 KiB at least in each, of which one
+    /// is being written and two are being given back, they hold 570 KiB.
+    pub const BULK_UNDER_WAY: u64 = 384 << 10;
     /// Bytes that wait for a host until those before them have arrived. What finds no room is dropped.
     pub const WAITING: usize = 4 << 20;
     /// And where the channel blocks: then the source waits.

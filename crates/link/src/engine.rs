@@ -92,9 +92,9 @@ pub trait Engine: Send + Sync {
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Frames given to the engine, by [`Lane`]; one for many hosts counts once.
-    pub sent: [AtomicU64; 2],
+    pub sent: [AtomicU64; 3],
     /// Frames given to the handler, by lane.
-    pub received: [AtomicU64; 2],
+    pub received: [AtomicU64; 3],
     /// Frames that were not sent: too long, or no room in the connection. Zenoh does not report the latter.
     pub dropped: AtomicU64,
     /// Frames and connections that were refused: malformed, another realm or version, another's name.

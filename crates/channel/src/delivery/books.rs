@@ -76,19 +76,20 @@ impl Delivery {
             });
             let seats = seats.collect::<Vec<_>>();
             let links = &mut self.links;
-            let mut link = links.get_mut(&*span.host).filter(|link| source.waiting > 0 && link.pipe.has(number));
-            if link.is_some() && behind == Behind::Later {
+            let link = links.get_mut(&*span.host).filter(|_| source.waiting > 0);
+            let mut way = link.map(|link| link.way_mut(lane)).filter(|way| way.pipe.has(number));
+            if way.is_some() && behind == Behind::Later {
                 continue;
             }
             for portion in seats.chunks(PORTION) {
                 let (to, channel_id) = (span.incarnation, (*channel.id).clone());
                 let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
-                match &mut link {
+                match &mut way {
                     None => exit.say(To::Host(span.host.clone()), lane, Kind::Mark, |writer| mark.write(writer)),
-                    Some(link) => {
+                    Some(way) => {
                         let mut frame = Vec::new();
                         mark.write(&mut begin(&mut frame, Kind::Mark, exit.incarnation()));
-                        link.pipe.push(Piece::new(number, Arc::new(frame)));
+                        way.pipe.push(Piece::new(number, Arc::new(frame)));
                         source.waiting += 1;
                     }
                 }
@@ -259,8 +260,8 @@ pub(super) fn who_is_full(
 ) {
     let Some(source) = channel.sources.get(&source) else { return };
     for span in &channel.roster.spans {
-        let is_bulk = !span.local && channel.lane() == Lane::Data;
-        let crowded = is_bulk && links.get(&*span.host).is_some_and(|link| is_crowded(&link.pipe));
+        let is_bulk = !span.local && channel.lane() != Lane::Control;
+        let crowded = is_bulk && links.get(&*span.host).is_some_and(|link| is_crowded(&link.way(channel.lane()).pipe));
         for (at, full) in full.iter_mut().enumerate().take(span.to).skip(span.from) {
             let seat = &channel.roster.seats[at];
             *full = match (seat.info.capacity, span.local) {

@@ -143,6 +143,7 @@ impl Channel {
     pub fn lane(&self) -> Lane {
         match self.id.plane {
             Plane::Quality => Lane::Control,
+            Plane::Data if self.blocks() => Lane::Bulk,
             Plane::Data => Lane::Data,
         }
     }
@@ -151,7 +152,7 @@ impl Channel {
     pub fn most(&self) -> usize {
         match self.lane() {
             Lane::Control => Limits::WHOLE,
-            Lane::Data => Limits::EVENT,
+            Lane::Data | Lane::Bulk => Limits::EVENT,
         }
     }
 
@@ -163,7 +164,7 @@ impl Channel {
     /// How many events of so many bytes a source may have on their way to a sink of that capacity on another host.
     pub fn window(&self, capacity: u32, bytes: usize) -> u64 {
         // What is on its way on the data lane is bounded for each host: see `pipe`.
-        let most = if self.lane() == Lane::Data { Limits::UNREAD as u64 } else { Limits::UNDER_WAY };
+        let most = if self.lane() != Lane::Control { Limits::UNREAD as u64 } else { Limits::UNDER_WAY };
         let (events, fit) = (u64::from(capacity), most / bytes.max(1) as u64);
         (events.min(fit) / self.roster.sources.max(1) as u64).max(1)
     }

@@ -10,8 +10,6 @@ use std::collections::VecDeque;
 
 use qfabric_types::{Instant, Nanos};
 
-use crate::Limits;
-
 /// Between pings, where nothing waits.
 const SELDOM: Nanos = Nanos::from_millis(25);
 /// And where something does, or nothing is known yet: until so many answers have come.
@@ -25,12 +23,12 @@ const LOST: Nanos = Nanos::from_millis(1_000);
 pub(super) const AGAIN: Nanos = Nanos::from_millis(20);
 /// And when nothing was heard for so long, all that was under way is taken for lost.
 const SILENT: Nanos = Nanos::from_millis(5_000);
-/// What must not be lost is followed by a ping after so many bytes: there is word of each quarter of what may be under way.
-const QUARTER: u64 = Limits::UNDER_WAY / 4;
 
 /// What is under way to one host.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
+    /// Most bytes under way of what must not be lost. It is followed by a ping after each quarter of that.
+    window: u64,
     /// Bytes sent.
     sent: u64,
     /// Those that have arrived, as the last answer says, and when it came.
@@ -56,6 +54,11 @@ struct Ping {
 }
 
 impl Flow {
+    /// With so many bytes under way of what must not be lost.
+    pub fn new(window: u64) -> Flow {
+        Flow { window, ..Flow::default() }
+    }
+
     /// Whether an event that is of use for `left` would arrive within three quarters of that, behind `waiting` bytes that are not
     /// sent yet: what is measured is past.
     pub fn is_in_time(&mut self, waiting: usize, left: Nanos, now: Instant) -> bool {
@@ -75,7 +78,7 @@ impl Flow {
 
     /// Whether so many bytes more will find room in the network.
     pub fn has_room(&self, bytes: usize) -> bool {
-        self.under_way() == 0 || self.under_way() + bytes as u64 <= Limits::UNDER_WAY
+        self.under_way() == 0 || self.under_way() + bytes as u64 <= self.window
     }
 
     /// Gives up what there will be no word of.
@@ -91,7 +94,7 @@ impl Flow {
     /// So many bytes were sent that must not be lost. True: a ping is to be sent behind them, at this moment.
     pub fn sent_safely(&mut self, bytes: usize, now: Instant) -> bool {
         self.sent += bytes as u64;
-        let due = self.sent - self.followed >= QUARTER;
+        let due = self.sent - self.followed >= self.window / 4;
         if due {
             self.ping(now);
         }
@@ -156,6 +159,7 @@ fn mixed(before: Option<u64>, now: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
 
     /// A link of so many bytes a second, half of `round_trip` away, with a queue that never ends.
     struct Narrow {
@@ -222,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_must_not_be_lost_is_followed_by_a_ping_in_each_quarter_and_finds_room_as_answers_come() {
-        let (mut flow, part, begin) = (Flow::default(), Limits::UNDER_WAY as usize / 8, Instant::new(1));
+        let (mut flow, part, begin) = (Flow::new(Limits::UNDER_WAY), Limits::UNDER_WAY as usize / 8, Instant::new(1));
         let due: Vec<bool> = (0..8).map(|at| flow.sent_safely(part, begin + Nanos::new(at))).collect();
         assert_eq!(due, [false, true, false, true, false, true, false, true]);
         assert!(!flow.has_room(1));
@@ -236,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_there_is_no_word_of_is_given_up_in_the_end() {
-        let (mut flow, mut now) = (Flow::default(), Instant::new(1));
+        let (mut flow, mut now) = (Flow::new(Limits::UNDER_WAY), Instant::new(1));
         flow.sent_safely(Limits::UNDER_WAY as usize, now);
         for _ in 0..SILENT.get() / AGAIN.get() {
             now = now + AGAIN;

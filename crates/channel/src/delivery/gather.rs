@@ -5,6 +5,8 @@ use qfabric_types::channel::Name;
 
 use super::Delivery;
 use super::assembly::Gathered;
+use super::channel::Channel;
+use crate::Lane;
 use crate::exit::Exit;
 use crate::wire::{EventFrame, Fragment, Malformed, Reader};
 
@@ -27,12 +29,13 @@ impl Delivery {
             exit.counts.out_of_order += begins;
             return Ok(());
         }
-        let (lost, gathered) = link.assembly.add(fragment, now);
+        let Some(lane) = self.channels.at(inbound.slot).map(Channel::lane) else { return Ok(()) };
+        let (lost, gathered) = link.way_mut(lane).assembly.add(fragment, now);
         exit.counts.incomplete += lost;
         match gathered {
             Gathered::More(until) => exit.wake_by(until),
             Gathered::Passed => {}
-            Gathered::Whole => return self.put_together(from, fragment, now, exit),
+            Gathered::Whole => return self.put_together(from, lane, fragment, now, exit),
         }
         Ok(())
     }
@@ -41,12 +44,13 @@ impl Delivery {
     fn put_together(
         &mut self,
         from: &Name,
+        lane: Lane,
         last: &Fragment<'_>,
         now: Instant,
         exit: &mut Exit,
     ) -> Result<(), Malformed> {
         let Some(link) = self.links.get_mut(from) else { return Ok(()) };
-        let bytes = link.assembly.take();
+        let bytes = link.way_mut(lane).assembly.take();
         let read = EventFrame::read_large(&mut Reader(&bytes));
         let read = read.and_then(|frame| {
             let same = (frame.header.source, frame.header.number) == (last.source, last.number);
@@ -54,17 +58,16 @@ impl Delivery {
         });
         let read = read.map(|frame| self.receive(from, &frame, now, exit));
         if let Some(link) = self.links.get_mut(from) {
-            link.assembly.give_back(bytes);
+            link.way_mut(lane).assembly.give_back(bytes);
         }
         read
     }
 
     /// Gives up events of which nothing has come for long.
     pub(super) fn give_up_stale(&mut self, now: Instant, exit: &mut Exit) {
-        for link in self.links.values_mut() {
-            if link.assembly.due().is_some_and(|due| due <= now) {
-                exit.counts.incomplete += link.assembly.give_up();
-            }
+        let ways = self.links.values_mut().flat_map(|link| link.ways_mut().1);
+        for way in ways.filter(|way| way.assembly.due().is_some_and(|due| due <= now)) {
+            exit.counts.incomplete += way.assembly.give_up();
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
 use super::assembly::Assembly;
@@ -11,6 +12,7 @@ use super::flow::Flow;
 use super::pipe::Pipe;
 use crate::counts::Fates;
 use crate::wire::Reported;
+use crate::{Lane, Limits};
 
 /// A host that has spoken.
 #[derive(Debug)]
@@ -20,12 +22,36 @@ pub(crate) struct Link {
     /// Its sources that have welcomed sinks here.
     pub inbound: BTreeMap<u32, Inbound>,
     pub clock: Clock,
-    /// Events with deadlines, and such as must not be lost, on their way to it.
+    /// By the data lane, and by the bulk lane: see [`Way::place`].
+    pub ways: [Way; 2],
+}
+
+/// Events on one lane between this host and another.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub lane: Lane,
+    /// Those with deadlines, and such as must not be lost, on their way there.
     pub flow: Flow,
     /// What waits until those have arrived.
     pub pipe: Pipe,
-    /// What comes from it in fragments.
+    /// What comes in fragments.
     pub assembly: Assembly,
+}
+
+impl Way {
+    fn new(lane: Lane) -> Way {
+        let window = if lane == Lane::Bulk { Limits::BULK_UNDER_WAY } else { Limits::UNDER_WAY };
+        Way { lane, flow: Flow::new(window), pipe: Pipe::default(), assembly: Assembly::default() }
+    }
+
+    pub fn place(lane: Lane) -> usize {
+        usize::from(lane == Lane::Bulk)
+    }
+
+    /// The time, marked with the lane: its pings are told from those of the other one by it.
+    pub fn stamp(&self, now: Instant) -> Instant {
+        Instant::new(now.get() & !1 | u64::from(self.lane == Lane::Bulk))
+    }
 }
 
 /// A source of another host.
@@ -94,16 +120,30 @@ impl Inbound {
 
 impl Link {
     pub fn new(name: &Name, incarnation: u64) -> Link {
-        let (inbound, clock, flow, pipe, assembly) = Default::default();
-        Link { name: Arc::new(name.clone()), incarnation, inbound, clock, flow, pipe, assembly }
+        let ways = [Lane::Data, Lane::Bulk].map(Way::new);
+        let (inbound, clock) = Default::default();
+        Link { name: Arc::new(name.clone()), incarnation, inbound, clock, ways }
+    }
+
+    /// That of a lane; the control lane has none of its own.
+    pub fn way(&self, lane: Lane) -> &Way {
+        &self.ways[Way::place(lane)]
+    }
+
+    pub fn way_mut(&mut self, lane: Lane) -> &mut Way {
+        &mut self.ways[Way::place(lane)]
+    }
+
+    pub fn ways_mut(&mut self) -> (&Arc<Name>, &mut [Way]) {
+        (&self.name, &mut self.ways)
     }
 
     /// A start of the host is over, or another one begins: what was booked of its sources, and whose events waited for it. How
     /// its clock differs stays.
     pub fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
-        self.flow = Flow::default();
-        self.assembly.give_up();
-        (std::mem::take(&mut self.inbound), self.pipe.clear().collect())
+        let ways = std::mem::replace(&mut self.ways, [Lane::Data, Lane::Bulk].map(Way::new));
+        let waited = ways.into_iter().flat_map(|mut way| way.pipe.clear().collect::<Vec<_>>());
+        (std::mem::take(&mut self.inbound), waited.collect())
     }
 
     /// What was booked of one of its sources for a sink here.

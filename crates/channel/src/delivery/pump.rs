@@ -1,35 +1,42 @@
 //! What waits for other hosts goes on as what was sent before has arrived.
 
+use std::sync::Arc;
+
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
 use super::flow::AGAIN;
-use super::link::Link;
+use super::link::{Link, Way};
 use super::pipe::Next;
 use super::{Delivery, books};
+use crate::Pressure;
 use crate::exit::Exit;
 use crate::output::To;
 use crate::wire::Kind;
-use crate::{Lane, Pressure};
 
 impl Delivery {
     /// Sends what waits, to all hosts that there is room to.
     pub(super) fn pump_all(&mut self, now: Instant, exit: &mut Exit) {
         let mut out = Vec::new();
-        for link in self.links.values_mut().filter(|link| !link.pipe.is_empty()) {
-            link.pump(now, exit, &mut out);
+        for link in self.links.values_mut() {
+            let (name, ways) = link.ways_mut();
+            ways.iter_mut().filter(|way| !way.pipe.is_empty()).for_each(|way| way.pump(name, now, exit, &mut out));
         }
         self.gone_out(out);
     }
 
     /// A host has answered: some of what was sent has arrived. Where sources waited for that, they go on.
     pub(super) fn pump(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
-        let Some(link) = self.links.get_mut(host).filter(|link| !link.pipe.is_empty()) else { return };
-        let (was_drained, mut out) = (link.pipe.is_drained(), Vec::new());
-        link.pump(now, exit, &mut out);
-        let is_drained = link.pipe.is_drained();
+        let Some(link) = self.links.get_mut(host) else { return };
+        let (mut is_drained, mut out) = (false, Vec::new());
+        let (name, ways) = link.ways_mut();
+        for way in ways.iter_mut().filter(|way| !way.pipe.is_empty()) {
+            let was_drained = way.pipe.is_drained();
+            way.pump(name, now, exit, &mut out);
+            is_drained |= way.pipe.is_drained() && !was_drained;
+        }
         self.gone_out(out);
-        if is_drained && !was_drained {
+        if is_drained {
             for (number, place) in self.channels.sources().collect::<Vec<_>>() {
                 let source = self.channels.at(place).and_then(|channel| channel.sources.get(&number));
                 if source.is_some_and(|source| source.waits_until.is_some()) {
@@ -41,18 +48,18 @@ impl Delivery {
 
     /// What waits goes on by itself where answers were lost, or a time has passed.
     pub(super) fn pump_due(&mut self, now: Instant, exit: &mut Exit) {
-        let waiting = self.links.values().filter(|link| !link.pipe.is_empty());
+        let waiting = self.links.values().filter(|link| link.waits());
         for host in waiting.map(|link| link.name.clone()).collect::<Vec<_>>() {
             self.pump(&host, now, exit);
-            if let Some(link) = self.links.get_mut(&*host).filter(|link| !link.pipe.is_empty()) {
-                link.ask_again(now, exit);
-            }
+            let Some(link) = self.links.get_mut(&*host) else { continue };
+            let (name, ways) = link.ways_mut();
+            ways.iter_mut().filter(|way| !way.pipe.is_empty()).for_each(|way| way.ask_again(name, now, exit));
         }
     }
 
     /// When that is to be looked at again.
     pub(super) fn pump_at(&self, now: Instant) -> Option<Instant> {
-        self.links.values().any(|link| !link.pipe.is_empty()).then(|| now + AGAIN)
+        self.links.values().any(Link::waits).then(|| now + AGAIN)
     }
 
     /// Pieces of these sources do not wait any more.
@@ -87,27 +94,35 @@ impl Delivery {
 }
 
 impl Link {
+    fn waits(&self) -> bool {
+        self.ways.iter().any(|way| !way.pipe.is_empty())
+    }
+}
+
+impl Way {
     /// Sends what waits, as far as there is room; sources of the pieces that are out.
-    pub fn pump(&mut self, now: Instant, exit: &mut Exit, out: &mut Vec<u32>) {
+    fn pump(&mut self, host: &Arc<Name>, now: Instant, exit: &mut Exit, out: &mut Vec<u32>) {
         self.flow.lapse(now);
         while let Some(next) = self.pipe.next(now, |bytes| self.flow.has_room(bytes)) {
-            let to = To::Host(self.name.clone());
+            let to = To::Host(host.clone());
             let bytes = match next {
                 Next::Frame(frame) => {
-                    exit.send(to, Lane::Data, frame);
+                    exit.send(to, self.lane, frame);
                     frame.len()
                 }
                 Next::Late(frame) => {
-                    exit.send(to, Lane::Data, &frame);
+                    exit.send(to, self.lane, &frame);
                     frame.len()
                 }
                 Next::Part(part) => {
-                    exit.say(to, Lane::Data, Kind::Fragment, |writer| part.write(writer));
+                    exit.say(to, self.lane, Kind::Fragment, |writer| part.write(writer));
                     part.bytes.len()
                 }
             };
             out.extend(self.pipe.sent(now));
-            self.went_safely(bytes, now, exit);
+            if self.flow.sent_safely(bytes, self.stamp(now)) {
+                self.ping(host, now, exit);
+            }
         }
         if !self.pipe.is_empty() {
             exit.wake_by(now + AGAIN);
@@ -119,21 +134,15 @@ impl Link {
         self.pipe.is_empty() && self.flow.has_room(bytes)
     }
 
-    /// So many bytes that must not be lost went there.
-    pub fn went_safely(&mut self, bytes: usize, now: Instant, exit: &mut Exit) {
-        if self.flow.sent_safely(bytes, now) {
-            self.ping(now, exit);
-        }
-    }
-
-    fn ask_again(&mut self, now: Instant, exit: &mut Exit) {
-        if self.flow.is_asked_again(now) {
-            self.ping(now, exit);
+    fn ask_again(&mut self, host: &Arc<Name>, now: Instant, exit: &mut Exit) {
+        if self.flow.is_asked_again(self.stamp(now)) {
+            self.ping(host, now, exit);
         }
     }
 
     /// Asks, behind all that went there, when that has arrived.
-    pub fn ping(&self, now: Instant, exit: &mut Exit) {
-        exit.say(To::Host(self.name.clone()), Lane::Data, Kind::Ping, |writer| writer.u64(now.get()));
+    pub fn ping(&self, host: &Arc<Name>, now: Instant, exit: &mut Exit) {
+        let at = self.stamp(now).get();
+        exit.say(To::Host(host.clone()), self.lane, Kind::Ping, |writer| writer.u64(at));
     }
 }

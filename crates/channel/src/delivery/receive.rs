@@ -7,7 +7,7 @@ use qfabric_types::channel::Name;
 
 use super::Delivery;
 use super::channel::{Bound, Channel, Mode, Sink, Tally};
-use super::link::Inbound;
+use super::link::{Inbound, Way};
 use super::scratch::{Outcomes, Scratch};
 use crate::counts::Fate;
 use crate::exit::Exit;
@@ -53,7 +53,8 @@ impl Delivery {
             return exit.counts.stranger += 1;
         }
         inbound.last = header.number;
-        exit.counts.incomplete += link.assembly.followed_by(header.source, header.number);
+        exit.counts.incomplete +=
+            link.ways[Way::place(channel.lane())].assembly.followed_by(header.source, header.number);
         let known = channel.spec.types.get(usize::from(header.event_type));
         let is_short = |known: &EventType| !frame.is_withdrawn && frame.payload.len() < known.format.size as usize;
         if known.is_none_or(is_short) || frame.payload.len() > channel.most() {

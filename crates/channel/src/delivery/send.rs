@@ -27,7 +27,7 @@ impl Step<'_> {
         let mut dropped = 0;
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
             let chosen = &mut self.scratch.chosen[span.from..span.to];
-            if self.links.get(&*span.host).is_some_and(|link| !link.pipe.has_room(bytes)) {
+            if self.links.get(&*span.host).is_some_and(|link| !link.way(self.channel.lane()).pipe.has_room(bytes)) {
                 dropped += filter::count(chosen) as u32;
                 chosen.fill(false);
             }
@@ -37,7 +37,7 @@ impl Step<'_> {
 
     /// Passes over the sinks of hosts where the event would come too late; how many.
     pub fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
-        let Some(deadline) = event.deadline.filter(|_| self.channel.lane() == Lane::Data) else { return 0 };
+        let Some(deadline) = event.deadline.filter(|_| self.channel.lane() != Lane::Control) else { return 0 };
         let (left, mut late) = (deadline.since(self.now), 0);
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
             let chosen = &mut self.scratch.chosen[span.from..span.to];
@@ -45,7 +45,8 @@ impl Step<'_> {
                 continue;
             }
             let Some(link) = self.links.get_mut(&*span.host) else { continue };
-            if !link.flow.is_in_time(link.pipe.bytes(), left, self.now) {
+            let way = link.way_mut(self.channel.lane());
+            if !way.flow.is_in_time(way.pipe.bytes(), left, self.now) {
                 late += filter::count(chosen) as u32;
                 chosen.fill(false);
             }
@@ -94,7 +95,8 @@ impl Step<'_> {
         let mut spans = self.channel.roster.spans.iter().filter(|span| !span.local);
         spans.any(|span| {
             let goes_there = chosen[span.from..span.to].contains(&true);
-            goes_there && self.links.get(&*span.host).is_some_and(|link| !link.has_room(longest))
+            goes_there
+                && self.links.get(&*span.host).is_some_and(|link| !link.way(self.channel.lane()).has_room(longest))
         })
     }
 
@@ -111,7 +113,7 @@ impl Step<'_> {
                 self.exit.send(To::Host(span.host.clone()), lane, frame);
             });
         }
-        if lane == Lane::Data && (header.left_ns.is_some() || self.channel.blocks()) {
+        if lane != Lane::Control && (header.left_ns.is_some() || self.channel.blocks()) {
             self.follow(self.scratch.frame.len(), header.left_ns.is_some());
         }
     }
@@ -122,17 +124,19 @@ impl Step<'_> {
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
             let goes_there = self.scratch.chosen[span.from..span.to].contains(&true);
             let Some(link) = self.links.get_mut(&*span.host).filter(|_| goes_there) else { continue };
-            let is_asked = must_arrive && link.flow.sent_safely(bytes, self.now);
+            let way = link.way_mut(self.channel.lane());
+            let at = way.stamp(self.now);
+            let is_asked = must_arrive && way.flow.sent_safely(bytes, at);
             let counted = if must_arrive { 0 } else { bytes };
-            if is_asked || has_deadline && link.flow.sent(counted, self.now) {
-                link.ping(self.now, self.exit);
+            if is_asked || has_deadline && way.flow.sent(counted, at) {
+                way.ping(&span.host, self.now, self.exit);
             }
         }
     }
 
     /// Puts it into the pipe of each host; hosts that get all of it share its bytes.
     fn queue(&mut self, header: &Header, submission: &Submission<'_>, whole: bool) {
-        let incarnation = self.exit.incarnation();
+        let (lane, incarnation) = (self.channel.lane(), self.exit.incarnation());
         let Scratch { chosen, attributes, changed, copies_out: copies, sinks, .. } = &mut *self.scratch;
         let payload = changed.payload(submission.payload);
         let Channel { roster, sources, .. } = &mut *self.channel;
@@ -140,7 +144,7 @@ impl Step<'_> {
         let mut push = |host: &Name, frame: Arc<Vec<u8>>, head: usize| {
             let Some(link) = self.links.get_mut(host) else { return };
             let (number, deadline) = (header.number, submission.deadline);
-            link.pipe.push(Piece { number, deadline, head, ..Piece::new(header.source, frame) });
+            link.way_mut(lane).pipe.push(Piece { number, deadline, head, ..Piece::new(header.source, frame) });
             waiting += 1;
         };
         if whole {

@@ -49,7 +49,7 @@ impl Delivery {
             let probe = source.waits_until.map(|until| if until > now { until.min(probe) } else { probe });
             [source.mark_due, probe]
         });
-        let incomplete = self.links.values().map(|link| link.assembly.due());
+        let incomplete = self.links.values().flat_map(|link| &link.ways).map(|way| way.assembly.due());
         pings.chain(sources).chain(incomplete).chain([self.pump_at(now)]).flatten().min()
     }
 
@@ -65,7 +65,8 @@ impl Delivery {
     pub fn answered(&mut self, from: &Name, pong: &Pong, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(from) else { return };
         // A ping that went behind events waited with them: it says nothing of clocks.
-        match link.flow.answered(Instant::new(pong.t0), now) {
+        let (at, (_, ways)) = (Instant::new(pong.t0), link.ways_mut());
+        match ways.iter_mut().any(|way| way.flow.answered(at, now)) {
             true => self.pump(from, now, exit),
             false => link.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), now),
         }

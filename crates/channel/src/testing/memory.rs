@@ -202,7 +202,7 @@ impl Memory {
 
     fn fly(&mut self, from: &Name, to: &Name, lane: Lane, frame: &[u8]) {
         let Settings { delay, data_loss, control_loss, disorder, .. } = self.settings;
-        let loss = if lane == Lane::Data { data_loss } else { control_loss };
+        let loss = if lane == Lane::Control { control_loss } else { data_loss };
         let copies = if disorder && self.rng.random_range(0..20) == 0 { 2 } else { 1 };
         for _ in 0..copies {
             if self.rng.random_range(0..1000) < loss {

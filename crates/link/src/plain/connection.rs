@@ -13,7 +13,7 @@ use super::wire::{HEADER, Kind, header};
 
 /// Bytes that wait for a peer before data frames are dropped, and before a connection for control frames is ended.
 /// They wait behind what the kernel's socket buffers hold.
-const BACKLOG: [usize; 2] = [1 << 20, 256 << 10];
+const BACKLOG: [usize; 2] = [1 << 20, 512 << 10];
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,7 +70,8 @@ impl Peers {
 
     /// Calls `each` with the connection by which a frame goes to each host that gets it.
     pub fn of(&self, to: Destination<'_>, lane: Lane, mut each: impl FnMut(&Arc<Connection>)) {
-        let mut one = |peer: &Peer| peer.connections[lane as usize].first().map(&mut each).unwrap_or_default();
+        let connection = if lane == Lane::Control { Lane::Control } else { Lane::Data };
+        let mut one = |peer: &Peer| peer.connections[connection as usize].first().map(&mut each).unwrap_or_default();
         match to {
             Destination::Everyone => self.hosts.values().for_each(one),
             Destination::Host(host) => self.hosts.get(host).map(one).unwrap_or_default(),

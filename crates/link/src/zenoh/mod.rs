@@ -147,7 +147,11 @@ impl Zenoh {
     }
 
     fn arrived(&self, sample: &Sample) {
-        let lane = if sample.priority() as u8 <= Priority::InteractiveLow as u8 { Lane::Control } else { Lane::Data };
+        let lane = match sample.priority() {
+            priority if priority as u8 <= Priority::InteractiveLow as u8 => Lane::Control,
+            priority if priority as u8 >= Priority::DataLow as u8 => Lane::Bulk,
+            _ => Lane::Data,
+        };
         let frame = sample.payload().to_bytes();
         match keys::sender(sample.key_expr().as_str()) {
             Some(from) if frame.len() <= MAX_FRAME && from != self.host => {

@@ -15,14 +15,14 @@ use zenoh::{Session, Wait};
 const MAX_CHANNELS: usize = 2048;
 
 /// By lane.
-type Pair = [Option<Publisher<'static>>; 2];
+type Each = [Option<Publisher<'static>>; 3];
 
 /// What has been published to. A host's publishers go with it, a channel's when it is left.
 #[derive(Default)]
 pub(crate) struct Publishers {
-    everyone: Lock<Pair, { rank::SENDING }>,
-    hosts: Lock<HashMap<Name, Pair>, { rank::SENDING }>,
-    channels: Lock<HashMap<ChannelId, Pair>, { rank::SENDING }>,
+    everyone: Lock<Each, { rank::SENDING }>,
+    hosts: Lock<HashMap<Name, Each>, { rank::SENDING }>,
+    channels: Lock<HashMap<ChannelId, Each>, { rank::SENDING }>,
 }
 
 impl Publishers {
@@ -46,7 +46,7 @@ impl Publishers {
     }
 
     fn existing(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) -> Option<bool> {
-        let put = |pair: &Pair| pair[lane as usize].as_ref().map(|publisher| publisher.put(frame).wait().is_ok());
+        let put = |each: &Each| each[lane as usize].as_ref().map(|publisher| publisher.put(frame).wait().is_ok());
         match to {
             Destination::Everyone => put(&self.everyone.lock()),
             Destination::Host(host) => put(self.hosts.lock().get(host)?),
@@ -88,6 +88,7 @@ fn publisher(session: &Session, key: String, lane: Lane) -> zenoh::Result<Publis
     let (priority, congestion) = match lane {
         Lane::Control => (Priority::RealTime, CongestionControl::Block),
         Lane::Data => (Priority::Data, CongestionControl::Drop),
+        Lane::Bulk => (Priority::DataLow, CongestionControl::Drop),
     };
     let publisher = session.declare_publisher(key).priority(priority).congestion_control(congestion);
     publisher.allowed_destination(Locality::Remote).wait()

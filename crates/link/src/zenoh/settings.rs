@@ -16,6 +16,8 @@ const WAIT_BEFORE_CLOSE: u32 = 20_000;
 /// is late anyway.
 const CONTROL_QUEUE: u32 = 16;
 const DATA_QUEUE: u32 = 4;
+/// Bulk, which waits at its source: what a node has under way (`Limits::BULK_UNDER_WAY`) has to find room.
+const BULK_QUEUE: u32 = 16;
 
 /// Bytes of a data connection that the kernel keeps where they are sent: what a slow link delays before the rest is
 /// dropped and counted (behind 400 kbit/s: 3 s at most; by its own choice 16 s and growing). At 20 ms away 50 Mbit/s pass.
@@ -78,6 +80,7 @@ fn transport() -> Vec<(&'static str, Value)> {
         ("transport/link/tx/keep_alive", json!(SIGNS)),
         ("transport/link/tx/queue/size/real_time", json!(CONTROL_QUEUE)),
         ("transport/link/tx/queue/size/data", json!(DATA_QUEUE)),
+        ("transport/link/tx/queue/size/data_low", json!(BULK_QUEUE)),
         ("transport/link/tx/queue/congestion_control/drop/wait_before_drop", json!(0)),
         ("transport/link/tx/queue/congestion_control/drop/max_wait_before_drop_fragments", json!(0)),
         ("transport/link/tx/queue/congestion_control/block/wait_before_close", json!(WAIT_BEFORE_CLOSE)),

@@ -125,7 +125,7 @@ impl Network {
         if self.is_cut(from, to) {
             return Err(Lost::Cut);
         }
-        if lane == Lane::Data && self.settings.loss > 0.0 && rng.random::<f64>() < self.settings.loss {
+        if lane != Lane::Control && self.settings.loss > 0.0 && rng.random::<f64>() < self.settings.loss {
             return Err(Lost::Way);
         }
         let jitter = Nanos::new(rng.random_range(0..=self.settings.jitter.get()));

@@ -418,7 +418,7 @@ impl Fabric {
             return;
         }
         self.counts.frames += 1;
-        self.counts.data_frames += u64::from(lane == Lane::Data);
+        self.counts.data_frames += u64::from(lane != Lane::Control);
         self.counts.bytes += frame.len() as u64;
         match self.network.send((from, to), lane, frame.len(), self.now, &mut self.rng) {
             Ok(at) => {
