@@ -58,7 +58,9 @@ pub struct Capacity {
     estimate: f64,
     regime: Regime,
     patience: Nanos,
-    /// What was asked for when a try failed last; more than that is news.
+    /// The limit that the last failed try found, as much above it as is still tolerated: where more than this is asked for and
+    /// arrives, the limit has risen. What that try asked for would not do: it may have been far above the limit, and a later
+    /// try that succeeds may ask for less.
     failed: f64,
     changed: Instant,
 }
@@ -96,10 +98,10 @@ impl Capacity {
         if now < self.settled_at() {
             return None;
         }
-        if arrived < asked * self.terms.tolerance { self.short(asked, arrived, now) } else { self.whole(step, now) }
+        if arrived < asked * self.terms.tolerance { self.short(arrived, now) } else { self.whole(asked, step, now) }
     }
 
-    fn short(&mut self, asked: f64, arrived: f64, now: Instant) -> Option<f64> {
+    fn short(&mut self, arrived: f64, now: Instant) -> Option<f64> {
         let (shorts, from) = match self.regime {
             Regime::Steady { shorts } => (shorts + 1, None),
             Regime::Probing { shorts, from } => (shorts + 1, Some(from)),
@@ -108,18 +110,19 @@ impl Capacity {
             self.regime = from.map_or(Regime::Steady { shorts }, |from| Regime::Probing { from, shorts });
             return None;
         }
+        let limit = arrived / self.terms.tolerance;
         // A failed try goes back to what was known to work, unless less than that is left by now.
         let arrived = arrived * (1.0 - self.terms.reserve);
         if let Some(from) = from {
-            self.failed = asked;
+            self.failed = limit;
             self.patience = self.patience.saturating_mul(2).min(self.terms.most_patience);
             return self.change(from.min(self.estimate).min(arrived.max(from * self.terms.tolerance)), now);
         }
         self.change(arrived.min(self.estimate), now)
     }
 
-    fn whole(&mut self, step: Option<f64>, now: Instant) -> Option<f64> {
-        if self.is_trying() && self.estimate > self.failed {
+    fn whole(&mut self, asked: f64, step: Option<f64>, now: Instant) -> Option<f64> {
+        if self.is_trying() && asked > self.failed {
             (self.patience, self.failed) = (self.terms.patience, 0.0);
         }
         self.regime = Regime::Steady { shorts: 0 };
@@ -182,6 +185,29 @@ mod tests {
     fn a_limit_that_goes_is_noticed() {
         let seen = driven(|i| if i < 400 { 50.0 } else { 1e9 }, 100.0, 1_200);
         assert!(*seen.last().unwrap() >= 100.0, "{:?}", seen.last());
+    }
+
+    /// Of 23 that are asked for 6 arrive, again and again; later a try that asks for less than those did succeeds.
+    #[test]
+    fn a_try_below_earlier_ones_that_brings_more_than_their_limit_makes_tries_quick_again() {
+        let mut capacity = Capacity::new(0.0, Terms::default(), Instant::ZERO);
+        let mut now = Instant::ZERO;
+        // How many reports it takes until the estimate is another one, which is tried to be `wanted`.
+        let mut reports = |asked, arrived, wanted: f64| {
+            let mut report = || {
+                now = now + REPORT;
+                let step = Some(wanted - capacity.estimate());
+                capacity.on_report(asked, arrived, step, now)
+            };
+            (1..).find(|_| report().is_some()).unwrap_or(u64::MAX)
+        };
+        for _ in 0..6 {
+            reports(0.0, 0.0, 23.0);
+            reports(23.0, 6.0, 23.0);
+        }
+        reports(0.0, 0.0, 20.0);
+        let waited = reports(20.0, 20.0, 25.0);
+        assert!(REPORT.saturating_mul(waited) <= Terms::default().patience, "{waited} reports until the next try");
     }
 
     #[test]
