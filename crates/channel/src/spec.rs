@@ -178,6 +178,8 @@ impl Limits {
     pub const FRAME: usize = 128 << 10;
     /// Bytes of a specification as it is told to others.
     pub const SPEC: usize = 48 << 10;
+    /// Bytes of a creation's proof.
+    pub const PROOF: usize = 4 << 10;
     /// Longest time for which a slow sink may hold up the others.
     pub const PATIENCE: Nanos = Nanos::from_millis(10_000);
 }

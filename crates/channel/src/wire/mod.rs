@@ -22,7 +22,7 @@ pub(crate) use event::{EventFrame, Header, write_attributes};
 pub(crate) use order::{Answer, Shipped};
 
 /// Version of the protocol: the other's has to be the same.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ impl Fabric {
         created.map_err(|error| error.problem())?;
         lease.opened.push(channel.clone());
         self.network.look(|node| {
-            let origin = node.directory().channel(&channel).map(|view| view.origin);
+            let origin = node.channel(&channel).map(|view| view.origin);
             let by = origin.map(|origin| (origin, peer.owner.uid));
             by.into_iter().for_each(|by| registry.created(channel.clone(), by, |id, origin| stands(node, id, origin)));
         });
@@ -172,7 +172,7 @@ impl Fabric {
 
 /// Whether the channel goes back to that creation.
 fn stands(node: &Node, channel: &ChannelId, origin: &Origin) -> bool {
-    node.directory().channel(channel).is_some_and(|view| view.origin == *origin)
+    node.channel(channel).is_some_and(|view| view.origin == *origin)
 }
 
 fn spec(request: &ChannelRequest) -> Result<Spec, Problem> {

@@ -26,7 +26,7 @@ impl Fabric {
     }
 
     fn info(&self, node: &Node, channel: &ChannelId) -> Option<ChannelInfo> {
-        let view = node.directory().channel(channel)?;
+        let view = node.channel(channel)?;
         let holders: Vec<_> = node.directory().holders(channel).collect();
         let (pressure, patience_ns) = match view.spec.pressure {
             Pressure::DropOldest => (api::Pressure::DropOldest, None),
