@@ -19,5 +19,6 @@ mod refusals;
 mod reload;
 mod roles;
 mod slow;
+mod starved;
 mod stranger;
 mod talk;
