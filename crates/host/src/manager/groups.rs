@@ -72,6 +72,8 @@ pub struct GroupController {
     granted: Option<f64>,
     told: BTreeMap<u64, i64>,
     split: Split<Name>,
+    /// The last answer of [`Split`].
+    standing: Standing,
     pot: Pot,
     given: BTreeMap<u64, Given>,
     next: Instant,
@@ -106,6 +108,7 @@ impl GroupController {
             granted: None,
             told: BTreeMap::new(),
             split: Split::new(Instant::ZERO),
+            standing: Standing::Share,
             pot: Pot::Not,
             given: BTreeMap::new(),
             next: Instant::ZERO,
@@ -156,16 +159,20 @@ impl GroupController {
     fn say_wants(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         let locals: Vec<_> = self.locals.iter().map(|(id, want)| (*id, *want)).collect();
         for (application, want) in locals {
-            let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
             if self.leads(view.host) {
+                let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
                 self.has(view.host, application, has as f64);
                 self.wanted(view.host, application, want, view.now);
                 continue;
             }
             let Some((leader, _)) = self.members.first() else { return };
-            let to = Whom::Host(leader.clone());
-            self.say(&self.channel, &to, (application, has), want, view, decisions);
+            self.say_want(application, want, leader, view, decisions);
         }
+    }
+
+    fn say_want(&self, application: AppId, want: Want, leader: &Name, view: &View<'_>, decisions: &mut Decisions) {
+        let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
+        self.say(&self.channel, &Whom::Host(leader.clone()), (application, has), want, view, decisions);
     }
 
     /// First what somebody has, then what it wants.
@@ -210,24 +217,45 @@ impl GroupController {
         }
     }
 
-    /// The leader divides what it has, and says to its own parent what all want.
+    /// The leader divides its pot. Increases wait until other children have given back the same amount, because a
+    /// partition may come between an increase and the decrease that pays for it.
     fn lead(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         if !self.leads(view.host) {
             return self.follow();
         }
         self.forget(view.now);
         let Some(amount) = self.fill(view.now) else { return };
-        for (child, grant) in self.children.divide(amount) {
-            let before = self.given.get(&child).map_or(0.0, |given| given.at_most);
-            self.given.insert(child, Given { amount: grant, at_most: before.max(grant) });
-            let grant = grant as i64;
-            let Some((host, application, _)) = self.homes.get(&child).cloned() else { continue };
-            if host == *view.host && !is_group(application) {
-                self.apply(application, grant, child, decisions);
-            } else {
-                let event = QualityEvent { application, ..self.event(QualityKind::Grant, grant, 0, view.now) };
-                decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(host), event });
-            }
+        let (less, more): (Vec<_>, Vec<_>) =
+            self.children.divide(amount).into_iter().partition(|(child, grant)| *grant <= self.at_most(*child));
+        for (child, grant) in less {
+            self.grant(child, grant, view, decisions);
+        }
+        for (child, grant) in more {
+            let free = (amount - self.handed_out()).max(0.0);
+            let grant = grant.min(self.at_most(child) + free);
+            self.grant(child, grant, view, decisions);
+        }
+    }
+
+    fn at_most(&self, child: u64) -> f64 {
+        self.given.get(&child).map_or(0.0, |given| given.at_most)
+    }
+
+    /// Upper bound of what all children together hold.
+    fn handed_out(&self) -> f64 {
+        self.given.values().map(|given| given.at_most).sum()
+    }
+
+    fn grant(&mut self, child: u64, grant: f64, view: &View<'_>, decisions: &mut Decisions) {
+        let at_most = grant.max(self.at_most(child));
+        self.given.insert(child, Given { amount: grant, at_most });
+        let Some((host, application, _)) = self.homes.get(&child).cloned() else { return };
+        if host == *view.host && !is_group(application) {
+            self.given.insert(child, Given { amount: grant, at_most: grant });
+            self.apply(application, grant as i64, child, decisions);
+        } else {
+            let event = QualityEvent { application, ..self.event(QualityKind::Grant, grant as i64, 0, view.now) };
+            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(host), event });
         }
     }
 
@@ -260,7 +288,18 @@ impl GroupController {
     /// Who is there: looked at by all, since each may have to lead.
     fn look(&mut self, now: Instant) -> Standing {
         let hosts = self.members.iter().map(|(host, _)| host.clone()).collect();
-        self.split.look(&hosts, now)
+        self.standing = self.split.look(&hosts, now);
+        self.standing
+    }
+
+    /// The majority part takes over this part's amount, so a member gives it up by itself: its leader may be gone.
+    fn give_up(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        if self.standing != Standing::Nothing {
+            return;
+        }
+        for application in self.locals.keys().copied().collect::<Vec<_>>() {
+            self.apply(application, 0, child_number(view.host, application), decisions);
+        }
     }
 
     fn pot(&self) -> Option<f64> {
@@ -270,15 +309,18 @@ impl GroupController {
     fn say_total(&self, view: &View<'_>, decisions: &mut Decisions) {
         let Some(parent) = self.parent.clone().filter(|_| self.leads(view.host)) else { return };
         let total = self.children.total(Want { importance: self.importance, ..Want::NOTHING });
-        let has = self.pot().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX));
+        let has = self.pot().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX)).max(self.handed_out());
         // A group is a child like an application; its number cannot be one of those.
         self.say(&parent, &Whom::All, (group_number(&self.group), has as i64), total, view, decisions);
     }
 
-    fn apply(&mut self, application: AppId, amount: i64, child: u64, decisions: &mut Decisions) {
-        if self.told.insert(child, amount) != Some(amount) {
+    /// Returns whether the amount changed.
+    fn apply(&mut self, application: AppId, amount: i64, child: u64, decisions: &mut Decisions) -> bool {
+        let changes = self.told.insert(child, amount) != Some(amount);
+        if changes {
             decisions.push(Decision::Apply { application, attribute: self.attribute, amount });
         }
+        changes
     }
 
     fn forget(&mut self, now: Instant) {
@@ -321,13 +363,20 @@ impl GroupController {
                 self.wanted(&change.host, event.application, want, view.now);
                 self.lead(view, decisions);
             }
-            QualityKind::Grant if here && self.locals.contains_key(&event.application) => {
+            // A leader that has not noticed the partition yet would grant again what this member has given up.
+            QualityKind::Grant if here && self.standing == Standing::Nothing => {}
+            QualityKind::Grant if here => {
+                let Some(want) = self.locals.get(&event.application).copied() else { return };
                 let child = child_number(view.host, event.application);
-                self.apply(event.application, event.value, child, decisions);
+                if self.apply(event.application, event.value, child, decisions) {
+                    // The leader may hand out a decrease only after this report.
+                    self.say_want(event.application, want, &change.host, view, decisions);
+                }
             }
             QualityKind::Grant if above && event.application == group_number(&self.group) => {
                 self.granted = Some(event.value as f64);
                 self.lead(view, decisions);
+                self.say_total(view, decisions);
             }
             _ => {}
         }
@@ -368,6 +417,7 @@ impl Controller for GroupController {
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         self.next = view.now + REFRESH;
         self.look(view.now);
+        self.give_up(view, decisions);
         self.say_wants(view, decisions);
         self.lead(view, decisions);
         self.say_total(view, decisions);
