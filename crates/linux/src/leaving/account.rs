@@ -1,7 +1,8 @@
-//! What the kernel tells of a reserved thread's server: the budget that is left and how often the thread slept.
+//! Reads the state of a reserved thread's server from the kernel: remaining budget, sleeps, and distance to the
+//! deadline.
 //!
-//! Source 1 is `/proc/TID/sched` (every kernel since 6.15, earlier ones with CONFIG_SCHED_DEBUG). Source 2 is
-//! `sched_getattr` with DL_DYNAMIC (Linux 7.1) beside `/proc/TID/status`. Times in nanoseconds.
+//! First source: `/proc/TID/sched` (all kernels since 6.15; earlier kernels with CONFIG_SCHED_DEBUG). Second source:
+//! `sched_getattr` with DL_DYNAMIC (Linux 7.1), together with `/proc/TID/status`. Times in nanoseconds.
 
 use qfabric_types::{Nanos, ThreadId};
 
@@ -9,44 +10,43 @@ use crate::files;
 use crate::sched_attr::{Policy, SchedAttr, remaining};
 use crate::{clock, sched_attr, threads};
 
-/// A deadline farther away than this is that of a weightless thread which overran: each 1,024 ns of its debt moved the
-/// deadline by 1.1 s. (The clocks that are compared here may differ by seconds after months.)
+/// A deadline that is farther away than 10 s belongs to a weightless thread that overran its budget: each 1,024 ns of
+/// its debt moved the deadline by 1.1 s. The limit is coarse because the two compared clocks may differ by seconds
+/// after months.
 const FAR: Nanos = Nanos::from_millis(10_000);
 
-/// The state of a reserved thread's server at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Budget left; negative after an overrun. As old as the last accounting: a tick, unless parameters were changed.
+    /// Remaining budget; negative after an overrun. As old as the last accounting, which happens at each tick and when
+    /// the parameters change.
     pub runtime_ns: i64,
-    /// How often the thread gave up its CPU by itself.
+    /// Number of voluntary context switches.
     pub sleeps: u64,
-    /// How often it was switched off a CPU in all.
+    /// Number of all context switches.
     pub switches: u64,
-    /// How far away its deadline is; zero where it is past.
+    /// Time until the deadline; zero if the deadline has passed.
     pub ahead: Nanos,
 }
 
 impl Account {
-    /// Whether it would hardly run before its deadline, seconds to hours from now, whatever it is given: parameters change,
-    /// the deadline stays. Its 0-lag time is as far away, so it may leave weightless only.
+    /// True if the thread would hardly run before its deadline (seconds to hours from now) even with a new reservation:
+    /// new parameters do not move the deadline. The 0-lag time is equally far away, so the thread may only leave
+    /// weightless.
     pub fn is_far(&self) -> bool {
         self.ahead > FAR
     }
 }
 
-/// The answer to a look at a thread's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// The thread is gone, or outside SCHED_DEADLINE.
+    /// The thread does not exist, or is outside SCHED_DEADLINE.
     NotReserved,
-    /// The thread is reserved, and this kernel does not tell what is left.
+    /// The thread is reserved, but this kernel does not report the remaining budget.
     Hidden,
-    /// The thread is reserved.
     Known(Account),
 }
 
 impl Reading {
-    /// Looks at `thread` now.
     pub fn of(thread: ThreadId) -> Reading {
         let text = files::text(threads::file(thread, "sched")).unwrap_or_default();
         if let Some(account) = in_sched(&text, clock::raw().get()) {
@@ -58,7 +58,6 @@ impl Reading {
         by_getattr(thread).map_or(Reading::Hidden, Reading::Known)
     }
 
-    /// What is known, if anything is.
     pub fn known(self) -> Option<Account> {
         match self {
             Reading::Known(account) => Some(account),
@@ -67,7 +66,7 @@ impl Reading {
     }
 }
 
-/// How often `thread` gave up its CPU by itself, in or outside of the class.
+/// Number of voluntary context switches of `thread`, inside or outside SCHED_DEADLINE.
 pub(crate) fn sleeps(thread: ThreadId) -> Option<u64> {
     threads::switches(thread).map(|(sleeps, _)| sleeps)
 }
@@ -78,7 +77,7 @@ fn by_getattr(thread: ThreadId) -> Option<Account> {
     Some(Account { runtime_ns, sleeps, switches: sleeps + forced, ahead: deadline.since(clock::now()) })
 }
 
-/// `now` is that of the run queues' clock, which no time server slews.
+/// `now` is a time of the run queues' clock, which no time server slews.
 fn in_sched(text: &str, now: u64) -> Option<Account> {
     let field = |name: &str| {
         let line = text.lines().find(|l| l.split([' ', ':']).next() == Some(name))?;
