@@ -4,8 +4,8 @@ use std::os::fd::AsRawFd;
 
 use pyo3::prelude::*;
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Filter, GroupRequest, Installed, Notice, Policy, Registration, Sink, SinkOptions,
-    Source, SourceOptions, Spec, Submission, Where,
+    Channel, Channels, Direction, Filter, FilterScope, GroupRequest, Installed, Notice, Policy, Registration, Sink,
+    SinkOptions, Source, SourceOptions, Spec, Submission,
 };
 use qfabric_client::clock;
 use qfabric_client::ecalls::event_json;
@@ -181,7 +181,7 @@ impl NativeChannel {
         to: &str,
     ) -> PyResult<()> {
         let parameters = serde_json::from_str(parameters).map_err(value_error)?;
-        let to: Where = serde_json::from_str(to).map_err(value_error)?;
+        let to: FilterScope = serde_json::from_str(to).map_err(value_error)?;
         let (direction, filter): (Direction, _) =
             (named(direction)?, Filter { code, parameters, to, ..Filter::default() });
         self.with(py, |channel| channel.install(direction, name, &filter).map_err(python).and_then(all_agree))
@@ -197,7 +197,7 @@ impl NativeChannel {
         value: i64,
         to: &str,
     ) -> PyResult<()> {
-        let to: Where = serde_json::from_str(to).map_err(value_error)?;
+        let to: FilterScope = serde_json::from_str(to).map_err(value_error)?;
         let direction = named(direction)?;
         let set = |channel: &Channel| channel.set_parameter(direction, name, parameter, value, to).map_err(python);
         self.with(py, |channel| set(channel).and_then(all_agree))

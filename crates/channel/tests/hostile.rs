@@ -2,8 +2,8 @@
 
 use qfabric_channel::testing::{EAGER, Memory, Settings, World};
 use qfabric_channel::{
-    Action, Config, Direction, Error, EventType, FilterError, FilterOrder, FilterSpec, Lane, Limits, Notice, PROTOCOL,
-    Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
+    Action, Config, Direction, Error, EventType, FilterCommand, FilterError, FilterSpec, Lane, Limits, Notice,
+    PROTOCOL, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::Nanos;
@@ -155,7 +155,7 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
     let open = |config| Config { policy: Box::new(Open), ..config };
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, open);
     for (by, name) in [(0, "stays"), (1, "goes")] {
-        let order = FilterOrder::Install(filter(name, "return 1;"));
+        let order = FilterCommand::Install(filter(name, "return 1;"));
         world.with(&hosts[by], |node, now| node.ship(&hosts[2..3], &order, now));
     }
     world.settle();
@@ -203,7 +203,7 @@ fn a_shipped_filter_runs_where_it_is_allowed_and_answers_come_back() {
     sink(&mut world, &hosts[0], called());
     let from = source(&mut world, &hosts[2]);
     assert_eq!(submit(&mut world, &hosts[2], from).remote, 1);
-    let ship = |world: &mut Memory, to: &[Name], order: &FilterOrder| {
+    let ship = |world: &mut Memory, to: &[Name], order: &FilterCommand| {
         world.with(&hosts[0], |node, now| node.ship(to, order, now));
         world.run_for(Nanos::from_millis(3_000));
         let notices = world.notices(&hosts[0]).into_iter();
@@ -213,7 +213,7 @@ fn a_shipped_filter_runs_where_it_is_allowed_and_answers_come_back() {
     };
     let none = filter("none", "return input.a >= get_attribute(least);");
     let install =
-        FilterOrder::Install(FilterSpec { parameters: vec![("least".parse().expect("a key"), 1)], ..none.clone() });
+        FilterCommand::Install(FilterSpec { parameters: vec![("least".parse().expect("a key"), 1)], ..none.clone() });
     let to = [hosts[2].clone()];
     let answers: Vec<Result<(), String>> = ship(&mut world, &to, &install);
     assert_eq!(answers, [Ok(())]);
@@ -221,14 +221,14 @@ fn a_shipped_filter_runs_where_it_is_allowed_and_answers_come_back() {
         world.notices(&hosts[2]).contains(&Notice::FilterChanged { spot: none.spot.clone(), author: hosts[0].clone() })
     );
     assert_eq!(submit(&mut world, &hosts[2], from).filtered, 1);
-    let turn = FilterOrder::Parameter(none.spot.clone(), "least".parse().expect("a key"), 0);
+    let turn = FilterCommand::Parameter(none.spot.clone(), "least".parse().expect("a key"), 0);
     assert_eq!(ship(&mut world, &to, &turn), [Ok(())]);
     assert_eq!(submit(&mut world, &hosts[2], from).remote, 1);
-    let wrong = ship(&mut world, &to, &FilterOrder::Install(filter("x", "return input.colour;")));
+    let wrong = ship(&mut world, &to, &FilterCommand::Install(filter("x", "return input.colour;")));
     assert!(wrong[0].as_ref().is_err_and(|why| why.contains("colour")), "{wrong:?}");
-    assert_eq!(ship(&mut world, &to, &FilterOrder::Remove(none.spot.clone())), [Ok(())]);
+    assert_eq!(ship(&mut world, &to, &FilterCommand::Remove(none.spot.clone())), [Ok(())]);
     world.cut(&hosts[0], &hosts[2]);
-    let silent = ship(&mut world, &to, &FilterOrder::Remove(none.spot));
+    let silent = ship(&mut world, &to, &FilterCommand::Remove(none.spot));
     assert!(silent[0].as_ref().is_err_and(|why| why.contains("no answer within 2 s")), "{silent:?}");
 }
 
@@ -238,7 +238,7 @@ fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, open);
     sink(&mut world, &hosts[0], called());
     let from = source(&mut world, &hosts[2]);
-    let ship = |world: &mut Memory, by: &Name, order: FilterOrder| -> Vec<Result<(), String>> {
+    let ship = |world: &mut Memory, by: &Name, order: FilterCommand| -> Vec<Result<(), String>> {
         world.with(by, |node, now| node.ship(&[hosts[2].clone()], &order, now));
         world.run_for(Nanos::from_millis(1_000));
         let answers = world.notices(by).into_iter();
@@ -247,13 +247,13 @@ fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
             .collect()
     };
     let (none, own) = (filter("none", "return 0;"), filter("own", "return 1;"));
-    assert_eq!(ship(&mut world, &hosts[0], FilterOrder::Install(none.clone())), [Ok(())]);
+    assert_eq!(ship(&mut world, &hosts[0], FilterCommand::Install(none.clone())), [Ok(())]);
     world.with(&hosts[2], |node, _| node.install(&own)).expect("its own");
     assert_eq!(submit(&mut world, &hosts[2], from).filtered, 1);
     for (order, by) in [
-        (FilterOrder::Install(filter("none", "return 1;")), &hosts[0]),
-        (FilterOrder::Remove(none.spot.clone()), &hosts[0]),
-        (FilterOrder::Remove(own.spot.clone()), &hosts[2]),
+        (FilterCommand::Install(filter("none", "return 1;")), &hosts[0]),
+        (FilterCommand::Remove(none.spot.clone()), &hosts[0]),
+        (FilterCommand::Remove(own.spot.clone()), &hosts[2]),
     ] {
         let name = &order.spot().name;
         let why = format!("the filter `{name}` was installed by {by}; choose another name");

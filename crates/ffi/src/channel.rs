@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use qfabric_client::channel::{
-    Channel, Channels, Decision, Direction, Event, Filter, Registration, Sink, SinkOptions, Source, SourceOptions,
-    Spec, Submission, Where,
+    Channel, Channels, Decision, Direction, Event, Filter, FilterScope, Registration, Sink, SinkOptions, Source,
+    SourceOptions, Spec, Submission,
 };
 use qfabric_client::{Client, Instant};
 
@@ -470,8 +470,8 @@ fn direction(out: qf_bool) -> Direction {
     if out.is_true() { Direction::Out } else { Direction::In }
 }
 
-fn place(everywhere: qf_bool) -> Where {
-    if everywhere.is_true() { Where::All } else { Where::Here }
+fn place(everywhere: qf_bool) -> FilterScope {
+    if everywhere.is_true() { FilterScope::All } else { FilterScope::Here }
 }
 
 fn all_agree(installed: qfabric_client::channel::Installed) -> Result<(), Failure> {

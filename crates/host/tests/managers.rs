@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::{
-    Ask, Change, Controller, Decision, Decisions, Effect, GroupController, Input, Interest, Manager, Outcome, Output,
-    Rule, Topic, View, What, Whom, Wish,
+    Ask, Change, ChangeKind, Controller, Decision, Decisions, Effect, GroupController, Input, Interest, Manager,
+    Outcome, Output, Recipient, Rule, Topic, View, Wish,
 };
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, QualityText, Reading, Unit};
@@ -27,7 +27,7 @@ type Keeping = Option<(i64, Instant)>;
 
 #[derive(Default)]
 struct Wires {
-    queue: VecDeque<(usize, ChannelId, Whom, QualityEvent)>,
+    queue: VecDeque<(usize, ChannelId, Recipient, QualityEvent)>,
     applied: Vec<(usize, AppId, i64)>,
     answered: Vec<(usize, u64, Outcome)>,
     kept: Vec<(usize, u64, Keeping)>,
@@ -95,8 +95,8 @@ impl Net {
         while let Some((from, channel, to, event)) = self.wires.queue.pop_front() {
             for host in self.alive() {
                 let meant = match &to {
-                    Whom::All | Whom::Sources => true,
-                    Whom::Host(only) => *only == name(&format!("h{host}")),
+                    Recipient::All | Recipient::Sources => true,
+                    Recipient::Host(only) => *only == name(&format!("h{host}")),
                 };
                 if meant {
                     self.handle(host, Input::Control(channel.clone(), name(&format!("h{from}")), event));
@@ -261,7 +261,7 @@ impl Controller for Echo {
         self.0.clone()
     }
     fn changed(&mut self, change: &Change, _: &View<'_>, decisions: &mut Decisions) {
-        if let What::Answer { request, .. } = change.what {
+        if let ChangeKind::Answer { request, .. } = change.what {
             let (channel, rule) = (channel("pool"), Rule::First);
             decisions.push(Decision::Ask(Ask {
                 request,
@@ -480,7 +480,7 @@ fn one_host_is_one_offer_however_often_it_says_so() {
     assert!(net.wires.queue.is_empty(), "two hosts are waited for");
     net.handle(0, Input::Control(channel("pool"), name("h2"), said(QualityKind::Offer, 7, 7)));
     let (_, _, to, accepted) = net.wires.queue.pop_front().expect("the better one is taken");
-    assert_eq!((to, accepted.kind), (Whom::Host(name("h1")), QualityKind::Accept));
+    assert_eq!((to, accepted.kind), (Recipient::Host(name("h1")), QualityKind::Accept));
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use qfabric_channel::{QosRange, Registration};
 use qfabric_host::manager::policies::{
-    BEGUN, Balance, COPY, CapacityTerms, DROP, FORWARD, Link, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST,
-    Roles, SHOW, SKIP, SPEED, SinkSync, Spread, SpreadRule, Stream, SyncTerms, TreeShare, connection_of, stream_of,
+    BEGUN, Balance, COPY, CapacityTerms, DROP, FORWARD, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST, Roles,
+    SHOW, SKIP, SPEED, SinkSync, Spread, SpreadRule, Stream, StreamLink, SyncTerms, TreeShare, connection_of,
+    stream_of,
 };
-use qfabric_host::manager::{Controller, Effect, Input, Manager, Output, Whom};
+use qfabric_host::manager::{Controller, Effect, Input, Manager, Output, Recipient};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -27,7 +28,7 @@ fn film() -> ChannelId {
 #[derive(Default)]
 struct Done {
     applied: Vec<(AppId, AttributeId, i64)>,
-    told: Vec<(Whom, QualityEvent)>,
+    told: Vec<(Recipient, QualityEvent)>,
 }
 
 /// The host `here` with one policy.
@@ -115,7 +116,7 @@ fn who_begins_a_copy_cancels_it_at_the_others() {
     two.reports(SERVER, COPY, 9);
     one.reports(SERVER, BEGUN, 9);
     let (to, event) = one.done.told.pop().expect("said");
-    assert_eq!((to, event.value), (Whom::All, 9));
+    assert_eq!((to, event.value), (Recipient::All, 9));
     one.handle(Input::Control(film(), name("here"), event));
     two.handle(Input::Control(film(), name("one"), event));
     assert_eq!((one.applied(), two.applied()), (vec![], vec![told(SERVER, DROP, 9)]));
@@ -186,7 +187,7 @@ fn a_tree_without_a_broker_divides_what_it_was_said_to_have() {
         Stream { channel, bits, weight: 1.0 }
     };
     let streams = vec![stream("film", 10_000.0), stream("sound", 2_000.0)];
-    let links = vec![Link::AtEachSink(vec![name("film"), name("sound")])];
+    let links = vec![StreamLink::AtEachSink(vec![name("film"), name("sound")])];
     let mut host = Host::with(TreeShare::new(HOST, AttributeId::of("net.bandwidth"), streams, links).with_grant(2e5));
     host.handle(Input::Joined(name("wall"), wants("film", 10, 20)));
     let rate = |host: &Host, channel: &str| {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use qfabric_channel::Registration;
-use qfabric_host::manager::{Effect, GroupController, Input, Manager, Output, Whom};
+use qfabric_host::manager::{Effect, GroupController, Input, Manager, Output, Recipient};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent};
 use qfabric_types::{AppId, Instant};
@@ -17,7 +17,7 @@ const TICK: u64 = 50;
 /// What is promised: after a change of who sees whom, more than there is may be handed out for so long at most, in ms.
 const AT_MOST: u64 = 3_000;
 
-type Sent = (usize, ChannelId, Whom, QualityEvent);
+type Sent = (usize, ChannelId, Recipient, QualityEvent);
 
 fn name(host: usize) -> Name {
     format!("h{host}").parse().unwrap()
@@ -101,7 +101,7 @@ impl Net {
         for _ in 0..10_000 {
             let Some((from, channel, to, event)) = self.wires.pop_front() else { return };
             for host in 0..HOSTS {
-                let meant = to == Whom::All || to == Whom::Host(name(host));
+                let meant = to == Recipient::All || to == Recipient::Host(name(host));
                 if meant && self.joined(from, host) {
                     self.handle(host, Input::Control(channel.clone(), name(from), event));
                 }

@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use qfabric_types::message_ring::{MessageRing, MessageRings, Reader, Took, Writer, Written};
+use qfabric_types::message_ring::{MessageRing, MessageRings, Reader, TakeOutcome, Writer, Written};
 
 use crate::fds;
 use crate::mapping::Shared;
@@ -89,9 +89,9 @@ impl Duplex {
         let mut has_heard = false;
         loop {
             match self.take(&socket, buffer)? {
-                Took::Message(length) => return Ok(Some(length)),
-                Took::Nonsense => return Err(refused("the rings hold what is no message")),
-                Took::Nothing => {}
+                TakeOutcome::Message(length) => return Ok(Some(length)),
+                TakeOutcome::Nonsense => return Err(refused("the rings hold what is no message")),
+                TakeOutcome::Nothing => {}
             }
             let asleep = self.is_asleep();
             if asleep && has_heard {
@@ -110,7 +110,7 @@ impl Duplex {
     }
 
     /// What the ring holds, whatever it is; the other side is woken where it waited for the room.
-    pub fn take(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Took> {
+    pub fn take(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<TakeOutcome> {
         let Duplex { rings, side, reader, .. } = self;
         let ring = incoming(rings, *side);
         let took = reader.take(ring, buffer);

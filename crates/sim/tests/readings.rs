@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use qfabric_channel::{EventType, SinkSpec, Spec};
-use qfabric_host::manager::{Change, Controller, Decisions, Interest, Topic, View, What, Whom};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decisions, Interest, Recipient, Topic, View};
 use qfabric_sim::fabric::{App, Arrived, Fabric, Here, HostId, Settings};
 use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
@@ -38,7 +38,7 @@ impl Controller for Wants {
     }
 
     fn changed(&mut self, change: &Change, _: &View<'_>, _: &mut Decisions) {
-        self.0.fetch_add(u32::from(matches!(change.what, What::Reading(_))), Ordering::Relaxed);
+        self.0.fetch_add(u32::from(matches!(change.what, ChangeKind::Reading(_))), Ordering::Relaxed);
     }
 }
 
@@ -87,7 +87,7 @@ impl Hosts {
             let (attribute, over, at) = (AttributeId::of(QUEUE), Nanos::ZERO, here.now);
             let (cause, unit) = (Cause::Poll, Unit::Count);
             let reading = Reading { attribute, application: HOST, value: 5, at, over, cause, unit };
-            here.report(&reading, QUEUE, None, &Whom::All);
+            here.report(&reading, QUEUE, None, &Recipient::All);
         });
         self.pass();
     }

@@ -26,28 +26,28 @@ impl Name {
     "{given:?} is no name: it has to be 1 to {} of a-z, A-Z, 0-9, '.', '_' and '-', the first a letter or a digit",
     Name::MAX
 )]
-pub struct NoName {
+pub struct InvalidName {
     /// What was given, cut to twice the length of a name.
     pub given: String,
 }
 
 impl FromStr for Name {
-    type Err = NoName;
+    type Err = InvalidName;
 
-    fn from_str(text: &str) -> Result<Name, NoName> {
+    fn from_str(text: &str) -> Result<Name, InvalidName> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
         if begins && text.len() <= Name::MAX && text.bytes().all(allowed) {
             return Ok(Name(text.into()));
         }
-        Err(NoName { given: text.chars().take(2 * Name::MAX).collect() })
+        Err(InvalidName { given: text.chars().take(2 * Name::MAX).collect() })
     }
 }
 
 impl TryFrom<String> for Name {
-    type Error = NoName;
+    type Error = InvalidName;
 
-    fn try_from(text: String) -> Result<Name, NoName> {
+    fn try_from(text: String) -> Result<Name, InvalidName> {
         text.parse()
     }
 }
@@ -105,9 +105,9 @@ impl fmt::Display for ChannelId {
 }
 
 impl FromStr for ChannelId {
-    type Err = NoName;
+    type Err = InvalidName;
 
-    fn from_str(text: &str) -> Result<ChannelId, NoName> {
+    fn from_str(text: &str) -> Result<ChannelId, InvalidName> {
         match text.strip_prefix(ChannelId::QUALITY) {
             Some(name) => Ok(ChannelId { plane: Plane::Quality, name: name.parse()? }),
             None => Ok(ChannelId::data(text.parse()?)),

@@ -62,7 +62,7 @@ pub enum Written {
 
 /// What a reader found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
+pub enum TakeOutcome {
     /// Nothing.
     Nothing,
     /// A message of so many bytes.
@@ -160,24 +160,24 @@ pub struct Reader {
 
 impl Reader {
     /// Copies the next message into `buffer`. One that is longer than that is nonsense.
-    pub fn take(&mut self, ring: &MessageRing, buffer: &mut [u8]) -> Took {
+    pub fn take(&mut self, ring: &MessageRing, buffer: &mut [u8]) -> TakeOutcome {
         let written = ring.written().load(Ordering::Acquire);
         let ready = written.wrapping_sub(self.at);
         if ready == 0 {
-            return Took::Nothing;
+            return TakeOutcome::Nothing;
         }
         let length = ring.word(self.at).load(Ordering::Relaxed);
         let fits = usize::try_from(length).ok().filter(|length| *length <= buffer.len());
         let Some(length) = fits.filter(|length| ready <= WORDS && words_of(*length) <= ready) else {
             self.go_to(ring, written);
-            return Took::Nonsense;
+            return TakeOutcome::Nonsense;
         };
         for (behind, part) in (1..).zip(buffer[..length].chunks_mut(8)) {
             let bytes = ring.word(self.at.wrapping_add(behind)).load(Ordering::Relaxed).to_le_bytes();
             part.copy_from_slice(&bytes[..part.len()]);
         }
         self.go_to(ring, self.at.wrapping_add(words_of(length)));
-        Took::Message(length)
+        TakeOutcome::Message(length)
     }
 
     fn go_to(&mut self, ring: &MessageRing, position: u64) {
@@ -223,9 +223,9 @@ mod tests {
     fn taken(reader: &mut Reader, ring: &MessageRing) -> Option<Vec<u8>> {
         let mut buffer = vec![0; 20_000];
         match reader.take(ring, &mut buffer) {
-            Took::Nothing => None,
-            Took::Message(length) => Some(buffer[..length].to_vec()),
-            Took::Nonsense => panic!("nonsense"),
+            TakeOutcome::Nothing => None,
+            TakeOutcome::Message(length) => Some(buffer[..length].to_vec()),
+            TakeOutcome::Nonsense => panic!("nonsense"),
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
             ring.written().store(to, Ordering::Relaxed);
             let mut buffer = [0; 64];
             // At most one message for each word that can be in the ring, then nothing.
-            let all = (0..=WORDS).take_while(|_| reader.take(&ring, &mut buffer) != Took::Nothing).count();
+            let all = (0..=WORDS).take_while(|_| reader.take(&ring, &mut buffer) != TakeOutcome::Nothing).count();
             prop_assert!(all as u64 <= WORDS);
             prop_assert!(reader.may_sleep(&ring));
         }

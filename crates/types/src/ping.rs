@@ -4,7 +4,7 @@
 //! comes back as it is.
 
 use crate::Instant;
-use crate::channel::{ChannelId, Name, NoName};
+use crate::channel::{ChannelId, InvalidName, Name};
 
 /// The structure, as the channel's specification says it.
 pub const FORMAT: &str = "struct ping { long number; long arrived; long answered; int sink; int spare; };";
@@ -31,7 +31,7 @@ impl Ping {
     ///
     /// # Errors
     /// The host's name has more than 59 characters.
-    pub fn channel(host: &Name) -> Result<ChannelId, NoName> {
+    pub fn channel(host: &Name) -> Result<ChannelId, InvalidName> {
         format!("ping.{host}").parse()
     }
 

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::{Instant, Moments, Nanos};
+use crate::{Instant, Nanos, RunningStatistics};
 
 /// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU. Where no job was counted, all that is
 /// said of jobs is null in JSON and reads back as 0.
@@ -130,8 +130,8 @@ pub struct QualityMeter {
     jobs: u64,
     misses: u64,
     in_target: u64,
-    error: Moments,
-    bandwidth: Moments,
+    error: RunningStatistics,
+    bandwidth: RunningStatistics,
     jitter: Histogram<u64>,
     last_finish: Option<Instant>,
 }
@@ -148,8 +148,8 @@ impl QualityMeter {
             jobs: 0,
             misses: 0,
             in_target: 0,
-            error: Moments::default(),
-            bandwidth: Moments::default(),
+            error: RunningStatistics::default(),
+            bandwidth: RunningStatistics::default(),
             jitter,
             last_finish: None,
         }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use qfabric_client::Client;
-use qfabric_client::channel::{Channels, Direction, Filter, Spec, Where};
+use qfabric_client::channel::{Channels, Direction, Filter, FilterScope, Spec};
 
 use crate::host::{Answer, Host, Site, eventually};
 use crate::talk::{FORMAT, Reader, Sender, enter};
@@ -68,16 +68,16 @@ fn a_filter_is_changed_by_its_user_and_root_only() {
         assert!(said.iter().all(|said| said.contains(&why)) && said.len() == 3, "{said:?}");
         assert_eq!(filters(host), ["mine"]);
     }
-    video.set_parameter(Direction::Out, "mine", "most", 1, Where::Here).unwrap_err();
+    video.set_parameter(Direction::Out, "mine", "most", 1, FilterScope::Here).unwrap_err();
     let turned = filter("return input.size < get_attribute(most);");
     video.install(Direction::Out, "mine", &turned).unwrap();
-    video.set_parameter(Direction::Out, "mine", "most", 1, Where::All).unwrap();
+    video.set_parameter(Direction::Out, "mine", "most", 1, FilterScope::All).unwrap();
     drop((video, mine));
     eventually("it went with its connection", || site.hosts().iter().all(|host| filters(host).is_empty()));
 }
 
 fn filter(code: &str) -> Filter {
-    Filter { code: code.into(), to: Where::All, ..Filter::default() }
+    Filter { code: code.into(), to: FilterScope::All, ..Filter::default() }
 }
 
 /// In the environment of a process of somebody else: the daemon's socket.
@@ -103,10 +103,10 @@ fn nobody_process() {
     let channels = Channels::connect(&Client::connect_to(socket).unwrap()).unwrap();
     let video = channels.open("video").unwrap();
     let replaced = video.install(Direction::Out, "mine", &filter("return 0;")).unwrap_err();
-    let changed = video.set_parameter(Direction::Out, "mine", "most", 1, Where::Here).unwrap_err();
-    let removed = video.remove_filter(Direction::Out, "mine", Where::All).unwrap_err();
+    let changed = video.set_parameter(Direction::Out, "mine", "most", 1, FilterScope::Here).unwrap_err();
+    let removed = video.remove_filter(Direction::Out, "mine", FilterScope::All).unwrap_err();
     for error in [replaced, changed, removed] {
         println!("\nrefused: {error}");
     }
-    video.install(Direction::Out, "yours", &Filter { to: Where::Here, ..filter("return 1;") }).unwrap();
+    video.install(Direction::Out, "yours", &Filter { to: FilterScope::Here, ..filter("return 1;") }).unwrap();
 }

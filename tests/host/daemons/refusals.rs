@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use qfabric_client::ClientError;
-use qfabric_client::channel::{Direction, Filter, SinkOptions, SourceOptions, Spec, Submission, Where};
+use qfabric_client::channel::{Direction, Filter, FilterScope, SinkOptions, SourceOptions, Spec, Submission};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use time::OffsetDateTime;
 
@@ -125,7 +125,7 @@ fn channels_refuse_what_does_not_fit_and_live_on() {
     assert!(site[0].log().contains("a host wanted what it may not"));
     let video = cheat.open("video").unwrap();
     let filter =
-        Filter { code: "return 0;".into(), to: Where::Hosts(vec!["h0".parse().unwrap()]), ..Filter::default() };
+        Filter { code: "return 0;".into(), to: FilterScope::Hosts(vec!["h0".parse().unwrap()]), ..Filter::default() };
     let counted = site[0].metric("qfabric_channels_forbidden");
     let answer = video.install(Direction::Out, "none", &filter).unwrap();
     let why = answer.hosts[0].refused.as_ref().unwrap();

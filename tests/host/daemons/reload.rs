@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use qfabric_client::channel::{Channels, Direction, Filter, SinkOptions, SourceOptions, Spec, Submission, Where};
+use qfabric_client::channel::{Channels, Direction, Filter, FilterScope, SinkOptions, SourceOptions, Spec, Submission};
 
 use crate::host::{Host, Site, eventually};
 use crate::refusals::certificate;
@@ -35,7 +35,7 @@ fn gone(site: &Site, host: usize, other: &str) -> usize {
 
 fn install(channels: &Channels) -> Option<String> {
     let filter =
-        Filter { code: "return 1;".into(), to: Where::Hosts(vec!["h0".parse().unwrap()]), ..Filter::default() };
+        Filter { code: "return 1;".into(), to: FilterScope::Hosts(vec!["h0".parse().unwrap()]), ..Filter::default() };
     let answer = channels.open("video").unwrap().install(Direction::In, "pass", &filter).unwrap();
     answer.hosts[0].refused.clone()
 }

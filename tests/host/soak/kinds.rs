@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Filter, SinkOptions, SourceOptions, Spec, Submission, Where,
+    Channel, Channels, Direction, Filter, FilterScope, SinkOptions, SourceOptions, Spec, Submission,
 };
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe, Subscription};
 use qfabric_client::{
@@ -288,7 +288,7 @@ fn members(work: &mut Work) -> Done {
             return Err(Failed("no event".to_owned()));
         }
         if work.rng.random() {
-            channel.remove_filter(Direction::In, &name, Where::default())?;
+            channel.remove_filter(Direction::In, &name, FilterScope::default())?;
         }
         work.done();
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_channel::{
-    Direction, FilterOrder, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec, Spot, Submission,
+    Direction, FilterCommand, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec, Spot, Submission,
     Target,
 };
 use qfabric_ecode::testing::texts::Text;
@@ -217,9 +217,9 @@ fn frames() -> Vec<Vec<u8>> {
     let text = "return input.a >= get_attribute(least);".to_owned();
     let filter = FilterSpec { spot: spot.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
     let orders = [
-        FilterOrder::Install(filter),
-        FilterOrder::Parameter(spot.clone(), "least".parse().expect("a key"), 3),
-        FilterOrder::Remove(spot),
+        FilterCommand::Install(filter),
+        FilterCommand::Parameter(spot.clone(), "least".parse().expect("a key"), 3),
+        FilterCommand::Remove(spot),
     ];
     for order in orders {
         talk.with(|node, now| node.ship(&[name("h0")], &order, now));

@@ -2,8 +2,8 @@
 
 use qfabric_channel::{QosRange, Registration};
 use qfabric_host::manager::policies::{
-    BEGUN, Balance, CapacityTerms, FORWARD, HoldRate, Link, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST,
-    RateTerms, Relay, Roles, SinkSync, Spread, SpreadRule, Stream, SyncTerms, TreeShare,
+    BEGUN, Balance, CapacityTerms, FORWARD, HoldRate, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST, RateTerms,
+    Relay, Roles, SinkSync, Spread, SpreadRule, Stream, StreamLink, SyncTerms, TreeShare,
 };
 use qfabric_host::manager::{Ask, Controller, Effect, GroupController, Input, Manager, Output, Rule, Wish};
 use qfabric_types::channel::{ChannelId, Name, Plane};
@@ -73,7 +73,7 @@ fn policies(now: Instant) -> Vec<Box<dyn Controller>> {
     let (film, second) = (channel(0), Nanos::from_millis(1_000));
     let stream = |which| Stream { channel: channel(which), bits: 1_000.0, weight: 1.0 };
     let rate = RateTerms { target: 20.0, tolerance: 0.5, gain: 0.5, most: 0.5, min: 0.1, max: 1_000.0 };
-    let links = vec![Link::Streams(vec![name("film"), name("voice")])];
+    let links = vec![StreamLink::Streams(vec![name("film"), name("voice")])];
     let group = GroupController::new(&name("g"), None, 3, AttributeId::of("net.rate"), CAPACITY).expect("a level");
     vec![
         Box::new(Roles::new(&film, 1_000.0, CapacityTerms::default(), now)),

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use qfabric_shm::{Duplex, OwnedUp, SharedRing, SharedUp};
 use qfabric_types::Instant;
 use qfabric_types::memory::{Geometry, Layout};
-use qfabric_types::message_ring::{MessageRings, Took, Written};
+use qfabric_types::message_ring::{MessageRings, TakeOutcome, Written};
 use qfabric_types::ring::{CAPACITY, Consumer, JobEvent, JobRing};
 
 use crate::Script;
@@ -36,9 +36,9 @@ pub fn message_ring(bytes: &[u8]) {
     while !script.is_over() {
         scribble_in_steps(8, &file, size_of::<MessageRings>(), &mut script);
         let mut next = || duplex.take(&socket, &mut buffer).expect("the other end is open");
-        let taken = std::iter::from_fn(|| Some(next()).filter(|took| *took != Took::Nothing)).take(most);
-        let longest = taken.map(|took| if let Took::Message(length) = took { length } else { 0 }).max();
-        assert!(longest.is_none_or(|longest| longest <= 300) && next() == Took::Nothing);
+        let taken = std::iter::from_fn(|| Some(next()).filter(|took| *took != TakeOutcome::Nothing)).take(most);
+        let longest = taken.map(|took| if let TakeOutcome::Message(length) = took { length } else { 0 }).max();
+        assert!(longest.is_none_or(|longest| longest <= 300) && next() == TakeOutcome::Nothing);
         duplex.may_sleep();
         let piece = script.piece();
         let written = (0..=most).take_while(|_| duplex.write(piece) != Written::Full).count();

@@ -3,15 +3,15 @@
 use loom::sync::Arc;
 use loom::thread;
 use qfabric_models::explore;
-use qfabric_models::message_ring::{MessageRing, Reader, Took, Writer, Written};
+use qfabric_models::message_ring::{MessageRing, Reader, TakeOutcome, Writer, Written};
 
 /// A reader's next message.
 fn take(reader: &mut Reader, ring: &MessageRing) -> Option<Vec<u8>> {
     let mut buffer = [0; 16];
     match reader.take(ring, &mut buffer) {
-        Took::Message(length) => Some(buffer[..length].to_vec()),
-        Took::Nothing => None,
-        Took::Nonsense => panic!("an honest writer wrote no message"),
+        TakeOutcome::Message(length) => Some(buffer[..length].to_vec()),
+        TakeOutcome::Nothing => None,
+        TakeOutcome::Nonsense => panic!("an honest writer wrote no message"),
     }
 }
 

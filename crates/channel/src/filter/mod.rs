@@ -17,7 +17,7 @@ pub use closure::{Candidates, Choose};
 pub(crate) use copies::Copies;
 pub(crate) use list::Filters;
 pub(crate) use plan::FieldAt;
-pub use spec::{Binding, Direction, FilterSpec, Order, Spot};
+pub use spec::{Binding, Direction, FilterCommand, FilterSpec, Spot};
 pub(crate) use text::TextFilter;
 
 use crate::member::Seat;

@@ -44,7 +44,7 @@ pub struct FilterSpec {
 
 /// What other hosts are asked to do with their filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum FilterCommand {
     /// Install or replace one.
     Install(FilterSpec),
     /// Remove one.
@@ -53,12 +53,12 @@ pub enum Order {
     Parameter(Spot, Key, i64),
 }
 
-impl Order {
+impl FilterCommand {
     /// Which filter it is about.
     pub fn spot(&self) -> &Spot {
         match self {
-            Order::Install(filter) => &filter.spot,
-            Order::Remove(spot) | Order::Parameter(spot, ..) => spot,
+            FilterCommand::Install(filter) => &filter.spot,
+            FilterCommand::Remove(spot) | FilterCommand::Parameter(spot, ..) => spot,
         }
     }
 }

@@ -9,12 +9,12 @@ use super::Node;
 use super::filters::Installer;
 use crate::output::To;
 use crate::wire::{Answer, Kind, Shipped};
-use crate::{Action, FilterError, FilterOrder, Lane, Notice, RequestId};
+use crate::{Action, FilterCommand, FilterError, Lane, Notice, RequestId};
 
 impl Node {
     /// Asks hosts to do something with their filters; each answers with a [`Notice::Answered`], within 2 s or not at
     /// all. An empty list: all hosts that hold the channel.
-    pub fn ship(&mut self, to: &[Name], order: &FilterOrder, now: Instant) -> RequestId {
+    pub fn ship(&mut self, to: &[Name], order: &FilterCommand, now: Instant) -> RequestId {
         let request = RequestId(self.next_number());
         let mut hosts: BTreeSet<Name> = to.iter().cloned().collect();
         if to.is_empty() {
@@ -41,22 +41,22 @@ impl Node {
         request
     }
 
-    fn obey_own(&mut self, order: &FilterOrder) -> Result<(), FilterError> {
+    fn obey_own(&mut self, order: &FilterCommand) -> Result<(), FilterError> {
         self.config.permit(Action::Install, &order.spot().channel)?;
         self.obey(order, None)
     }
 
     /// Parameters are there to be changed by whoever may install filters at all, the filters themselves are not.
-    fn obey(&mut self, order: &FilterOrder, from: Option<&Name>) -> Result<(), FilterError> {
-        if let (Some(from), FilterOrder::Install(_) | FilterOrder::Remove(_)) = (from, order) {
+    fn obey(&mut self, order: &FilterCommand, from: Option<&Name>) -> Result<(), FilterError> {
+        if let (Some(from), FilterCommand::Install(_) | FilterCommand::Remove(_)) = (from, order) {
             self.check_author(order.spot(), from)?;
         }
         match order {
-            FilterOrder::Install(filter) => {
+            FilterCommand::Install(filter) => {
                 self.install_text(filter, Installer { author: from.cloned(), ..Installer::default() })
             }
-            FilterOrder::Remove(spot) => self.remove_filter(spot),
-            FilterOrder::Parameter(spot, key, value) => self.set_parameter(spot, key.as_str(), *value),
+            FilterCommand::Remove(spot) => self.remove_filter(spot),
+            FilterCommand::Parameter(spot, key, value) => self.set_parameter(spot, key.as_str(), *value),
         }
     }
 

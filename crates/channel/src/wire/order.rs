@@ -2,7 +2,7 @@
 
 use super::codec::cut;
 use super::{Malformed, Reader, Writer};
-use crate::filter::{Direction, FilterSpec, Order, Spot};
+use crate::filter::{Direction, FilterCommand, FilterSpec, Spot};
 use crate::{Limits, RequestId};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(crate) struct Shipped {
     /// The incarnation that is meant.
     pub to: u64,
     pub request: RequestId,
-    pub order: Order,
+    pub order: FilterCommand,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -30,15 +30,15 @@ impl Shipped {
         writer.u64(self.to);
         writer.u32(self.request.0);
         match &self.order {
-            Order::Install(filter) => {
+            FilterCommand::Install(filter) => {
                 writer.u8(1);
                 writer.filter(filter);
             }
-            Order::Remove(spot) => {
+            FilterCommand::Remove(spot) => {
                 writer.u8(2);
                 writer.spot(spot);
             }
-            Order::Parameter(spot, key, value) => {
+            FilterCommand::Parameter(spot, key, value) => {
                 writer.u8(3);
                 writer.spot(spot);
                 writer.short(key.as_str());
@@ -50,9 +50,9 @@ impl Shipped {
     pub fn read(reader: &mut Reader<'_>) -> Result<Shipped, Malformed> {
         let (to, request) = (reader.u64()?, RequestId(reader.u32()?));
         let order = match reader.u8()? {
-            1 => Order::Install(reader.filter()?),
-            2 => Order::Remove(reader.spot()?),
-            3 => Order::Parameter(reader.spot()?, reader.key()?, reader.i64()?),
+            1 => FilterCommand::Install(reader.filter()?),
+            2 => FilterCommand::Remove(reader.spot()?),
+            3 => FilterCommand::Parameter(reader.spot()?, reader.key()?, reader.i64()?),
             _ => return Err(Malformed),
         };
         Ok(Shipped { to, request, order })

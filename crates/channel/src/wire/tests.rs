@@ -8,7 +8,7 @@ use qfabric_types::channel::{ChannelId, Plane};
 use super::*;
 use crate::change::Change;
 use crate::counts::Fates;
-use crate::filter::{Direction, FilterSpec, Order as FilterOrder, Spot};
+use crate::filter::{Direction, FilterCommand, FilterSpec, Spot};
 use crate::{
     EventType, Limits, MemberId, Order, Origin, Pressure, QosRange, Registration, RegistrationId, RequestId, SinkId,
     SinkInfo, SourceId, SourceInfo, Spec,
@@ -89,7 +89,7 @@ fn frames() -> Vec<Vec<u8>> {
         vec![Reported { sink: 4, from: 5, fates: Fates { delivered: 6, filtered: 7, dropped: 8, late: 9 }, lost: 10 }];
     let report = Report { to: 1, source: 2, last: 3, sinks: reported };
     add(Kind::Report, &|writer| report.write(writer));
-    let order = FilterOrder::Install(filter());
+    let order = FilterCommand::Install(filter());
     let shipped = Shipped { to: 1, request: RequestId(2), order };
     add(Kind::Shipped, &|writer| shipped.write(writer));
     let answer = Answer { to: 1, request: RequestId(2), result: Err("no".to_owned()) };
@@ -123,7 +123,7 @@ fn frames_come_back_as_they_went() {
     let full = Full::read(&mut body(1)).unwrap();
     assert_eq!((full.version, full.part, full.last, full.changes), (12, 0, true, changes()));
     let shipped = Shipped::read(&mut body(4)).unwrap();
-    assert_eq!(shipped.order, FilterOrder::Install(filter()));
+    assert_eq!(shipped.order, FilterCommand::Install(filter()));
     let event = EventFrame::read(&mut body(10)).unwrap();
     assert_eq!((event.header, event.payload), (header(), &b"payload"[..]));
     assert_eq!(event.attributes.iter().collect::<Vec<_>>(), [("quality", 3)]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use qfabric_client::channel::{
-    ChannelId, Direction, Filter, FilterInfo, FilterRequest, HostAnswer, Installed, Name, ParameterRequest, Where,
+    ChannelId, Direction, Filter, FilterInfo, FilterRequest, FilterScope, HostAnswer, Installed, Name, ParameterRequest,
 };
 
 use super::{channel, connected};
@@ -123,7 +123,7 @@ struct Place {
     direction: Direction,
     /// On which hosts: here, all that hold the channel, group:NAME, or their names by commas
     #[arg(long, default_value = "here", value_name = "WHERE", value_parser = hosts)]
-    on: Where,
+    on: FilterScope,
 }
 
 /// Carries it out.
@@ -228,14 +228,14 @@ fn direction(text: &str) -> Result<Direction, String> {
 }
 
 /// `here`, `all`, `group:NAME`, or hosts by commas.
-fn hosts(text: &str) -> Result<Where, String> {
+fn hosts(text: &str) -> Result<FilterScope, String> {
     let name = |text: &str| text.parse::<Name>().map_err(|error| format!("{text:?}: {error}"));
     match text {
-        "here" => Ok(Where::Here),
-        "all" => Ok(Where::All),
+        "here" => Ok(FilterScope::Here),
+        "all" => Ok(FilterScope::All),
         _ => match text.strip_prefix("group:") {
-            Some(group) => name(group).map(Where::Group),
-            None => text.split(',').map(name).collect::<Result<_, _>>().map(Where::Hosts),
+            Some(group) => name(group).map(FilterScope::Group),
+            None => text.split(',').map(name).collect::<Result<_, _>>().map(FilterScope::Hosts),
         },
     }
 }
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn a_place_is_this_host_all_a_group_or_hosts() {
         let name = |text: &str| text.parse::<Name>().unwrap();
-        assert_eq!(hosts("here"), Ok(Where::Here));
-        assert_eq!(hosts("group:wall"), Ok(Where::Group(name("wall"))));
-        assert_eq!(hosts("left,right"), Ok(Where::Hosts(vec![name("left"), name("right")])));
+        assert_eq!(hosts("here"), Ok(FilterScope::Here));
+        assert_eq!(hosts("group:wall"), Ok(FilterScope::Group(name("wall"))));
+        assert_eq!(hosts("left,right"), Ok(FilterScope::Hosts(vec![name("left"), name("right")])));
         assert!(hosts("left,").is_err() && direction("both").is_err());
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_client::channel::{
-    Channel, ChannelId, Channels, Direction, Filter, GroupRequest, Installed, Notice, QosRange, Registration, Sink,
-    SinkOptions, Where,
+    Channel, ChannelId, Channels, Direction, Filter, FilterScope, GroupRequest, Installed, Notice, QosRange,
+    Registration, Sink, SinkOptions,
 };
 use qfabric_client::{ClientError, clock};
 
@@ -86,15 +86,15 @@ pub fn run(args: Args) -> Outcome {
     let mut together = role.take_if(|_| args.together).map(|role| Together::new(role, args.capacity));
     let me = format!("{}/{}", channels.host(), sink.number());
     if let Some(file) = &args.in_filter {
-        install(&opened, Direction::In, &name, file, &me, Where::Here)?;
+        install(&opened, Direction::In, &name, file, &me, FilterScope::Here)?;
     }
     if let Some(file) = &args.out_filter {
-        install(&opened, Direction::Out, &name, file, &me, Where::All)?;
+        install(&opened, Direction::Out, &name, file, &me, FilterScope::All)?;
     }
     let shown = show(&channels, &opened, &mut sink, together.as_mut(), &args, &stop);
     if args.out_filter.is_some() {
         // Hosts that have gone have taken it with them.
-        let _ = opened.remove_filter(Direction::Out, &name, Where::All);
+        let _ = opened.remove_filter(Direction::Out, &name, FilterScope::All);
     }
     shown.map(|()| Done(0))
 }
@@ -196,7 +196,7 @@ fn install(
     name: &str,
     file: &Path,
     me: &str,
-    to: Where,
+    to: FilterScope,
 ) -> Result<(), Failure> {
     let code = Source::read(file)?.text;
     let filter = Filter { code, sink: Some(me.to_owned()), to, ..Filter::default() };

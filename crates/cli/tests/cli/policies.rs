@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_client::Client;
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Filter, Notice, SinkOptions, SourceOptions, Spec, Submission, Where,
+    Channel, Channels, Direction, Filter, FilterScope, Notice, SinkOptions, SourceOptions, Spec, Submission,
 };
 
 use qfabric_types::api::{ApplicationRequest, Covers};
@@ -83,7 +83,7 @@ fn until(camera: &Host, what: &str, wanted: impl Fn(f64, f64, f64) -> bool) {
 }
 
 fn carries(video: &Channel, events_per_second: i64) {
-    video.set_parameter(Direction::Out, "zzz.link", "rate", events_per_second, Where::Here).unwrap();
+    video.set_parameter(Direction::Out, "zzz.link", "rate", events_per_second, FilterScope::Here).unwrap();
 }
 
 #[test]

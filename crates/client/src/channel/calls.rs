@@ -1,9 +1,9 @@
 //! The calls to a daemon about channels, groups, hosts and monitors.
 
 use qfabric_types::api::channel::{
-    AttributeChanges, BindingRequest, ChannelInfo, ChannelRequest, Direction, FilterRemoval, FilterRequest, GroupInfo,
-    GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo, MonitorRequest, ParameterRequest, Policy,
-    PolicyInfo, Registered, Reloaded, SinkRequest, SourceRequest, Where,
+    AttributeChanges, BindingRequest, ChannelInfo, ChannelRequest, Direction, FilterRemoval, FilterRequest,
+    FilterScope, GroupInfo, GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo, MonitorRequest,
+    ParameterRequest, Policy, PolicyInfo, Registered, Reloaded, SinkRequest, SourceRequest,
 };
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -131,7 +131,7 @@ impl Client {
         channel: &ChannelId,
         direction: Direction,
         name: &Name,
-        to: Where,
+        to: FilterScope,
     ) -> Result<Installed, ClientError> {
         let path = format!("{}/remove", filter(channel, direction, name));
         self.call("POST", &path, Some(&FilterRemoval { to }))

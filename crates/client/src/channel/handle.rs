@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use qfabric_types::Nanos;
 use qfabric_types::api::channel::{
-    BindingRequest, ChannelInfo, Direction, FilterRequest, Installed, Order, ParameterRequest, Pressure, SinkRequest,
-    SourceRequest, Where,
+    BindingRequest, ChannelInfo, Direction, FilterRequest, FilterScope, Installed, Order, ParameterRequest, Pressure,
+    SinkRequest, SourceRequest,
 };
 use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::channel_wire::{Event, FromClient};
@@ -82,7 +82,7 @@ pub struct Filter {
     /// First values of what it gets by `get_attribute(name)`.
     pub parameters: BTreeMap<String, i64>,
     /// Where: here, on other hosts whose access lists allow it, or both.
-    pub to: Where,
+    pub to: FilterScope,
 }
 
 /// A channel that is open; dropping it closes it, with the sources and sinks of this host if nobody else holds it here.
@@ -183,14 +183,14 @@ impl Channel {
         filter: &str,
         parameter: &str,
         value: i64,
-        to: Where,
+        to: FilterScope,
     ) -> Result<Installed, ClientError> {
         let request = ParameterRequest { parameters: BTreeMap::from([(parameter.to_owned(), value)]), to };
         self.inner.client.set_filter_parameters(&self.id, direction, &name(filter)?, &request)
     }
 
     /// Removes a filter.
-    pub fn remove_filter(&self, direction: Direction, filter: &str, to: Where) -> Result<Installed, ClientError> {
+    pub fn remove_filter(&self, direction: Direction, filter: &str, to: FilterScope) -> Result<Installed, ClientError> {
         self.inner.client.remove_filter(&self.id, direction, &name(filter)?, to)
     }
 

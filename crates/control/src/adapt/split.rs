@@ -32,7 +32,7 @@ pub const SETTLE: Nanos = Nanos::from_millis(2_000);
 
 /// What a part of a group may divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SplitState {
     /// All there is.
     Whole,
     /// What its members have.
@@ -67,7 +67,7 @@ impl<T: Ord + Clone> Split<T> {
     }
 
     /// Who is there now; what may be divided.
-    pub fn look(&mut self, seen: &BTreeSet<T>, now: Instant) -> Standing {
+    pub fn look(&mut self, seen: &BTreeSet<T>, now: Instant) -> SplitState {
         if *seen != self.seen {
             (self.seen, self.same_since) = (seen.clone(), now);
         }
@@ -76,13 +76,13 @@ impl<T: Ord + Clone> Split<T> {
         self.few_since = if 2 * there < all { self.few_since.or(Some(now)) } else { None };
         if there == all && same_for >= SETTLE {
             self.agreed.clone_from(seen);
-            return Standing::Whole;
+            return SplitState::Whole;
         }
         if 2 * there > all && there < all && same_for >= LEASE {
-            return Standing::Whole;
+            return SplitState::Whole;
         }
         let gone = self.few_since.is_some_and(|since| now.since(since) >= GIVE_UP);
-        if gone { Standing::Nothing } else { Standing::Share }
+        if gone { SplitState::Nothing } else { SplitState::Share }
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     fn whole(members: &[u32]) -> Split<u32> {
         let mut split = Split::new(AT(0));
         split.look(&set(members), AT(0));
-        assert_eq!(split.look(&set(members), AT(2_000)), Standing::Whole);
+        assert_eq!(split.look(&set(members), AT(2_000)), SplitState::Whole);
         split
     }
 
@@ -108,23 +108,23 @@ mod tests {
     fn the_greater_part_takes_all_after_the_smaller_has_given_up() {
         let (mut great, mut small) = (whole(&[1, 2, 3]), whole(&[1, 2, 3]));
         let see = |split: &mut Split<u32>, members: &[u32], at| split.look(&set(members), AT(at));
-        assert_eq!([see(&mut great, &[1, 2], 3_000), see(&mut small, &[3], 3_000)], [Standing::Share; 2]);
-        assert_eq!(see(&mut small, &[3], 8_999), Standing::Share);
+        assert_eq!([see(&mut great, &[1, 2], 3_000), see(&mut small, &[3], 3_000)], [SplitState::Share; 2]);
+        assert_eq!(see(&mut small, &[3], 8_999), SplitState::Share);
         assert_eq!(
             [see(&mut great, &[1, 2], 9_000), see(&mut small, &[3], 9_000)],
-            [Standing::Share, Standing::Nothing]
+            [SplitState::Share, SplitState::Nothing]
         );
-        assert_eq!(see(&mut great, &[1, 2], 13_000), Standing::Whole);
-        assert_eq!(see(&mut small, &[3], 1_000_000), Standing::Nothing);
+        assert_eq!(see(&mut great, &[1, 2], 13_000), SplitState::Whole);
+        assert_eq!(see(&mut small, &[3], 1_000_000), SplitState::Nothing);
     }
 
     #[test]
     fn halves_keep_what_they_have() {
         let mut half = whole(&[1, 2]);
         half.look(&set(&[1]), AT(3_000));
-        assert_eq!(half.look(&set(&[1]), AT(1_000_000)), Standing::Share);
+        assert_eq!(half.look(&set(&[1]), AT(1_000_000)), SplitState::Share);
         half.look(&set(&[1, 2]), AT(1_000_001));
-        assert_eq!(half.look(&set(&[1, 2]), AT(1_002_001)), Standing::Whole);
+        assert_eq!(half.look(&set(&[1, 2]), AT(1_002_001)), SplitState::Whole);
     }
 
     #[test]
@@ -132,14 +132,14 @@ mod tests {
         let mut split = whole(&[1, 2]);
         split.left(&2);
         split.look(&set(&[1]), AT(3_000));
-        assert_eq!(split.look(&set(&[1]), AT(5_000)), Standing::Whole);
+        assert_eq!(split.look(&set(&[1]), AT(5_000)), SplitState::Whole);
     }
 
     #[test]
     fn who_comes_to_a_small_part_does_not_make_it_great() {
         let mut small = whole(&[1, 2, 3]);
         small.look(&set(&[3, 4, 5, 6]), AT(3_000));
-        assert_eq!(small.look(&set(&[3, 4, 5, 6]), AT(60_000)), Standing::Nothing);
+        assert_eq!(small.look(&set(&[3, 4, 5, 6]), AT(60_000)), SplitState::Nothing);
     }
 
     proptest! {
@@ -162,10 +162,10 @@ mod tests {
                     }).collect();
                     // While hosts of one part have not seen it yet they may stand otherwise.
                     if tick * 250 >= 2_000 {
-                        let whole = (0..6).filter(|host| standing[*host] == Standing::Whole).map(|host| parts[host]);
+                        let whole = (0..6).filter(|host| standing[*host] == SplitState::Whole).map(|host| parts[host]);
                         let whole: BTreeSet<u8> = whole.collect();
                         prop_assert!(whole.len() <= 1, "{parts:?} {standing:?}");
-                        let given_up = |host: usize| standing[host] == Standing::Nothing || parts[host] == *whole.first().unwrap();
+                        let given_up = |host: usize| standing[host] == SplitState::Nothing || parts[host] == *whole.first().unwrap();
                         prop_assert!(whole.is_empty() || (0..6).all(given_up), "{parts:?} {standing:?}");
                     }
                 }

@@ -3,7 +3,7 @@
 //! ever; so a second pair of sums is built from the samples since the buffer last wrapped, and takes over
 //! at the next wrap: no sum is ever older than `2n` samples, and no job pays for the rebuild.
 
-use qfabric_types::Moments;
+use qfabric_types::RunningStatistics;
 
 /// The last `n` samples and their moments.
 #[derive(Clone, Debug)]
@@ -11,8 +11,8 @@ pub struct Window {
     samples: Vec<f64>,
     next: usize,
     full: bool,
-    current: Moments,
-    fresh: Moments,
+    current: RunningStatistics,
+    fresh: RunningStatistics,
 }
 
 impl Window {
@@ -22,8 +22,8 @@ impl Window {
             samples: vec![0.0; n.max(1)],
             next: 0,
             full: false,
-            current: Moments::default(),
-            fresh: Moments::default(),
+            current: RunningStatistics::default(),
+            fresh: RunningStatistics::default(),
         }
     }
 

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use qfabric_channel::{Binding, Direction, FilterError, FilterOrder, FilterSpec, MemberId, RequestId, SinkId, Spot};
+use qfabric_channel::{Binding, Direction, FilterCommand, FilterError, FilterSpec, MemberId, RequestId, SinkId, Spot};
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
-    self as api, BindingRequest, FilterRequest, HostAnswer, Installed, Joined, ParameterRequest, Where,
+    self as api, BindingRequest, FilterRequest, FilterScope, HostAnswer, Installed, Joined, ParameterRequest,
 };
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -85,7 +85,7 @@ impl Fabric {
         self.check_sink(peer, filter.sink.as_ref())?;
         let reach = self.reach(peer, &filter, &request.to)?;
         self.check_room(peer, &filter.spot)?;
-        let order = FilterOrder::Install(filter.clone());
+        let order = FilterCommand::Install(filter.clone());
         let Some(id) = request.lease else {
             return match peer.owner.uid {
                 0 => self.carry(&request.to, &order, reach),
@@ -109,7 +109,7 @@ impl Fabric {
         self.check_owner(peer, spot)?;
         let mut installed = Installed::default();
         for (key, value) in parameters(&request.parameters)? {
-            let order = FilterOrder::Parameter(spot.clone(), key.clone(), value);
+            let order = FilterCommand::Parameter(spot.clone(), key.clone(), value);
             installed = self.carry(&request.to, &order, Reach::All)?;
             self.owned.parametrized(spot, &key, value);
         }
@@ -117,10 +117,10 @@ impl Fabric {
     }
 
     /// Removes a filter.
-    pub fn remove_filter(&self, peer: Peer, spot: &Spot, to: &Where) -> Result<Installed, Problem> {
+    pub fn remove_filter(&self, peer: Peer, spot: &Spot, to: &FilterScope) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
         self.check_owner(peer, spot)?;
-        let removed = self.carry(to, &FilterOrder::Remove(spot.clone()), Reach::All)?;
+        let removed = self.carry(to, &FilterCommand::Remove(spot.clone()), Reach::All)?;
         self.owned.removed(spot, removed.hosts.iter().map(|answer| &answer.host));
         Ok(removed)
     }
@@ -166,7 +166,7 @@ impl Fabric {
     /// On whose events a user's filter acts. For own sinks: on what they get. Else it decides for others, which is for the
     /// channel's creator and administrators; an OUT-filter of anybody else acts on the events of that user's sources alone,
     /// and on this host alone.
-    fn reach(&self, peer: Peer, filter: &FilterSpec, to: &Where) -> Result<Reach, Problem> {
+    fn reach(&self, peer: Peer, filter: &FilterSpec, to: &FilterScope) -> Result<Reach, Problem> {
         let FilterSpec { spot: Spot { channel, direction, .. }, sink, .. } = filter;
         if sink.as_ref().is_some_and(|sink| sink.host == self.host) {
             // It is this user's: that was looked at.
@@ -191,7 +191,7 @@ impl Fabric {
     }
 
     /// Has an order carried out here, or elsewhere, or both.
-    fn carry(&self, to: &Where, order: &FilterOrder, reach: Reach) -> Result<Installed, Problem> {
+    fn carry(&self, to: &FilterScope, order: &FilterCommand, reach: Reach) -> Result<Installed, Problem> {
         let (here, others) = self.wanted(&order.spot().channel, to)?;
         let mut installed = Installed::default();
         if here {
@@ -205,24 +205,24 @@ impl Fabric {
         Ok(installed)
     }
 
-    fn here(&self, order: &FilterOrder, reach: Reach) -> Result<(), FilterError> {
+    fn here(&self, order: &FilterCommand, reach: Reach) -> Result<(), FilterError> {
         self.network.look(|node| match (order, reach) {
-            (FilterOrder::Install(filter), Reach::All) => node.install(filter),
-            (FilterOrder::Install(filter), Reach::SourcesOf(user)) => node.install_for(user, filter),
-            (FilterOrder::Remove(spot), _) => node.remove_filter(spot),
-            (FilterOrder::Parameter(spot, key, value), _) => node.set_parameter(spot, key.as_str(), *value),
+            (FilterCommand::Install(filter), Reach::All) => node.install(filter),
+            (FilterCommand::Install(filter), Reach::SourcesOf(user)) => node.install_for(user, filter),
+            (FilterCommand::Remove(spot), _) => node.remove_filter(spot),
+            (FilterCommand::Parameter(spot, key, value), _) => node.set_parameter(spot, key.as_str(), *value),
         })
     }
 
     /// Whether this host is meant, and which others are.
-    pub(super) fn wanted(&self, channel: &ChannelId, to: &Where) -> Result<(bool, Vec<Name>), Problem> {
+    pub(super) fn wanted(&self, channel: &ChannelId, to: &FilterScope) -> Result<(bool, Vec<Name>), Problem> {
         let mut hosts: BTreeSet<Name> = match to {
-            Where::Here => [self.host.clone()].into(),
-            Where::Hosts(hosts) => hosts.iter().cloned().collect(),
-            Where::All => {
+            FilterScope::Here => [self.host.clone()].into(),
+            FilterScope::Hosts(hosts) => hosts.iter().cloned().collect(),
+            FilterScope::All => {
                 self.network.look(|node| node.directory().holders(channel).map(|(name, _)| name.clone()).collect())
             }
-            Where::Group(group) => self.network.look(|node| {
+            FilterScope::Group(group) => self.network.look(|node| {
                 let groups = node.directory().groups();
                 groups.get(group).into_iter().flatten().map(|(host, _)| (*host).clone()).collect()
             }),

@@ -26,7 +26,7 @@ use qfabric_types::{Instant, Nanos, Share};
 use tokio::sync::oneshot;
 
 use super::config::Lend;
-use super::mailbox::Lent;
+use super::mailbox::LendingMessage;
 use super::offers::{Offered, Offers};
 use super::{Channels, Fabric, count, lock, problems};
 use crate::api::ecalls::aside;
@@ -246,17 +246,17 @@ impl Fabric {
     }
 
     /// Carries out what a manager wants of the broker, and what it has heard.
-    pub(super) fn lend(&self, lent: Lent) {
+    pub(super) fn lend(&self, lent: LendingMessage) {
         match lent {
-            Lent::Keep { claim, amount, until } => self.keep(claim, amount, until),
+            LendingMessage::Keep { claim, amount, until } => self.keep(claim, amount, until),
             // Lost: it ends when its time is over.
-            Lent::LetGo(claim) => {
+            LendingMessage::LetGo(claim) => {
                 if !self.requests.let_go(claim) {
                     count(&self.totals.notices_dropped);
                 }
             }
-            Lent::Answered { request, giver } => self.answered(request, giver),
-            Lent::Taken { request, giver } => lock(&self.lending.offers).taken(request, &giver),
+            LendingMessage::Answered { request, giver } => self.answered(request, giver),
+            LendingMessage::Taken { request, giver } => lock(&self.lending.offers).taken(request, &giver),
         }
     }
 

@@ -22,7 +22,7 @@ const NOTICES: usize = 4096;
 
 /// What applications are to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Notification {
     pub channel: ChannelId,
     pub attribute: AttributeId,
     /// For which host or application.
@@ -65,7 +65,7 @@ pub(super) struct Delayed {
 
 /// What a manager wants of the broker, or has heard of other hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lent {
+pub(super) enum LendingMessage {
     /// So much is to be kept for another host until then.
     Keep { claim: Claim, amount: i64, until: Instant },
     /// It need not be kept any more.
@@ -88,13 +88,13 @@ pub(super) struct Noted {
     /// What managers decided about applications of this host: which, what, how much.
     pub applied: Vec<(AppId, AttributeId, i64)>,
     /// What they decided that applications may adapt to.
-    pub told: VecDeque<Told>,
+    pub told: VecDeque<Notification>,
     /// What they decided about CPU time.
     pub adjusted: Vec<Adjusted>,
     /// Reports that are to be sent later.
     pub delayed: Vec<Delayed>,
     /// What hosts lend to each other, in order.
-    pub lent: VecDeque<Lent>,
+    pub lent: VecDeque<LendingMessage>,
     /// Connections that have more to say than was heard in one turn.
     pub unread: Vec<LeaseId>,
     /// Connections that have ended.
@@ -231,7 +231,7 @@ impl Mailbox {
         });
     }
 
-    pub fn tell(&self, told: Told) {
+    pub fn tell(&self, told: Notification) {
         self.note(|noted| match noted.told.len() < NOTICES {
             true => noted.told.push_back(told),
             false => noted.dropped += 1,
@@ -252,7 +252,7 @@ impl Mailbox {
         });
     }
 
-    pub fn lend(&self, lent: Lent) {
+    pub fn lend(&self, lent: LendingMessage) {
         self.note(|noted| match noted.lent.len() < NOTICES {
             true => noted.lent.push_back(lent),
             false => noted.dropped += 1,

@@ -71,7 +71,7 @@ use monitors::Monitors;
 use network::Network;
 use owned::Owned;
 pub(crate) use policies::PolicyThread;
-use policies::{Ear, Policies};
+use policies::{ControlListener, Policies};
 use registry::Registry;
 use reports::Reports;
 
@@ -137,7 +137,7 @@ impl Channels {
             return Ok(Channels { fabric: None, requests });
         }
         let fabric = Fabric::start(config, requests.clone(), ending)?;
-        fabric.network.add_policy(Box::new(Ear(fabric.mailbox.clone())));
+        fabric.network.add_policy(Box::new(ControlListener(fabric.mailbox.clone())));
         fabric.begin_lending()?;
         for policy in &config.policy {
             let refused = |problem: Problem| format!("channels.policy: {problem}");

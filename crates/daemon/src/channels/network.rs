@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qfabric_channel::{Frame, Node, Output};
-use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Whom};
+use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Recipient};
 use qfabric_link::{
     self as link, Address, Attending, Counters, EngineKind, Inside, Link, Listener, Role, Security, Tls,
 };
@@ -18,7 +18,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::Reading;
 use qfabric_types::{Instant, ThreadId};
 
-use super::mailbox::{Lent, Mailbox};
+use super::mailbox::{LendingMessage, Mailbox};
 use super::{ChannelsConfig, EngineName, Mode, Scouting, lock, node, socket};
 use crate::handshakes;
 use crate::startup::DaemonError;
@@ -28,21 +28,21 @@ pub(super) enum Network {
     /// No other hosts.
     Alone {
         /// The node.
-        managed: Box<Lock<Managed, { rank::NODE }>>,
+        managed: Box<Lock<ManagedNode, { rank::NODE }>>,
         /// Where it says what it wants.
         mailbox: Arc<Mailbox>,
     },
     /// Others, over an engine.
     Linked {
         /// The node, and the engine.
-        link: Link<Managed>,
+        link: Link<ManagedNode>,
         /// What it was opened with.
         config: Lock<link::Config, { rank::NETWORK_CONFIG }>,
     },
 }
 
 /// The node and its manager.
-pub(super) struct Managed {
+pub(super) struct ManagedNode {
     member: Member,
     mailbox: Arc<Mailbox>,
 }
@@ -56,7 +56,7 @@ impl Network {
         if let Some(link::Config { security: Security::Tls(tls), .. }) = &linked {
             own.policy = Box::new(tls.access.clone());
         }
-        let managed = Managed { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
+        let managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         let Some(linked) = linked else {
             return Ok(Network::Alone { managed: Box::new(Lock::new(managed)), mailbox: mailbox.clone() });
         };
@@ -78,12 +78,12 @@ impl Network {
 
     /// A reading of this host's monitor, for its own controllers and for those of all Q-channels that are open here.
     pub fn reading(&self, reading: &Reading, name: &str) {
-        self.inside(|managed, now| managed.member.reading((reading, name), None, &Whom::All, now));
+        self.inside(|managed, now| managed.member.reading((reading, name), None, &Recipient::All, now));
     }
 
     /// A reading for the hosts that feed the data channel of that name.
     pub fn report(&self, reading: &Reading, name: &str, quality: &ChannelId) {
-        self.inside(|managed, now| managed.member.reading((reading, name), Some(quality), &Whom::Sources, now));
+        self.inside(|managed, now| managed.member.reading((reading, name), Some(quality), &Recipient::Sources, now));
     }
 
     /// Adds a policy to the manager; its number there.
@@ -107,7 +107,7 @@ impl Network {
         self.inside(|managed, _| managed.member.lost())
     }
 
-    fn inside<T>(&self, act: impl FnOnce(&mut Managed, Instant) -> T) -> T {
+    fn inside<T>(&self, act: impl FnOnce(&mut ManagedNode, Instant) -> T) -> T {
         match self {
             Network::Linked { link, .. } => link.with(act),
             Network::Alone { managed, mailbox } => {
@@ -172,7 +172,7 @@ impl Network {
 }
 
 /// The real-time policy for the engine's threads.
-pub(super) fn hurry(link: &Link<Managed>, priority: u32) {
+pub(super) fn hurry(link: &Link<ManagedNode>, priority: u32) {
     for thread in link.threads().into_iter().filter(|_| priority > 0) {
         // Without the capability it runs like anybody else, as was logged.
         let _ = SchedAttr::fifo(priority).give(ThreadId(thread));
@@ -210,7 +210,7 @@ pub(super) fn linked(config: &ChannelsConfig, host: Name) -> Result<Option<link:
     }))
 }
 
-impl Inside for Managed {
+impl Inside for ManagedNode {
     fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         self.member.with(now, act)
     }
@@ -269,13 +269,15 @@ impl Mailbox {
             Effect::Answered(request, outcome) => {
                 tracing::debug!(request, ?outcome, "a request to other hosts ended");
                 let giver = if let Outcome::Met { host } = outcome { Some(host) } else { None };
-                self.lend(Lent::Answered { request, giver });
+                self.lend(LendingMessage::Answered { request, giver });
             }
             Effect::Keep { asker, request, amount, until } => {
-                self.lend(Lent::Keep { claim: Claim { host: asker, number: request }, amount, until });
+                self.lend(LendingMessage::Keep { claim: Claim { host: asker, number: request }, amount, until });
             }
-            Effect::LetGo { asker, request } => self.lend(Lent::LetGo(Claim { host: asker, number: request })),
-            Effect::Taken { giver, request } => self.lend(Lent::Taken { request, giver }),
+            Effect::LetGo { asker, request } => {
+                self.lend(LendingMessage::LetGo(Claim { host: asker, number: request }))
+            }
+            Effect::Taken { giver, request } => self.lend(LendingMessage::Taken { request, giver }),
         }
     }
 }

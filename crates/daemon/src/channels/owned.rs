@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qfabric_channel::{Direction, FilterOrder, FilterSpec, Key, Limits, MemberId, Notice, Spot};
+use qfabric_channel::{Direction, FilterCommand, FilterSpec, Key, Limits, MemberId, Notice, Spot};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{LeaseId, Where};
+use qfabric_types::api::channel::{FilterScope, LeaseId};
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::registry::Registry;
@@ -24,7 +24,7 @@ struct Belonging {
     uid: u32,
     /// With its parameters as they are by now.
     filter: FilterSpec,
-    to: Where,
+    to: FilterScope,
     /// Who was asked to have it; this host may be one.
     hosts: BTreeSet<Name>,
 }
@@ -35,7 +35,7 @@ impl Owned {
         &self,
         (lease, uid): (LeaseId, u32),
         filter: FilterSpec,
-        to: Where,
+        to: FilterScope,
         hosts: impl Iterator<Item = Name>,
     ) {
         let (spot, hosts) = (filter.spot.clone(), hosts.collect());
@@ -95,7 +95,7 @@ impl Owned {
     }
 
     /// Filters that a host might have to have and was not asked to.
-    fn missing(&self, channel: &ChannelId, direction: Direction, host: &Name) -> Vec<(FilterSpec, Where)> {
+    fn missing(&self, channel: &ChannelId, direction: Direction, host: &Name) -> Vec<(FilterSpec, FilterScope)> {
         let all = lock(&self.0);
         let here = |spot: &Spot| spot.channel == *channel && spot.direction == direction;
         let missing = all.iter().filter(|(spot, belonging)| here(spot) && !belonging.hosts.contains(host));
@@ -149,7 +149,7 @@ impl Fabric {
                 }
                 let hosts: Vec<_> = hosts.into_iter().collect();
                 if !hosts.is_empty() {
-                    node.ship(&hosts, &FilterOrder::Remove(spot), now);
+                    node.ship(&hosts, &FilterCommand::Remove(spot), now);
                 }
             });
         }
@@ -170,7 +170,7 @@ impl Fabric {
             let wanted = self.wanted(channel, &to).is_ok_and(|(_, others)| others.contains(host));
             if wanted {
                 self.owned.asked(&filter.spot, host);
-                let order = FilterOrder::Install(filter);
+                let order = FilterCommand::Install(filter);
                 self.network.with(|node, now| node.ship(std::slice::from_ref(host), &order, now));
             }
         }
@@ -204,7 +204,7 @@ mod tests {
     fn a_host_that_was_away_has_to_get_the_filter_again_as_it_is_by_now() {
         let (owned, one) = (Owned::default(), filter("one"));
         let spot = one.spot.clone();
-        owned.installed((7, 1), one, Where::All, names(&["a", "b"]));
+        owned.installed((7, 1), one, FilterScope::All, names(&["a", "b"]));
         let (a, video) = ("a".parse().unwrap(), spot.channel.clone());
         assert!(owned.missing(&video, Direction::Out, &a).is_empty());
         owned.forget(&a);
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn what_a_connection_leaves_is_told_with_all_hosts_that_may_have_it() {
         let owned = Owned::default();
-        owned.installed((7, 1), filter("one"), Where::All, names(&["a"]));
-        owned.installed((7, 1), filter("one"), Where::All, names(&["b"]));
-        owned.installed((8, 1), filter("two"), Where::Here, names(&["a"]));
+        owned.installed((7, 1), filter("one"), FilterScope::All, names(&["a"]));
+        owned.installed((7, 1), filter("one"), FilterScope::All, names(&["b"]));
+        owned.installed((8, 1), filter("two"), FilterScope::Here, names(&["a"]));
         owned.removed(&filter("two").spot, names(&["a"]).collect::<Vec<_>>().iter());
         assert_eq!(owned.take(8), []);
         assert_eq!(owned.take(7), [(filter("one").spot, names(&["a", "b"]).collect())]);

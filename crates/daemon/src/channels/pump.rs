@@ -14,7 +14,7 @@ use qfabric_types::message_ring::Written;
 use super::mailbox::{Adjusted, Noted};
 use super::registry::{Lease, Registry};
 use super::{Fabric, count};
-use crate::control::Managed;
+use crate::control::AdjustmentTarget;
 
 /// Events sent to one sink per turn.
 const EVENTS_PER_TURN: u32 = 64;
@@ -35,10 +35,10 @@ impl Fabric {
         }
         noted.told.drain(..).for_each(|told| self.tell_decided(&mut registry, &told));
         for Adjusted { peer, application, attribute, amount } in noted.adjusted.drain(..) {
-            self.adjust(peer, Managed::Application(application), attribute, amount);
+            self.adjust(peer, AdjustmentTarget::Application(application), attribute, amount);
         }
         noted.delayed.drain(..).for_each(|delayed| self.delay_report(&mut registry, delayed));
-        noted.notices.drain(..).for_each(|notice| self.heed(&mut registry, notice));
+        noted.notices.drain(..).for_each(|notice| self.handle_notice(&mut registry, notice));
         drop(registry);
         noted.lent.drain(..).for_each(|lent| self.lend(lent));
         self.hear_broker();
@@ -122,7 +122,7 @@ impl Fabric {
         }
     }
 
-    fn heed(&self, registry: &mut Registry, notice: Notice) {
+    fn handle_notice(&self, registry: &mut Registry, notice: Notice) {
         self.follow(&notice);
         self.manage(&notice);
         self.listen_for_pings(&notice);

@@ -8,7 +8,7 @@ use qfabric_link::{self as link, Link, Security};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::Reloaded;
 
-use super::network::{self, Managed, Network};
+use super::network::{self, ManagedNode, Network};
 use super::{Channels, Fabric, lock, problems, socket};
 use crate::auth::Peer;
 
@@ -50,7 +50,7 @@ impl Fabric {
     }
 
     /// First the rules: who comes when the network is joined again is judged by them.
-    fn exchange(&self, link: &Link<Managed>, old: &link::Config, new: &link::Config) -> Result<Reloaded, Problem> {
+    fn exchange(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<Reloaded, Problem> {
         let Security::Tls(tls) = &new.security else { return Err(problems::no_access_list()) };
         let rules = tls.access.clone();
         let (hosts, count) = (rules.hosts.len() as u32, rules.rules.len() as u32);
@@ -66,7 +66,7 @@ impl Fabric {
     }
 
     /// Where it cannot be joined by the new ones, it is by the old ones, if that is still possible.
-    fn rejoin(&self, link: &Link<Managed>, old: &link::Config, new: &link::Config) -> Result<(), Problem> {
+    fn rejoin(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<(), Problem> {
         let priority = self.config.priority;
         let open = |config| link.reopen(config, move || socket::enter(priority));
         let opened = open(new).map_err(|error| {

@@ -15,7 +15,7 @@ use qfabric_types::channel_wire::Report;
 use qfabric_types::monitor::{AttributeId, Cause, HOST, MAX_NAME, Metric, Reading, Unit};
 use qfabric_types::{Instant, Nanos};
 
-use super::mailbox::{Audience, Delayed, Told};
+use super::mailbox::{Audience, Delayed, Notification};
 use super::policies::{RateMeter, number_of};
 use super::registry::Registry;
 use super::{Fabric, count, lock};
@@ -170,7 +170,7 @@ impl Fabric {
             return self.monitors.delay(attribute, by);
         }
         let (attribute, amount) = (AttributeId::of(DELAY), Some(by.get().cast_signed()));
-        let told = Told { channel, attribute, subject: name, amount, audience: Audience::Sinks };
+        let told = Notification { channel, attribute, subject: name, amount, audience: Audience::Sinks };
         self.tell_decided(registry, &told);
     }
 }

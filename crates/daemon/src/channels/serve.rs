@@ -13,7 +13,7 @@ use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
     FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
 };
-use qfabric_types::message_ring::Took;
+use qfabric_types::message_ring::TakeOutcome;
 use rustix::net::{SocketFlags, accept_with};
 
 use super::registry::{Lease, Registry};
@@ -149,17 +149,17 @@ impl Fabric {
             let Some(lease) = registry.leases.get_mut(&id).filter(|lease| lease.outbox.is_empty()) else { return };
             let Some(duplex) = lease.duplex.as_mut() else { return };
             // Who is not there any more is noticed by its socket.
-            match duplex.take(&*lease.socket, buffer).unwrap_or(Took::Nothing) {
-                Took::Message(length) => {
+            match duplex.take(&*lease.socket, buffer).unwrap_or(TakeOutcome::Nothing) {
+                TakeOutcome::Message(length) => {
                     bytes += length;
                     match FromClient::decode(&buffer[..length]) {
                         Some(message) => self.obey(&mut registry, id, &message),
                         None => count(&self.totals.nonsense),
                     }
                 }
-                Took::Nonsense => count(&self.totals.nonsense),
-                Took::Nothing if duplex.may_sleep() => return,
-                Took::Nothing => {}
+                TakeOutcome::Nonsense => count(&self.totals.nonsense),
+                TakeOutcome::Nothing if duplex.may_sleep() => return,
+                TakeOutcome::Nothing => {}
             }
         }
         self.mailbox.unread(id);

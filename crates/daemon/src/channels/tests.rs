@@ -14,8 +14,8 @@ use qfabric_linux::clock;
 use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
-    BindingRequest, ChannelRequest, Direction, FilterRequest, GroupRequest, HoldPolicy, LeaseId, ParameterRequest,
-    Policy, SinkRequest, SourceRequest, Where,
+    BindingRequest, ChannelRequest, Direction, FilterRequest, FilterScope, GroupRequest, HoldPolicy, LeaseId,
+    ParameterRequest, Policy, SinkRequest, SourceRequest,
 };
 use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, Submit};
 use qfabric_types::monitor::{AttributeId, QualityKind};
@@ -25,7 +25,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::filters::spot;
 use super::mailbox::Noted;
-use super::policies::{Ear, number_of};
+use super::policies::{ControlListener, number_of};
 use super::{ChannelsConfig, EngineName, Fabric, Right, Rule};
 use crate::auth::Peer;
 use crate::closer::Foreign;
@@ -381,7 +381,7 @@ fn a_binding_needs_what_a_sink_needs() {
     bob.open("secret").unwrap();
     assert_eq!(code(bob.fabric.bind(bob.peer, watched.clone(), &request).map(drop)), None);
     let parameters = [("seen".to_owned(), 1)].into();
-    let set = ParameterRequest { parameters, to: Where::Here };
+    let set = ParameterRequest { parameters, to: FilterScope::Here };
     assert_eq!(code(alice.fabric.parametrize(alice.peer, &watched, &set).map(drop)), forbidden());
 }
 
@@ -500,7 +500,7 @@ fn a_hosts_events_are_paced_as_long_as_one_of_its_viewers_is_there() {
 #[test]
 fn a_delay_puts_off_the_report_that_it_names_and_no_other() {
     let host = Host::start(Vec::new());
-    host.fabric.network.add_policy(Box::new(Ear(host.fabric.mailbox.clone())));
+    host.fabric.network.add_policy(Box::new(ControlListener(host.fabric.mailbox.clone())));
     let (alice, mut end) = host.reader(ALICE);
     alice.create("video").unwrap();
     alice.sink("video").unwrap();

@@ -90,7 +90,7 @@ pub(crate) enum Command {
     /// A policy decided about an application. Nobody waits for the answer: what is refused is logged.
     Adjust {
         peer: Peer,
-        whom: Managed,
+        whom: AdjustmentTarget,
         adjustment: Adjustment,
     },
     /// Something is to be kept for an application of another host. The answer comes through its teller.
@@ -122,7 +122,7 @@ pub(crate) enum Command {
 
 /// Whom a policy decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Managed {
+pub(crate) enum AdjustmentTarget {
     Application(AppId),
     /// Whatever it has under reservation.
     Process(i32),
@@ -184,7 +184,7 @@ impl Requests {
     }
 
     /// A policy decided. `false`: the queue is full.
-    pub fn adjust(&self, peer: Peer, whom: Managed, adjustment: Adjustment) -> bool {
+    pub fn adjust(&self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment) -> bool {
         self.send(Command::Adjust { peer, whom, adjustment }).is_ok()
     }
 

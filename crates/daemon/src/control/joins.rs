@@ -5,7 +5,7 @@ use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostLim
 use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 
 use super::apps::App;
-use super::command::{Adjustment, Command, Managed, Monitored, NewRing, Report};
+use super::command::{Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report};
 use super::engine::Engine;
 use super::notes::Note;
 use super::rings::Ring;
@@ -210,10 +210,10 @@ impl Engine {
     }
 
     /// A policy's decision is a change of contract like any other: checked, admitted, or refused.
-    fn adjust(&mut self, peer: Peer, whom: Managed, adjustment: Adjustment, now: Instant) {
+    fn adjust(&mut self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment, now: Instant) {
         let apps: Vec<AppId> = match whom {
-            Managed::Application(app) => vec![app],
-            Managed::Process(pid) => self.apps.of_process(pid).collect(),
+            AdjustmentTarget::Application(app) => vec![app],
+            AdjustmentTarget::Process(pid) => self.apps.of_process(pid).collect(),
         };
         for app in apps {
             let adjusted = self.show(app).and_then(|shown| {

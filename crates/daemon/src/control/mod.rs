@@ -27,7 +27,7 @@ mod thread;
 
 #[cfg(test)]
 pub(crate) use command::requests;
-pub(crate) use command::{Adjustment, Command, Managed, Monitored, NewRing, Report, Requests};
+pub(crate) use command::{Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
 pub(crate) use loans::{Keep, LoanWord, Teller};
 pub(crate) use logbook::Logbook;

@@ -51,12 +51,12 @@ pub struct Change {
     /// Whose it is.
     pub host: Name,
     /// What changed.
-    pub what: What,
+    pub what: ChangeKind,
 }
 
 /// What changed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum ChangeKind {
     /// A monitoring event.
     Reading(Reading),
     /// A control event.
@@ -85,21 +85,21 @@ pub enum What {
     },
 }
 
-impl What {
+impl ChangeKind {
     pub(super) fn topic(&self) -> Topic {
         match self {
-            What::Reading(reading) => Topic::Reading(reading.attribute),
-            What::Control(_) => Topic::Control,
-            What::Granted { .. } => Topic::Granted,
-            What::HostGone | What::Joined(_) | What::Left(_) => Topic::Members,
-            What::Answer { .. } => Topic::Answers,
+            ChangeKind::Reading(reading) => Topic::Reading(reading.attribute),
+            ChangeKind::Control(_) => Topic::Control,
+            ChangeKind::Granted { .. } => Topic::Granted,
+            ChangeKind::HostGone | ChangeKind::Joined(_) | ChangeKind::Left(_) => Topic::Members,
+            ChangeKind::Answer { .. } => Topic::Answers,
         }
     }
 }
 
 /// Who is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum Recipient {
     /// All managers on the channel.
     All,
     /// The manager of one host.
@@ -119,7 +119,7 @@ pub enum Decision {
         /// Where.
         channel: ChannelId,
         /// To whom.
-        to: Whom,
+        to: Recipient,
         /// What.
         event: QualityEvent,
     },

@@ -16,8 +16,8 @@ pub use output::{Effect, Output};
 use super::requests::{Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
 use super::shares::{Granted, Shares};
 use super::{
-    Ask, Change, Controller, Decision, Decisions, Interest, Outcome, Overcommitted, Readings, Topic, View, What, Whom,
-    Wish,
+    Ask, Change, ChangeKind, Controller, Decision, Decisions, Interest, Outcome, Overcommitted, Readings, Recipient,
+    Topic, View, Wish,
 };
 
 /// Readings that are remembered: of 200 hosts 80 each. One more is passed on to controllers and counted, not kept.
@@ -114,7 +114,7 @@ impl Manager {
     /// Tells a policy that came late who is in which group already.
     pub fn introduce(&mut self, number: u64, members: impl IntoIterator<Item = (Name, Registration)>, now: Instant) {
         for (host, member) in members {
-            let change = Change { channel: None, host, what: What::Joined(member) };
+            let change = Change { channel: None, host, what: ChangeKind::Joined(member) };
             if self.interested(&change).any(|interested| interested == number) {
                 self.call(number, Some(&change), now);
             }
@@ -180,7 +180,7 @@ impl Manager {
         now: Instant,
     ) {
         let event = said(QualityKind::Cancel, request, attribute, 0, now);
-        self.out.tell(channel, Whom::Host(giver.clone()), event);
+        self.out.tell(channel, Recipient::Host(giver.clone()), event);
     }
 
     /// An application comes, or wants something else: admitted, and the others adjusted, or refused.
@@ -243,16 +243,18 @@ impl Manager {
             Input::Control(channel, host, event) => self.control(channel, host, event, now),
             Input::HostGone(host) => self.host_gone(host, now),
             Input::Joined(host, member) => {
-                self.queue.push_back(Change { channel: None, host, what: What::Joined(member) })
+                self.queue.push_back(Change { channel: None, host, what: ChangeKind::Joined(member) })
             }
-            Input::Left(host, member) => self.queue.push_back(Change { channel: None, host, what: What::Left(member) }),
+            Input::Left(host, member) => {
+                self.queue.push_back(Change { channel: None, host, what: ChangeKind::Left(member) })
+            }
             Input::Wake => self.wake(now),
         }
         self.run(now);
     }
 
     fn read(&mut self, channel: Option<ChannelId>, host: Name, reading: Reading) {
-        let change = Change { channel, host, what: What::Reading(reading) };
+        let change = Change { channel, host, what: ChangeKind::Reading(reading) };
         if self.interested(&change).next().is_none() {
             return;
         }
@@ -274,7 +276,7 @@ impl Manager {
                 let ended = self.requests.confirmed(&host, &event, now, &mut told);
                 self.ended(ended);
             }
-            _ => self.queue.push_back(Change { channel: Some(channel), host, what: What::Control(event) }),
+            _ => self.queue.push_back(Change { channel: Some(channel), host, what: ChangeKind::Control(event) }),
         }
         self.tell(told);
     }
@@ -335,7 +337,7 @@ impl Manager {
         self.requests.gone(&host, now, &mut told);
         self.tell(told);
         self.readings.forget(&host);
-        self.queue.push_back(Change { channel: None, host, what: What::HostGone });
+        self.queue.push_back(Change { channel: None, host, what: ChangeKind::HostGone });
     }
 
     fn wake(&mut self, now: Instant) {
@@ -409,14 +411,14 @@ impl Manager {
 
     fn tell(&mut self, told: Vec<Told>) {
         for (channel, to, event) in told {
-            self.out.tell(&channel, to.map_or(Whom::All, Whom::Host), event);
+            self.out.tell(&channel, to.map_or(Recipient::All, Recipient::Host), event);
         }
     }
 
     fn ended(&mut self, ended: impl IntoIterator<Item = (u64, Outcome)>) {
         for (request, outcome) in ended {
             self.out.effect(Effect::Answered(request, outcome.clone()));
-            let what = What::Answer { request, outcome };
+            let what = ChangeKind::Answer { request, outcome };
             self.queue.push_back(Change { channel: None, host: self.host.clone(), what });
         }
     }
@@ -425,7 +427,7 @@ impl Manager {
     fn granted(&mut self, granted: Vec<Granted>, now: Instant) {
         for (application, attribute, amount) in granted {
             self.out.effect(Effect::Apply(application, attribute, amount));
-            let what = What::Granted { application, attribute, amount };
+            let what = ChangeKind::Granted { application, attribute, amount };
             self.queue.push_back(Change { channel: None, host: self.host.clone(), what });
         }
         self.run(now);

@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use qfabric_channel::Registration;
 use qfabric_control::adapt::group::{Division, Group, Want};
-use qfabric_control::adapt::split::{Split, Standing};
+use qfabric_control::adapt::split::{Split, SplitState};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 
 /// How often a want is said again.
 const REFRESH: Nanos = Nanos::from_millis(1_000);
@@ -37,7 +37,7 @@ const LISTEN: Nanos = Nanos::from_millis(1_500);
 
 /// What a leader has to give.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Pot {
+enum Pool {
     /// It does not lead.
     Not,
     /// It has just begun to lead.
@@ -73,8 +73,8 @@ pub struct GroupController {
     told: BTreeMap<u64, i64>,
     split: Split<Name>,
     /// The last answer of [`Split`].
-    standing: Standing,
-    pot: Pot,
+    standing: SplitState,
+    pool: Pool,
     given: BTreeMap<u64, Given>,
     next: Instant,
 }
@@ -108,8 +108,8 @@ impl GroupController {
             granted: None,
             told: BTreeMap::new(),
             split: Split::new(Instant::ZERO),
-            standing: Standing::Share,
-            pot: Pot::Not,
+            standing: SplitState::Share,
+            pool: Pool::Not,
             given: BTreeMap::new(),
             next: Instant::ZERO,
         })
@@ -172,14 +172,14 @@ impl GroupController {
 
     fn say_want(&self, application: AppId, want: Want, leader: &Name, view: &View<'_>, decisions: &mut Decisions) {
         let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
-        self.say(&self.channel, &Whom::Host(leader.clone()), (application, has), want, view, decisions);
+        self.say(&self.channel, &Recipient::Host(leader.clone()), (application, has), want, view, decisions);
     }
 
     /// First what somebody has, then what it wants.
     fn say(
         &self,
         channel: &ChannelId,
-        to: &Whom,
+        to: &Recipient,
         (application, has): (AppId, i64),
         want: Want,
         view: &View<'_>,
@@ -202,16 +202,16 @@ impl GroupController {
     /// A child says what it has: a new leader believes it, one that has given it something knows better.
     fn has(&mut self, host: &Name, application: AppId, amount: f64) {
         let child = child_number(host, application);
-        match &mut self.pot {
-            Pot::Not => {}
-            Pot::Listening { .. } => {
+        match &mut self.pool {
+            Pool::Not => {}
+            Pool::Listening { .. } => {
                 self.given.insert(child, Given { amount, at_most: amount });
             }
-            Pot::Has(pot) => match self.given.entry(child) {
+            Pool::Has(pool) => match self.given.entry(child) {
                 Entry::Occupied(mut known) => known.get_mut().at_most = amount.max(known.get().amount),
                 Entry::Vacant(unknown) => {
                     unknown.insert(Given { amount, at_most: amount });
-                    *pot += amount;
+                    *pool += amount;
                 }
             },
         }
@@ -255,14 +255,14 @@ impl GroupController {
             self.apply(application, grant as i64, child, decisions);
         } else {
             let event = QualityEvent { application, ..self.event(QualityKind::Grant, grant as i64, 0, view.now) };
-            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(host), event });
+            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Recipient::Host(host), event });
         }
     }
 
     /// What a leader knows is of no use once another leads.
     fn follow(&mut self) {
-        if self.pot != Pot::Not {
-            self.pot = Pot::Not;
+        if self.pool != Pool::Not {
+            self.pool = Pool::Not;
             self.given.clear();
             self.homes.clear();
             self.children = Group::new(self.children.division());
@@ -273,20 +273,22 @@ impl GroupController {
     fn fill(&mut self, now: Instant) -> Option<f64> {
         let standing = self.look(now);
         let most = if self.parent.is_none() { self.capacity } else { self.granted.unwrap_or(f64::MAX) };
-        self.pot = match (self.pot, standing) {
-            (Pot::Not, _) => Pot::Listening { since: now },
-            (Pot::Listening { since }, _) if now.since(since) < LISTEN => return None,
-            (_, Standing::Whole) if self.parent.is_some() => Pot::Has(self.granted.unwrap_or(0.0)),
-            (_, Standing::Whole) => Pot::Has(self.capacity),
-            (_, Standing::Nothing) => Pot::Has(0.0),
-            (Pot::Listening { .. }, Standing::Share) => Pot::Has(self.given.values().map(|given| given.amount).sum()),
-            (pot, Standing::Share) => pot,
+        self.pool = match (self.pool, standing) {
+            (Pool::Not, _) => Pool::Listening { since: now },
+            (Pool::Listening { since }, _) if now.since(since) < LISTEN => return None,
+            (_, SplitState::Whole) if self.parent.is_some() => Pool::Has(self.granted.unwrap_or(0.0)),
+            (_, SplitState::Whole) => Pool::Has(self.capacity),
+            (_, SplitState::Nothing) => Pool::Has(0.0),
+            (Pool::Listening { .. }, SplitState::Share) => {
+                Pool::Has(self.given.values().map(|given| given.amount).sum())
+            }
+            (pool, SplitState::Share) => pool,
         };
-        self.pot().map(|pot| pot.min(most))
+        self.pool().map(|pool| pool.min(most))
     }
 
     /// Who is there: looked at by all, since each may have to lead.
-    fn look(&mut self, now: Instant) -> Standing {
+    fn look(&mut self, now: Instant) -> SplitState {
         let hosts = self.members.iter().map(|(host, _)| host.clone()).collect();
         self.standing = self.split.look(&hosts, now);
         self.standing
@@ -294,7 +296,7 @@ impl GroupController {
 
     /// The majority part takes over this part's amount, so a member gives it up by itself: its leader may be gone.
     fn give_up(&mut self, view: &View<'_>, decisions: &mut Decisions) {
-        if self.standing != Standing::Nothing {
+        if self.standing != SplitState::Nothing {
             return;
         }
         for application in self.locals.keys().copied().collect::<Vec<_>>() {
@@ -302,16 +304,16 @@ impl GroupController {
         }
     }
 
-    fn pot(&self) -> Option<f64> {
-        if let Pot::Has(amount) = self.pot { Some(amount) } else { None }
+    fn pool(&self) -> Option<f64> {
+        if let Pool::Has(amount) = self.pool { Some(amount) } else { None }
     }
 
     fn say_total(&self, view: &View<'_>, decisions: &mut Decisions) {
         let Some(parent) = self.parent.clone().filter(|_| self.leads(view.host)) else { return };
         let total = self.children.total(Want { importance: self.importance, ..Want::NOTHING });
-        let has = self.pot().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX)).max(self.handed_out());
+        let has = self.pool().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX)).max(self.handed_out());
         // A group is a child like an application; its number cannot be one of those.
-        self.say(&parent, &Whom::All, (group_number(&self.group), has as i64), total, view, decisions);
+        self.say(&parent, &Recipient::All, (group_number(&self.group), has as i64), total, view, decisions);
     }
 
     /// Returns whether the amount changed.
@@ -334,8 +336,8 @@ impl GroupController {
         self.homes.remove(&child);
         self.children.leave(child);
         let had = self.given.remove(&child).map_or(0.0, |given| given.at_most);
-        if let Pot::Has(pot) = &mut self.pot {
-            *pot = (*pot - had).max(0.0);
+        if let Pool::Has(pool) = &mut self.pool {
+            *pool = (*pool - had).max(0.0);
         }
     }
 
@@ -364,7 +366,7 @@ impl GroupController {
                 self.lead(view, decisions);
             }
             // A leader that has not noticed the partition yet would grant again what this member has given up.
-            QualityKind::Grant if here && self.standing == Standing::Nothing => {}
+            QualityKind::Grant if here && self.standing == SplitState::Nothing => {}
             QualityKind::Grant if here => {
                 let Some(want) = self.locals.get(&event.application).copied() else { return };
                 let child = child_number(view.host, event.application);
@@ -396,20 +398,20 @@ impl Controller for GroupController {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         match &change.what {
-            What::Joined(Registration { application, group, .. }) if *group == self.group => {
+            ChangeKind::Joined(Registration { application, group, .. }) if *group == self.group => {
                 self.members.insert((change.host.clone(), application.clone()));
                 self.next = view.now;
             }
-            What::Left(Registration { application, group, .. }) if *group == self.group => {
+            ChangeKind::Left(Registration { application, group, .. }) if *group == self.group => {
                 self.left(&change.host, application);
                 self.next = view.now;
             }
-            What::HostGone => {
+            ChangeKind::HostGone => {
                 self.vanished(&change.host);
                 self.look(view.now);
                 self.lead(view, decisions);
             }
-            What::Control(event) => self.said(change, event, view, decisions),
+            ChangeKind::Control(event) => self.said(change, event, view, decisions),
             _ => {}
         }
     }

@@ -14,7 +14,7 @@ use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{QualityEvent, Reading, ReadingEvent, quality_format, reading_format};
 
-use super::{Controller, Effect, Input, Manager, Output, Whom, asked};
+use super::{Controller, Effect, Input, Manager, Output, Recipient, asked};
 
 /// Number of the type `reading` on quality channels.
 const READING: u16 = 0;
@@ -152,7 +152,13 @@ impl Member {
 
     /// A reading of this host's monitor: for this host's controllers, and for those on a channel (none: on all that are
     /// open here) that want it.
-    pub fn reading(&mut self, (reading, name): (&Reading, &str), channel: Option<&ChannelId>, to: &Whom, now: Instant) {
+    pub fn reading(
+        &mut self,
+        (reading, name): (&Reading, &str),
+        channel: Option<&ChannelId>,
+        to: &Recipient,
+        now: Instant,
+    ) {
         self.now = now;
         let payload = ReadingEvent::encode(reading, name);
         let wanted = |at: &ChannelId| channel.is_none_or(|channel| channel == at);
@@ -190,7 +196,7 @@ impl Member {
     }
 
     /// Publishes a control event.
-    fn tell(&mut self, channel: &ChannelId, to: &Whom, event: &QualityEvent) {
+    fn tell(&mut self, channel: &ChannelId, to: &Recipient, event: &QualityEvent) {
         let Some(outlet) = self.outlets.get(channel) else { return self.unsent += 1 };
         let payload = event.encode();
         let priority = CONTROL_PRIORITY;
@@ -305,12 +311,12 @@ impl std::fmt::Debug for Member {
 }
 
 /// Submits once for each target; how many did not go out.
-fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Whom, now: Instant) -> u64 {
+fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Recipient, now: Instant) -> u64 {
     let mut send = |target| u64::from(node.submit(outlet.source, &Submission { target, ..event }, now).is_err());
     match to {
-        Whom::All => send(Target::All),
-        Whom::Host(host) => send(Target::Host(host)),
-        Whom::Sources => outlet.feeds.keys().map(|host| send(Target::Host(host))).sum(),
+        Recipient::All => send(Target::All),
+        Recipient::Host(host) => send(Target::Host(host)),
+        Recipient::Sources => outlet.feeds.keys().map(|host| send(Target::Host(host))).sum(),
     }
 }
 

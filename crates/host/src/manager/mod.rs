@@ -21,7 +21,7 @@ mod requests;
 mod shares;
 
 pub use self::core::{Counts, Effect, Input, Manager, Output};
-pub use controller::{Change, Controller, Decision, Decisions, Filter, Interest, Topic, View, What, Whom};
+pub use controller::{Change, ChangeKind, Controller, Decision, Decisions, Filter, Interest, Recipient, Topic, View};
 pub use groups::GroupController;
 pub use lending::Lending;
 pub use member::{Member, MemberOutput, quality_spec};

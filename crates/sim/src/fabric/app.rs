@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use qfabric_channel::{Event, Lane, Node, Notice, Output, SinkId, SourceId, Taken, To};
-use qfabric_host::manager::{Effect, Manager, Member, MemberOutput, Outcome, Whom};
+use qfabric_host::manager::{Effect, Manager, Member, MemberOutput, Outcome, Recipient};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -155,7 +155,7 @@ impl Here<'_> {
     }
 
     /// A reading of the host's monitor.
-    pub fn report(&mut self, reading: &Reading, name: &str, channel: Option<&ChannelId>, to: &Whom) {
+    pub fn report(&mut self, reading: &Reading, name: &str, channel: Option<&ChannelId>, to: &Recipient) {
         let now = self.now;
         self.call(|member| member.reading((reading, name), channel, to, now));
     }

@@ -42,7 +42,7 @@ pub struct Counts {
     pub steps: u64,
 }
 
-enum What {
+enum ChangeKind {
     Frame {
         from: HostId,
         lane: Lane,
@@ -64,7 +64,7 @@ struct Planned {
     at: Instant,
     order: u64,
     host: HostId,
-    what: What,
+    what: ChangeKind,
 }
 
 impl Planned {
@@ -214,8 +214,8 @@ impl Fabric {
     /// Both look whether the other is there.
     fn look_after(&mut self, a: HostId, b: HostId, time: Nanos) {
         let at = self.now + time;
-        self.plan(at, a, What::Look { other: b });
-        self.plan(at, b, What::Look { other: a });
+        self.plan(at, a, ChangeKind::Look { other: b });
+        self.plan(at, b, ChangeKind::Look { other: a });
     }
 
     /// What is left of a host's uplink for its frames, in bits per second.
@@ -289,7 +289,7 @@ impl Fabric {
         self.now = self.now.max(until);
     }
 
-    fn plan(&mut self, at: Instant, host: HostId, what: What) {
+    fn plan(&mut self, at: Instant, host: HostId, what: ChangeKind) {
         self.order += 1;
         self.planned.push(Reverse(Planned { at, order: self.order, host, what }));
     }
@@ -300,7 +300,7 @@ impl Fabric {
             return;
         }
         match planned.what {
-            What::Frame { from, lane, frame, connection } => {
+            ChangeKind::Frame { from, lane, frame, connection } => {
                 if connection == (self.hosts[from].incarnation, self.hosts[id].incarnation) {
                     let name = self.hosts[from].name.clone();
                     let begun = self.hosts[id].spent.is_some().then(std::time::Instant::now);
@@ -310,18 +310,18 @@ impl Fabric {
                     }
                 }
             }
-            What::Wake if self.hosts[id].woken_at == planned.at => {
+            ChangeKind::Wake if self.hosts[id].woken_at == planned.at => {
                 self.woken(id);
                 self.act(id, |_, here| {
                     let now = here.now;
                     here.call(|member| member.wake(now))
                 });
             }
-            What::Timer { tag, incarnation } if incarnation == self.hosts[id].incarnation => {
+            ChangeKind::Timer { tag, incarnation } if incarnation == self.hosts[id].incarnation => {
                 self.act(id, |app, here| app.timer(tag, here));
             }
-            What::Look { other } => self.look(id, other),
-            What::Wake | What::Timer { .. } => {}
+            ChangeKind::Look { other } => self.look(id, other),
+            ChangeKind::Wake | ChangeKind::Timer { .. } => {}
         }
     }
 
@@ -376,7 +376,7 @@ impl Fabric {
         let timers = std::mem::take(&mut host.todo.timers);
         for (at, tag) in timers {
             let at = clock.when(at).max(self.now);
-            self.plan(at, id, What::Timer { tag, incarnation });
+            self.plan(at, id, ChangeKind::Timer { tag, incarnation });
         }
         outgoing.into_iter().for_each(|outgoing| self.send(id, outgoing));
         self.plan_wake(id);
@@ -388,7 +388,7 @@ impl Fabric {
         let at = host.clock.when(at).max(self.now);
         if at < host.woken_at {
             host.woken_at = at;
-            self.plan(at, id, What::Wake);
+            self.plan(at, id, ChangeKind::Wake);
         }
     }
 
@@ -423,7 +423,7 @@ impl Fabric {
         match self.network.send((from, to), lane, frame.len(), self.now, &mut self.rng) {
             Ok(at) => {
                 let connection = (self.hosts[from].incarnation, there);
-                self.plan(at, to, What::Frame { from, lane, frame: frame.clone(), connection });
+                self.plan(at, to, ChangeKind::Frame { from, lane, frame: frame.clone(), connection });
             }
             Err(Lost::Full) => self.counts.full += 1,
             Err(Lost::Way) => self.counts.lost += 1,

@@ -1,7 +1,7 @@
 //! Filters.
 
 use super::*;
-use crate::{Binding, Direction, FilterError, FilterOrder, FilterSpec, Key, MemberId, Notice, Spot};
+use crate::{Binding, Direction, FilterCommand, FilterError, FilterSpec, Key, MemberId, Notice, Spot};
 
 fn spot(channel: &ChannelId, direction: Direction, name: &str) -> Spot {
     Spot { channel: channel.clone(), direction, name: name.parse().expect("a name") }
@@ -171,7 +171,7 @@ pub fn filters_are_shipped_where_the_policy_lets_them<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
     let out = spot(&video, Direction::Out, "none");
-    let order = FilterOrder::Install(text(out.clone(), "return 0;"));
+    let order = FilterCommand::Install(text(out.clone(), "return 0;"));
     let to = [hosts[0].clone(), hosts[1].clone(), "nobody".parse().expect("a name")];
     let request = world.with(&hosts[0], |node, now| node.ship(&to, &order, now));
     world.settle();

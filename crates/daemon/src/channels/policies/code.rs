@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use qfabric_ecode::{Engine, Environment, Limits, Program, World, compile};
 use qfabric_host::manager::policies::{RATE, stream_of, told};
-use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::CodePolicy;
 use qfabric_types::channel::{ChannelId, Name, Plane};
@@ -185,7 +185,7 @@ impl Code {
         };
         let tell = |kind, attribute: &str| {
             let event = told("code", kind, attribute, value, view.now);
-            Some(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(about.host.clone()), event })
+            Some(Decision::Tell { channel: self.channel.clone(), to: Recipient::Host(about.host.clone()), event })
         };
         match name {
             "rate_milli" => apply(RATE),
@@ -218,21 +218,21 @@ impl Controller for Code {
         let is_here = change.host == *view.host;
         let (host, here, number) = (stream.0.cast_signed(), i64::from(is_here), u64::cast_signed);
         let (application, attribute, words) = match &change.what {
-            What::Reading(reading) => {
+            ChangeKind::Reading(reading) => {
                 let Reading { value, attribute, application, over, cause, .. } = reading;
                 let (id, of, over, cause) = (attribute.0.into(), application.0, over.get(), *cause as i64);
                 // Other hosts number their applications by themselves.
                 let own = Some(*application).filter(|_| is_here);
                 (own, *attribute, [*value, id, number(of), host, here, number(over), cause, 0, 0, 0, 0, 0])
             }
-            What::Control(event) => {
+            ChangeKind::Control(event) => {
                 let QualityEvent { value, attribute, application, kind, other, request, .. } = *event;
                 let (id, of, kind) = (attribute.0.into(), application.0, kind as i64);
                 // It concerns one of the receiver's, whoever says it.
                 let words = [value, id, number(of), host, here, 0, 0, 1, kind, other, number(request), 0];
                 (Some(application), attribute, words)
             }
-            What::HostGone => {
+            ChangeKind::HostGone => {
                 self.heard.remove(&stream);
                 return self.last.retain(|(subject, _), _| *subject != stream);
             }

@@ -6,7 +6,7 @@ use qfabric_types::monitor::AttributeId;
 
 use super::super::{Fabric, count};
 use crate::auth::Peer;
-use crate::control::{Adjustment, Managed};
+use crate::control::{Adjustment, AdjustmentTarget};
 
 /// Most that an application may have, in millionths of a CPU: the contract's `max_bandwidth`.
 pub(super) const CPU_MOST: &str = "app.cpu_most";
@@ -31,7 +31,7 @@ fn adjustment(attribute: AttributeId, amount: i64) -> Option<Adjustment> {
 
 impl Fabric {
     /// A policy that `peer` answers for decided about what is under reservation.
-    pub(in crate::channels) fn adjust(&self, peer: Peer, whom: Managed, attribute: AttributeId, amount: i64) {
+    pub(in crate::channels) fn adjust(&self, peer: Peer, whom: AdjustmentTarget, attribute: AttributeId, amount: i64) {
         let Some(adjustment) = adjustment(attribute, amount) else { return };
         if !self.requests.adjust(peer, whom, adjustment) {
             count(&self.totals.notices_dropped);

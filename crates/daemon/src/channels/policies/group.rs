@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_channel::Registration;
-use qfabric_host::manager::{Change, Controller, Decision, Decisions, GroupController, Interest, View, What};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, GroupController, Interest, View};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::GroupPolicy;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Instant};
 
-use super::super::mailbox::{Audience, Mailbox, Told};
+use super::super::mailbox::{Audience, Mailbox, Notification};
 use super::refused;
 
 /// The metric that says how important an application is.
@@ -52,13 +52,13 @@ impl GroupHere {
     fn note(&mut self, change: &Change, view: &View<'_>) {
         let here = |registration: &Registration| change.host == *view.host && registration.group == self.group;
         match &change.what {
-            What::Joined(joined) if here(joined) => {
+            ChangeKind::Joined(joined) if here(joined) => {
                 let range = |metric: &str| joined.qos.iter().find(|range| range.metric.as_str() == metric);
                 let Some(wanted) = range(&self.metric) else { return };
                 let importance = range(IMPORTANCE).map_or(0, |range| range.max.clamp(0, 1_000) as u32);
                 self.inner.local(number_of(&self.group, &joined.application), wanted.min, wanted.max, importance);
             }
-            What::Left(left) if here(left) => self.inner.forget_local(number_of(&self.group, &left.application)),
+            ChangeKind::Left(left) if here(left) => self.inner.forget_local(number_of(&self.group, &left.application)),
             _ => {}
         }
     }
@@ -100,7 +100,7 @@ impl Members {
 
     /// Learns names.
     pub fn hear(&mut self, change: &Change, host: &Name) {
-        if let What::Joined(Registration { application, group, .. }) = &change.what
+        if let ChangeKind::Joined(Registration { application, group, .. }) = &change.what
             && (group, &change.host) == (&self.group, host)
         {
             self.names.insert(number_of(group, application), application.clone());
@@ -112,7 +112,7 @@ impl Members {
         let Decision::Apply { application, attribute, amount } = decision else { return false };
         let Some(name) = self.names.get(application) else { return false };
         let Ok(channel) = format!("group.{}", self.group).parse() else { return false };
-        self.mailbox.tell(Told {
+        self.mailbox.tell(Notification {
             channel: ChannelId { plane: Plane::Quality, name: channel },
             attribute: *attribute,
             subject: name.to_string(),

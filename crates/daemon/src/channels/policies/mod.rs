@@ -20,17 +20,17 @@
 //! computes without any.
 
 mod code;
+mod control_listener;
 mod cpu;
-mod ear;
 mod group;
 mod kinds;
 mod least;
+mod notify;
 mod pace;
 mod rate;
 mod refused;
 mod runner;
 mod supervised;
-mod told;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,14 +44,15 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{Nanos, Owner};
 
-use super::mailbox::{Audience, Told};
+use super::mailbox::{Audience, Notification};
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
-pub(super) use ear::Ear;
+pub(super) use control_listener::ControlListener;
 use group::Members;
 pub(super) use group::number_of;
 use kinds::Runs;
 use least::Least;
+use notify::attribute_name;
 use pace::Paces;
 pub(super) use pace::is_reserved;
 pub(super) use rate::RateMeter;
@@ -59,7 +60,6 @@ pub(crate) use runner::PolicyThread;
 use runner::Runner;
 pub(crate) use runner::Usage;
 use supervised::{Outlets, Shared, Streams, Supervised};
-use told::attribute_name;
 
 /// Most policies of a host, and of one user (root excepted).
 const MOST: usize = 64;
@@ -312,7 +312,7 @@ impl Fabric {
         let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);
         for host in lock(&paces).hosts() {
             let (channel, subject) = (ChannelId::data(channel.clone()), host.to_string());
-            self.mailbox.tell(Told { channel, attribute, subject, amount: None, audience: Audience::Sources });
+            self.mailbox.tell(Notification { channel, attribute, subject, amount: None, audience: Audience::Sources });
         }
     }
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_host::manager::policies::RATE;
-use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, QualityKind, Reading};
 use qfabric_types::{AppId, Instant};
 
 use super::super::lock;
-use super::super::mailbox::{Adjusted, Audience, Mailbox, Told};
+use super::super::mailbox::{Adjusted, Audience, Mailbox, Notification};
 use super::cpu::is_cpu;
 use super::group::Members;
 use super::kinds::Pacing;
@@ -148,17 +148,17 @@ impl Supervised {
 }
 
 /// Who was told, for people.
-fn subject_of(to: &Whom) -> String {
+fn subject_of(to: &Recipient) -> String {
     match to {
-        Whom::All => "all".to_owned(),
-        Whom::Sources => "all sources".to_owned(),
-        Whom::Host(host) => host.to_string(),
+        Recipient::All => "all".to_owned(),
+        Recipient::Sources => "all sources".to_owned(),
+        Recipient::Host(host) => host.to_string(),
     }
 }
 
 /// Whether an application of this host spoke that is none of the group's.
 fn is_of_others(change: &Change, members: &Members) -> bool {
-    let What::Reading(reading) = &change.what else { return false };
+    let ChangeKind::Reading(reading) = &change.what else { return false };
     change.channel.is_none() && reading.application != HOST && members.name(reading.application).is_none()
 }
 
@@ -220,7 +220,7 @@ impl Streams {
         }
         let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
         let (attribute, audience) = (AttributeId::of(RATE), Audience::Sources);
-        self.mailbox.tell(Told { channel, attribute, subject, amount, audience });
+        self.mailbox.tell(Notification { channel, attribute, subject, amount, audience });
     }
 
     /// Learns whose stream it is. A report is put in relation to what was sent: where a source has less to send than
@@ -228,18 +228,18 @@ impl Streams {
     fn hear(&mut self, change: &Change, now: Instant) -> Option<Change> {
         let stream = (self.pacing.number)(&self.channel, &change.host);
         match &change.what {
-            What::HostGone => {
+            ChangeKind::HostGone => {
                 self.hosts.remove(&stream);
                 lock(&self.paces).forget(&change.host);
                 None
             }
-            What::Reading(reading) => {
+            ChangeKind::Reading(reading) => {
                 self.hosts.entry(stream).or_insert_with(|| change.host.clone());
                 self.begin(&change.host, now);
                 let is_rate = self.pacing.corrects && reading.attribute == AttributeId::of(RATE);
                 let (decided, sent) = is_rate.then(|| lock(&self.paces).sent(&change.host, now)).flatten()?;
                 let value = in_relation(reading.value, sent, decided);
-                Some(Change { what: What::Reading(Reading { value, ..*reading }), ..change.clone() })
+                Some(Change { what: ChangeKind::Reading(Reading { value, ..*reading }), ..change.clone() })
             }
             _ => {
                 self.hosts.entry(stream).or_insert_with(|| change.host.clone());

@@ -18,7 +18,7 @@ use crate::auth::Peer;
 use crate::channels::filters::spot;
 use crate::channels::{policies::is_reserved, problems};
 
-type Where = Path<(String, String, String)>;
+type FilterScope = Path<(String, String, String)>;
 
 /// Install a filter, or replace it between two events: here, or on other hosts whose access lists allow it
 #[utoipa::path(put, path = "/v1/channels/{channel}/filters/{direction}/{filter}", request_body = FilterRequest, params(
@@ -35,7 +35,7 @@ type Where = Path<(String, String, String)>;
 pub(crate) async fn install(
     State(channels): Shared,
     Extension(peer): Extension<Peer>,
-    Path(place): Where,
+    Path(place): FilterScope,
     body: Body,
 ) -> Answer<Json<Installed>> {
     let (spot, request): (_, FilterRequest) = (place_of(place)?, read(body).await?);
@@ -55,7 +55,7 @@ pub(crate) async fn install(
 pub(crate) async fn parametrize(
     State(channels): Shared,
     Extension(peer): Extension<Peer>,
-    Path(place): Where,
+    Path(place): FilterScope,
     body: Body,
 ) -> Answer<Json<Installed>> {
     let (spot, request): (_, ParameterRequest) = (place_of(place)?, read(body).await?);
@@ -75,7 +75,7 @@ pub(crate) async fn parametrize(
 pub(crate) async fn remove(
     State(channels): Shared,
     Extension(peer): Extension<Peer>,
-    Path(place): Where,
+    Path(place): FilterScope,
     body: Body,
 ) -> Answer<Json<Installed>> {
     let (spot, request): (_, FilterRemoval) = (place_of(place)?, read(body).await?);
@@ -96,7 +96,7 @@ pub(crate) async fn remove(
 pub(crate) async fn bind(
     State(channels): Shared,
     Extension(peer): Extension<Peer>,
-    Path(place): Where,
+    Path(place): FilterScope,
     body: Body,
 ) -> Answer<Response> {
     let (spot, request): (_, BindingRequest) = (place_of(place)?, read(body).await?);

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use qfabric_host::manager::{Change, Controller, Decision, Decisions, Interest, View, What, Whom};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, View};
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Unit};
 
@@ -37,11 +37,11 @@ impl Controller for Slow {
             self.barrier.wait();
             self.barrier.wait();
         }
-        if let What::Reading(reading) = &change.what {
+        if let ChangeKind::Reading(reading) = &change.what {
             self.heard.send(reading.value).unwrap();
         }
         let event = told("slow", QualityKind::Level, "app.level", 1, view.now);
-        decisions.push(Decision::Tell { channel: quality(), to: Whom::All, event });
+        decisions.push(Decision::Tell { channel: quality(), to: Recipient::All, event });
     }
 }
 

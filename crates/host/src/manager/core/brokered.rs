@@ -10,7 +10,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 use qfabric_types::{Instant, Nanos};
 
-use super::super::Whom;
+use super::super::Recipient;
 use super::super::requests::{HOLD, Held, Stage, Told, reply, said};
 use super::{Effect, Manager};
 
@@ -33,7 +33,7 @@ impl Manager {
         let Some(left) = left else { return drop(self.holds.held.remove(&key)) };
         self.holds.held.entry(key).and_modify(|held| held.stage = Stage::Offered);
         let offer = said(QualityKind::Offer, request, attribute, left, now);
-        self.out.tell(&channel, Whom::Host(asker.clone()), offer);
+        self.out.tell(&channel, Recipient::Host(asker.clone()), offer);
     }
 
     /// An application of this host has what was kept: it is no longer, and the broker knows. So does the asker, which does not
@@ -42,7 +42,7 @@ impl Manager {
         let Some(held) = self.holds.held.remove(&(asker.clone(), request)) else { return };
         let Some(channel) = self.brokered.get(&held.attribute) else { return };
         let taken = said(QualityKind::Cancel, request, held.attribute, 0, now);
-        self.out.tell(channel, Whom::Host(asker.clone()), taken);
+        self.out.tell(channel, Recipient::Host(asker.clone()), taken);
     }
 
     pub(super) fn ask_broker(&mut self, channel: &ChannelId, host: &Name, event: &QualityEvent, now: Instant) {

@@ -6,13 +6,13 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent};
 use qfabric_types::{AppId, Instant};
 
-use super::super::{Filter, Outcome, Whom};
+use super::super::{Filter, Outcome, Recipient};
 
 /// One thing that a manager wants done; see [`super::Manager::poll`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Publish a control event.
-    Tell(ChannelId, Whom, QualityEvent),
+    Tell(ChannelId, Recipient, QualityEvent),
     /// Change a filter's parameter.
     Parameter(Filter, String, i64),
     /// Something on this host, beside channels.
@@ -63,7 +63,7 @@ impl Outputs {
         self.0.pop_front()
     }
 
-    pub fn tell(&mut self, channel: &ChannelId, to: Whom, event: QualityEvent) {
+    pub fn tell(&mut self, channel: &ChannelId, to: Recipient, event: QualityEvent) {
         self.0.push_back(Output::Tell(channel.clone(), to, event));
     }
 

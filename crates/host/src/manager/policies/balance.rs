@@ -15,7 +15,7 @@ use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::told;
 
 /// A request of this number, which came to this server, waits: the attribute's name.
@@ -75,7 +75,7 @@ impl Balance {
             self.waiting.cancel(number);
         } else if self.copies.remove(&number).is_some() && self.cancels {
             let event = told("balance", QualityKind::Own, BEGUN, reading.value, view.now);
-            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::All, event });
+            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Recipient::All, event });
         }
     }
 
@@ -101,8 +101,8 @@ impl Controller for Balance {
         let here = change.host == *view.host;
         match &change.what {
             // What a server says to others comes back on channels that this host feeds: once is enough.
-            What::Reading(reading) if here && change.channel.is_none() => self.reported(reading, view, decisions),
-            What::Control(event) if !here && event.attribute == AttributeId::of(BEGUN) => {
+            ChangeKind::Reading(reading) if here && change.channel.is_none() => self.reported(reading, view, decisions),
+            ChangeKind::Control(event) if !here && event.attribute == AttributeId::of(BEGUN) => {
                 self.begun(event.value, decisions);
             }
             _ => {}

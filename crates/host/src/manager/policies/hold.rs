@@ -6,7 +6,7 @@ use qfabric_control::adapt::rate::{RateControl, Terms};
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::AttributeId;
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Topic, View};
 use super::{RATE, stream_of};
 
 /// The controller.
@@ -37,8 +37,8 @@ impl Controller for HoldRate {
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let application = stream_of(&change.host);
         let reading = match &change.what {
-            What::Reading(reading) => reading,
-            What::HostGone => {
+            ChangeKind::Reading(reading) => reading,
+            ChangeKind::HostGone => {
                 self.streams.remove(&application.0);
                 return;
             }

@@ -6,7 +6,7 @@ use qfabric_control::adapt::inter_media::{Correction, InterMedia, Terms};
 use qfabric_types::monitor::{AttributeId, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Topic, View};
 
 /// How far a player is, in ns of media time: the attribute's name.
 pub const POSITION: &str = "app.position";
@@ -79,7 +79,7 @@ impl Controller for MediaSync {
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
-        let What::Reading(reading) = &change.what else { return };
+        let ChangeKind::Reading(reading) = &change.what else { return };
         // What it says to others comes back on channels that this host feeds: once is enough.
         let here = change.channel.is_none() && change.host == *view.host;
         if !here || reading.application != self.follower || view.now < self.jumps_until {

@@ -27,7 +27,7 @@ pub use relay::Relay;
 pub use roles::Roles;
 pub use spread::Spread;
 pub use sync::{NEED, SHOW, SinkSync};
-pub use tree::{Link, Stream, TreeShare, connection_of};
+pub use tree::{Stream, StreamLink, TreeShare, connection_of};
 
 /// Events that arrive, or are to be sent, in thousandths per second: the attribute's name.
 pub const RATE: &str = "app.rate_milli";

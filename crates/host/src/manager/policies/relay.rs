@@ -3,7 +3,7 @@
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, QualityKind};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Topic, View};
 use super::DELAY;
 
 /// The controller: control events of some kinds are applied to the application that they name.
@@ -30,7 +30,7 @@ impl Controller for Relay {
     }
 
     fn changed(&mut self, change: &Change, _view: &View<'_>, decisions: &mut Decisions) {
-        let What::Control(event) = &change.what else { return };
+        let ChangeKind::Control(event) = &change.what else { return };
         if self.kinds.contains(&event.kind) {
             let (application, amount) = (event.application, event.value);
             // Of a delay the attribute says which report is late; what is applied is the delay.

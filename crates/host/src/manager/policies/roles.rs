@@ -13,7 +13,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{AppId, Instant};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::viewers::Viewers;
 use super::{RATE, stream_of, told};
 
@@ -81,7 +81,7 @@ impl Roles {
             let amount = (rate * 1e3).round() as i64;
             decisions.push(Decision::Apply { application: AppId(stream), attribute: AttributeId::of(RATE), amount });
             let event = told(self.name(), QualityKind::Rate, RATE, amount, now);
-            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Whom::Host(sink.clone()), event });
+            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Recipient::Host(sink.clone()), event });
         }
     }
 }
@@ -98,13 +98,13 @@ impl Controller for Roles {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let rates = match &change.what {
-            What::Reading(reading) => {
+            ChangeKind::Reading(reading) => {
                 let AppId(stream) = stream_of(&change.host);
                 self.policy.on_report(stream, reading.value as f64 / 1e3, view.now)
             }
-            What::Joined(viewer) => self.joined(&change.host, viewer, view.now),
-            What::Left(viewer) => self.left(&change.host, viewer, view.now, decisions),
-            What::HostGone => self.gone(&change.host),
+            ChangeKind::Joined(viewer) => self.joined(&change.host, viewer, view.now),
+            ChangeKind::Left(viewer) => self.left(&change.host, viewer, view.now, decisions),
+            ChangeKind::HostGone => self.gone(&change.host),
             _ => Vec::new(),
         };
         self.decide(rates, view.now, decisions);

@@ -7,7 +7,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::{stream_of, told};
 
 /// The controller.
@@ -41,7 +41,7 @@ impl Controller for Spread {
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let AppId(sender) = stream_of(&change.host);
         match &change.what {
-            What::Reading(_) => {
+            ChangeKind::Reading(_) => {
                 self.senders.entry(sender).or_insert_with(|| change.host.clone());
                 for request in self.policy.on_report(sender, view.now) {
                     let Some(host) = self.senders.get(&request.sink) else { continue };
@@ -49,12 +49,12 @@ impl Controller for Spread {
                     let event = told("spread", QualityKind::Delay, &self.attribute, delay, view.now);
                     decisions.push(Decision::Tell {
                         channel: self.channel.clone(),
-                        to: Whom::Host(host.clone()),
+                        to: Recipient::Host(host.clone()),
                         event,
                     });
                 }
             }
-            What::HostGone => drop(self.senders.remove(&sender)),
+            ChangeKind::HostGone => drop(self.senders.remove(&sender)),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::{stream_of, told};
 
 /// From sending to the earliest showing, in ns: the attribute's name.
@@ -35,7 +35,7 @@ impl SinkSync {
         SinkSync { channel: channel.clone(), policy: InterSink::new(terms, now), sinks: BTreeMap::new() }
     }
 
-    fn tell(&self, to: Whom, common: Nanos, view: &View<'_>, decisions: &mut Decisions) {
+    fn tell(&self, to: Recipient, common: Nanos, view: &View<'_>, decisions: &mut Decisions) {
         let event = told(self.name(), QualityKind::Level, SHOW, common.get() as i64, view.now);
         decisions.push(Decision::Tell { channel: self.channel.clone(), to, event });
     }
@@ -46,8 +46,8 @@ impl SinkSync {
         let fresh = self.sinks.insert(sink, host.clone()).is_none();
         let needs = Nanos::new(needs.max(0) as u64);
         match self.policy.on_report(sink, needs, view.now) {
-            Some(common) => self.tell(Whom::All, common, view, decisions),
-            None if fresh => self.tell(Whom::Host(host.clone()), self.policy.common(), view, decisions),
+            Some(common) => self.tell(Recipient::All, common, view, decisions),
+            None if fresh => self.tell(Recipient::Host(host.clone()), self.policy.common(), view, decisions),
             None => {}
         }
     }
@@ -58,7 +58,7 @@ impl SinkSync {
         if self.sinks.remove(&sink).is_some()
             && let Some(common) = self.policy.leave(sink, view.now)
         {
-            self.tell(Whom::All, common, view, decisions);
+            self.tell(Recipient::All, common, view, decisions);
         }
     }
 }
@@ -75,9 +75,9 @@ impl Controller for SinkSync {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         match &change.what {
-            What::Reading(reading) => self.reported(&change.host, reading.value, view, decisions),
-            What::HostGone => self.gone(&change.host, view, decisions),
-            What::Left(left) if left.group == self.channel.name => self.gone(&change.host, view, decisions),
+            ChangeKind::Reading(reading) => self.reported(&change.host, reading.value, view, decisions),
+            ChangeKind::HostGone => self.gone(&change.host, view, decisions),
+            ChangeKind::Left(left) if left.group == self.channel.name => self.gone(&change.host, view, decisions),
             _ => {}
         }
     }

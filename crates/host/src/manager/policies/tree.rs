@@ -17,7 +17,7 @@ use qfabric_types::AppId;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Topic, View, What, Whom};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::viewers::Viewers;
 use super::{RATE, told};
 
@@ -34,7 +34,7 @@ pub struct Stream {
 
 /// What is degraded alike, and stops together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum StreamLink {
     /// These streams as wholes.
     Streams(Vec<Name>),
     /// At every sink that has several of these streams, its connections: lips and voice.
@@ -52,7 +52,7 @@ pub struct TreeShare {
     application: AppId,
     resource: AttributeId,
     streams: Vec<Stream>,
-    links: Vec<Link>,
+    links: Vec<StreamLink>,
     /// By stream and host.
     viewers: Viewers<(usize, Name)>,
     tree: Tree,
@@ -64,7 +64,7 @@ pub struct TreeShare {
 
 impl TreeShare {
     /// Divides what `application` is granted of a resource of this host.
-    pub fn new(application: AppId, resource: AttributeId, streams: Vec<Stream>, links: Vec<Link>) -> Self {
+    pub fn new(application: AppId, resource: AttributeId, streams: Vec<Stream>, links: Vec<StreamLink>) -> Self {
         let (viewers, leaves, told) = Default::default();
         TreeShare { application, resource, streams, links, viewers, tree: Tree::default(), leaves, granted: 0.0, told }
     }
@@ -140,11 +140,11 @@ impl TreeShare {
             nodes.iter().filter(|(_, level)| **level == Level::Stream).map(|(id, _)| *id).collect();
         for link in &self.links {
             match link {
-                Link::Streams(names) => {
+                StreamLink::Streams(names) => {
                     let ends = self.ends(names).into_iter().map(|at| streams[at]).collect::<Vec<_>>();
                     self.tree.link(&ends);
                 }
-                Link::AtEachSink(names) => {
+                StreamLink::AtEachSink(names) => {
                     let ends = self.ends(names);
                     let mut sinks: BTreeMap<&Name, Vec<NodeId>> = BTreeMap::new();
                     let tied = self.leaves.iter().filter(|(_, (at, _))| ends.contains(at));
@@ -172,7 +172,11 @@ impl TreeShare {
             let application = connection_of(&stream.channel.name, host);
             decisions.push(Decision::Apply { application, attribute: AttributeId::of(RATE), amount });
             let event = told("tree-share", QualityKind::Rate, RATE, amount, view.now);
-            decisions.push(Decision::Tell { channel: stream.channel.clone(), to: Whom::Host(host.clone()), event });
+            decisions.push(Decision::Tell {
+                channel: stream.channel.clone(),
+                to: Recipient::Host(host.clone()),
+                event,
+            });
         }
     }
 }
@@ -188,14 +192,14 @@ impl Controller for TreeShare {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         match &change.what {
-            What::Granted { application, attribute, amount }
+            ChangeKind::Granted { application, attribute, amount }
                 if *application == self.application && *attribute == self.resource =>
             {
                 self.granted = *amount as f64;
             }
-            What::Joined(viewer) => self.joined(&change.host, viewer),
-            What::Left(viewer) => self.left(&change.host, viewer, decisions),
-            What::HostGone => self.gone(&change.host),
+            ChangeKind::Joined(viewer) => self.joined(&change.host, viewer),
+            ChangeKind::Left(viewer) => self.left(&change.host, viewer, decisions),
+            ChangeKind::HostGone => self.gone(&change.host),
             _ => return,
         }
         self.decide(view, decisions);

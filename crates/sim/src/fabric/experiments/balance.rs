@@ -10,7 +10,7 @@ use qfabric_channel::{
     Direction, EventType, FilterSpec, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Target,
 };
 use qfabric_control::adapt::balance::Answers;
-use qfabric_host::manager::Whom;
+use qfabric_host::manager::Recipient;
 use qfabric_host::manager::policies::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST as WAITS};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
@@ -213,7 +213,7 @@ impl Server {
             unit: Unit::Count,
         };
         // For this host's own controllers; nobody has opened a channel of that name.
-        here.report(&reading, attribute, Some(&data("none")), &Whom::All);
+        here.report(&reading, attribute, Some(&data("none")), &Recipient::All);
     }
 
     fn install(&self, here: &mut Here<'_>) {

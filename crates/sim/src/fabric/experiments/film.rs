@@ -8,7 +8,7 @@ use qfabric_channel::{
     EventType, Notice, QosRange, Registration, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target,
 };
 use qfabric_host::manager::policies::{DELAY, RATE, Relay, connection_of, stream_of};
-use qfabric_host::manager::{Controller, Whom};
+use qfabric_host::manager::{Controller, Recipient};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Unit};
@@ -276,7 +276,7 @@ impl Sink {
             unit: Unit::PerSecond,
         };
         let channel = quality(&self.channel);
-        here.report(&reading, RATE, Some(&channel), &Whom::Sources);
+        here.report(&reading, RATE, Some(&channel), &Recipient::Sources);
         self.before = if self.frames > 0 { self.last } else { self.before };
         (self.frames, self.reported) = (0, here.now);
         let mut seen = self.seen.borrow_mut();

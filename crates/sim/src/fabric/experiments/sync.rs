@@ -8,7 +8,7 @@ use std::rc::Rc;
 use qfabric_channel::{SinkSpec, SourceId, SourceSpec, Submission};
 use qfabric_control::adapt::{inter_media, inter_sink};
 use qfabric_host::manager::policies::{MediaSync, NEED, POSITION, Relay, SHOW, SKIP, SPEED, SinkSync};
-use qfabric_host::manager::{Controller, Whom};
+use qfabric_host::manager::{Controller, Recipient};
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -152,7 +152,7 @@ impl Viewer {
         let needed = std::mem::take(&mut self.needed);
         if needed > Nanos::ZERO {
             let reading = reading(NEED, HOST, needed.get() as i64, here.now);
-            here.report(&reading, NEED, Some(&quality(&self.channel)), &Whom::Sources);
+            here.report(&reading, NEED, Some(&quality(&self.channel)), &Recipient::Sources);
         }
         here.after(MS(500), REPORT);
     }
@@ -230,7 +230,7 @@ impl Players {
                 &reading(POSITION, player, position as i64, here.now),
                 POSITION,
                 Some(&data("none")),
-                &Whom::All,
+                &Recipient::All,
             );
         }
         here.after(MS(100), PLAY);

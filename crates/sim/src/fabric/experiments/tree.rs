@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use qfabric_control::adapt::group::Want;
-use qfabric_host::manager::policies::{Link, Stream, TreeShare, connection_of};
+use qfabric_host::manager::policies::{Stream, StreamLink, TreeShare, connection_of};
 use qfabric_host::manager::{Controller, Wish};
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::AttributeId;
@@ -96,7 +96,7 @@ fn add_source(fabric: &mut Fabric, channels: &[ChannelId; 2], linked: bool) -> V
         Stream { channel, bits, weight: 1.0 }
     });
     let both = channels.iter().map(|channel| channel.name.clone()).collect();
-    let links = if linked { vec![Link::AtEachSink(both)] } else { Vec::new() };
+    let links = if linked { vec![StreamLink::AtEachSink(both)] } else { Vec::new() };
     let mut tree: Vec<Box<dyn Controller>> =
         vec![Box::new(TreeShare::new(STREAMS, BANDWIDTH, streams.collect(), links))];
     let (mut asked, mut apps) = (Vec::new(), Vec::<Box<dyn App>>::new());

@@ -53,7 +53,7 @@ impl Direction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Where {
+pub enum FilterScope {
     /// On this host.
     #[default]
     Here,
@@ -87,7 +87,7 @@ pub struct FilterRequest {
     pub parameters: BTreeMap<String, i64>,
     /// Where.
     #[serde(default)]
-    pub to: Where,
+    pub to: FilterScope,
 }
 
 /// Changes parameters of a filter; the next event sees them.
@@ -99,7 +99,7 @@ pub struct ParameterRequest {
     pub parameters: BTreeMap<String, i64>,
     /// Where.
     #[serde(default)]
-    pub to: Where,
+    pub to: FilterScope,
 }
 
 /// Removes a filter.
@@ -109,7 +109,7 @@ pub struct ParameterRequest {
 pub struct FilterRemoval {
     /// Where.
     #[serde(default)]
-    pub to: Where,
+    pub to: FilterScope,
 }
 
 /// From now on a number in events of one channel is a parameter of a filter of another.

@@ -1,5 +1,5 @@
 use qfabric_host::manager::Controller;
-use qfabric_host::manager::policies::{Link, Stream, TreeShare, connection_of};
+use qfabric_host::manager::policies::{Stream, StreamLink, TreeShare, connection_of};
 use qfabric_types::Instant;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{TreeLink, TreePolicy, TreeStream};
@@ -52,7 +52,7 @@ fn stream(stream: &TreeStream) -> Result<Stream, Problem> {
     Ok(Stream { channel: quality(channel), bits: *event_bits as f64, weight: *weight })
 }
 
-fn link(link: &TreeLink) -> Link {
+fn link(link: &TreeLink) -> StreamLink {
     let channels = link.channels.clone();
-    if link.at_each_sink { Link::AtEachSink(channels) } else { Link::Streams(channels) }
+    if link.at_each_sink { StreamLink::AtEachSink(channels) } else { StreamLink::Streams(channels) }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use qfabric_host::manager::{Change, What};
+use qfabric_host::manager::{Change, ChangeKind};
 
 /// Readings that wait. A policy that is behind hears the later ones: they supersede those that are dropped.
 pub(super) const MOST_READINGS: usize = 256;
@@ -26,7 +26,7 @@ impl Inbox {
     /// Notes a change. `true`: the oldest of its sort had to go.
     pub fn push(&mut self, change: Change) -> bool {
         let (queue, most) = match change.what {
-            What::Reading(_) => (&mut self.readings, MOST_READINGS),
+            ChangeKind::Reading(_) => (&mut self.readings, MOST_READINGS),
             _ => (&mut self.events, MOST_EVENTS),
         };
         let dropped = (queue.len() >= most).then(|| queue.pop_front());
@@ -62,11 +62,11 @@ mod tests {
             cause: Cause::Poll,
             unit: Unit::Count,
         };
-        Change { channel: None, host: "a".parse().unwrap(), what: What::Reading(reading) }
+        Change { channel: None, host: "a".parse().unwrap(), what: ChangeKind::Reading(reading) }
     }
 
     fn gone() -> Change {
-        Change { channel: None, host: "b".parse().unwrap(), what: What::HostGone }
+        Change { channel: None, host: "b".parse().unwrap(), what: ChangeKind::HostGone }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qfabric_host::manager::{Change, Controller, Decisions, Interest, Readings, View, What};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decisions, Interest, Readings, View};
 use qfabric_sync::{Condvar, Guard, Lock, rank};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
@@ -256,8 +256,8 @@ impl Call {
     fn run(&mut self, host: &Name, now: Instant, decisions: &mut Decisions) {
         let Called { controller, readings } = &mut *self.called;
         match &self.change {
-            Some(Change { host, what: What::Reading(reading), .. }) => _ = readings.keep(host, *reading),
-            Some(Change { host, what: What::HostGone, .. }) => readings.forget(host),
+            Some(Change { host, what: ChangeKind::Reading(reading), .. }) => _ = readings.keep(host, *reading),
+            Some(Change { host, what: ChangeKind::HostGone, .. }) => readings.forget(host),
             _ => {}
         }
         let view = View { host, now, readings };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qfabric_host::manager::{Change, Controller, Decisions, Interest, View, What};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decisions, Interest, View};
 use qfabric_types::{Instant, Nanos};
 
 use super::budget::WINDOW;
@@ -31,7 +31,7 @@ impl Controller for Idle {
 }
 
 fn change() -> Change {
-    Change { channel: None, host: "a".parse().unwrap(), what: What::HostGone }
+    Change { channel: None, host: "a".parse().unwrap(), what: ChangeKind::HostGone }
 }
 
 fn policy(runner: &Arc<Runner>, most: Option<Nanos>, wakeup: Option<Instant>) -> (u64, Proxy) {

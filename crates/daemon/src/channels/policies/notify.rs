@@ -9,12 +9,12 @@ use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel_wire::{Decided, FromDaemon};
 use qfabric_types::monitor::{AttributeId, METRICS};
 
-use super::super::mailbox::{Audience, Told};
+use super::super::mailbox::{Audience, Notification};
 use super::super::registry::Registry;
 use super::super::{Fabric, count};
 use super::cpu::{CPU_MOST, CPU_WEIGHT};
 use super::group::number_of;
-use crate::control::Managed;
+use crate::control::AdjustmentTarget;
 
 /// Words that may wait for a reader that does not read: the next one is dropped and counted.
 const WAITING: usize = 64;
@@ -44,7 +44,7 @@ impl Fabric {
             let own = &node.directory().host(node.host())?.registrations;
             let one = own.values().find(|one| number_of(&one.group, &one.application) == application)?;
             let (subject, audience) = (one.application.to_string(), Audience::Member(one.application.clone()));
-            Some(Told { channel: one.channel()?, attribute, subject, amount: Some(amount), audience })
+            Some(Notification { channel: one.channel()?, attribute, subject, amount: Some(amount), audience })
         });
         match told {
             Some(told) => self.tell_decided(registry, &told),
@@ -53,14 +53,14 @@ impl Fabric {
     }
 
     /// Tells those whom it concerns.
-    pub(in crate::channels) fn tell_decided(&self, registry: &mut Registry, told: &Told) {
+    pub(in crate::channels) fn tell_decided(&self, registry: &mut Registry, told: &Notification) {
         let (channel, attribute) = (told.channel.to_string(), attribute_name(told.attribute));
         let (amount, subject) = (told.amount, told.subject.as_str());
         let decided = Decided { channel: &channel, attribute: &attribute, subject, amount };
         for id in self.concerned(registry, told) {
             if let (Audience::Member(_), Some(lease)) = (&told.audience, registry.leases.get(&id)) {
                 let (peer, amount) = (lease.peer, amount.unwrap_or(0));
-                self.adjust(peer, Managed::Process(peer.pid), told.attribute, amount);
+                self.adjust(peer, AdjustmentTarget::Process(peer.pid), told.attribute, amount);
             }
             let waiting = registry.leases.get(&id).map_or(0, |lease| lease.outbox.len());
             match waiting < WAITING {
@@ -70,7 +70,7 @@ impl Fabric {
         }
     }
 
-    fn concerned(&self, registry: &Registry, told: &Told) -> BTreeSet<LeaseId> {
+    fn concerned(&self, registry: &Registry, told: &Notification) -> BTreeSet<LeaseId> {
         let channel = Some(&told.channel);
         self.network.look(|node| match &told.audience {
             Audience::Sinks => {

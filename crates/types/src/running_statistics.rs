@@ -2,13 +2,13 @@
 
 /// Mean and population variance of numbers told one by one, in constant memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moments {
+pub struct RunningStatistics {
     n: f64,
     mean: f64,
     m2: f64,
 }
 
-impl Moments {
+impl RunningStatistics {
     /// Takes one more number in.
     pub fn push(&mut self, x: f64) {
         self.n += 1.0;

@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use qfabric_host::manager::{Change, Controller, Decisions, Interest, Topic, View, What};
+use qfabric_host::manager::{Change, ChangeKind, Controller, Decisions, Interest, Topic, View};
 use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::monitor::{QualityEvent, QualityKind};
 
-use super::super::mailbox::{Audience, Delayed, Mailbox, Told};
+use super::super::mailbox::{Audience, Delayed, Mailbox, Notification};
 
 /// A controller that every host has: it decides nothing.
-pub(in crate::channels) struct Ear(pub Arc<Mailbox>);
+pub(in crate::channels) struct ControlListener(pub Arc<Mailbox>);
 
-impl Controller for Ear {
+impl Controller for ControlListener {
     fn name(&self) -> &str {
         "ear"
     }
@@ -23,7 +23,7 @@ impl Controller for Ear {
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, _decisions: &mut Decisions) {
-        let (What::Control(event), Some(channel)) = (&change.what, &change.channel) else { return };
+        let (ChangeKind::Control(event), Some(channel)) = (&change.what, &change.channel) else { return };
         let data = ChannelId { plane: Plane::Data, name: channel.name.clone() };
         match event {
             QualityEvent { kind: QualityKind::Delay, attribute, value, subject, .. } => self.0.delay(Delayed {
@@ -32,13 +32,15 @@ impl Controller for Ear {
                 name: subject.to_string(),
                 by: Nanos::new((*value).max(0).unsigned_abs()),
             }),
-            QualityEvent { kind: QualityKind::Rate | QualityKind::Level, attribute, value, .. } => self.0.tell(Told {
-                channel: data,
-                attribute: *attribute,
-                subject: view.host.to_string(),
-                amount: Some(*value),
-                audience: Audience::Sinks,
-            }),
+            QualityEvent { kind: QualityKind::Rate | QualityKind::Level, attribute, value, .. } => {
+                self.0.tell(Notification {
+                    channel: data,
+                    attribute: *attribute,
+                    subject: view.host.to_string(),
+                    amount: Some(*value),
+                    audience: Audience::Sinks,
+                })
+            }
             _ => {}
         }
     }
