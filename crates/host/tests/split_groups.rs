@@ -217,3 +217,9 @@ fn a_leader_that_has_not_seen_the_cut_gives_back_nothing_that_was_given_up() {
     let steps = [([0, 0, 0, 0, 1], 12), ([2, 0, 0, 2, 2], 1), ([2, 0, 0, 0, 1], 6)];
     never_more_than_there_is(wants, [1_001, 0, 0, 0, 0], &steps);
 }
+#[test]
+fn a_majority_waits_for_members_that_were_with_the_minority_meanwhile() {
+    let wants = [(0, 0, 0), (0, 0, 0), (0, 1, 0), (8, 40, 0), (10, 42, 0)];
+    let steps = [([1, 1, 1, 2, 0], 5), ([1, 0, 0, 0, 0], 1), ([0, 0, 0, 1, 1], 8)];
+    never_more_than_there_is(wants, [1_001, 0, 0, 0, 0], &steps);
+}

@@ -186,7 +186,8 @@ impl GroupController {
         decisions: &mut Decisions,
     ) {
         let wants = (want.ceiling as i64, want.floor as i64);
-        for (kind, (value, other)) in [(QualityKind::Achieved, (has, wants.0)), (QualityKind::Want, wants)] {
+        let same_for = i64::try_from(self.split.same_for(view.now).get()).unwrap_or(i64::MAX);
+        for (kind, (value, other)) in [(QualityKind::Achieved, (has, same_for)), (QualityKind::Want, wants)] {
             let event = self.event(kind, value, other, view.now);
             let event = QualityEvent { application, request: want.importance.into(), ..event };
             decisions.push(Decision::Tell { channel: channel.clone(), to: to.clone(), event });
@@ -359,7 +360,14 @@ impl GroupController {
         let here = change.channel.as_ref() == Some(&self.channel);
         let above = change.channel.is_some() && change.channel == self.parent;
         match event.kind {
-            QualityKind::Achieved if here => self.has(&change.host, event.application, event.value.max(0) as f64),
+            QualityKind::Achieved if here => {
+                self.has(&change.host, event.application, event.value.max(0) as f64);
+                // What a subordinate group's leader sees are other hosts than those of this group.
+                if !is_group(event.application) {
+                    let same_for = Nanos::new(event.other.max(0).unsigned_abs());
+                    self.split.member_changed(view.now - same_for);
+                }
+            }
             QualityKind::Want if here => {
                 let want = Want::range(event.other as f64, event.value as f64, event.request as u32);
                 self.wanted(&change.host, event.application, want, view.now);
