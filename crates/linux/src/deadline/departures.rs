@@ -163,7 +163,7 @@ impl Deadline {
         {
             return false;
         }
-        if Reading::of(thread).known().is_some_and(|account| account.is_far()) {
+        if Reading::of(thread).known().is_some_and(|account| account.is_far(Nanos::new(given.period_ns))) {
             let _ = SchedAttr::weightless().give(thread); // a larger bandwidth would stay booked until the far deadline
         }
         if held.before.was.give(thread).is_err() {

@@ -4,15 +4,24 @@
 //! First source: `/proc/TID/sched` (all kernels since 6.15; earlier kernels with CONFIG_SCHED_DEBUG). Second source:
 //! `sched_getattr` with DL_DYNAMIC (Linux 7.1), together with `/proc/TID/status`. Times in nanoseconds.
 
-use qfabric_types::{Nanos, ThreadId};
+use qfabric_types::{Instant, Nanos, ThreadId};
 
 use crate::files;
 use crate::sched_attr::{Policy, SchedAttr, remaining};
 use crate::{clock, sched_attr, threads};
 
-/// A deadline that is farther away than 10 s belongs to a weightless thread that overran its budget: each 1,024 ns of
-/// its debt moved the deadline by 1.1 s. The limit is coarse because the two compared clocks may differ by seconds
-/// after months.
+/// A weightless thread that overran its budget has a deadline in the far future: each 1,024 ns of its debt moved it by
+/// one weightless period, 1.1 s. Two such periods may be the rest of a former stay that the kernel still knows.
+const WEIGHTLESS: Nanos = Nanos::from_millis(2_200);
+
+/// Periods by which ordinary overruns, of at most some ticks, move a deadline.
+const PERIODS: u64 = 4;
+
+/// The compared clocks may differ by one part in this after a long time. (Both count the same hardware; seconds were
+/// seen after months.)
+const DRIFT: u64 = 250_000;
+
+/// Upper bound of all of these.
 const FAR: Nanos = Nanos::from_millis(10_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +38,10 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// True if the thread would hardly run before its deadline (seconds to hours from now) even with a new reservation:
-    /// new parameters do not move the deadline. The 0-lag time is equally far away, so the thread may only leave
-    /// weightless.
-    pub fn is_far(&self) -> bool {
-        self.ahead > FAR
+    /// True if the thread, with a reservation of this `period`, would not run for seconds to hours: new parameters do
+    /// not move a deadline. The 0-lag time is equally far away, so the thread may only leave weightless.
+    pub fn is_far(&self, period: Nanos) -> bool {
+        self.ahead > far(period, clock::raw())
     }
 }
 
@@ -71,6 +79,12 @@ pub(crate) fn sleeps(thread: ThreadId) -> Option<u64> {
     threads::switches(thread).map(|(sleeps, _)| sleeps)
 }
 
+/// Time ahead from which a deadline is far, `uptime` after the start of the clocks.
+fn far(period: Nanos, uptime: Instant) -> Nanos {
+    let drift = Nanos::new(uptime.get() / DRIFT);
+    FAR.min(period.saturating_mul(PERIODS) + WEIGHTLESS + drift)
+}
+
 fn by_getattr(thread: ThreadId) -> Option<Account> {
     let (runtime_ns, (_, deadline)) = (sched_attr::remaining_ns(thread).ok()?, remaining(thread).ok()?);
     let (sleeps, forced) = threads::switches(thread)?;
@@ -96,6 +110,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_debt_of_four_weightless_budgets_makes_a_deadline_far() {
+        let account =
+            Account { runtime_ns: -1_928_338, sleeps: 1_673, switches: 1_949, ahead: Nanos::from_millis(4_299) };
+        assert!(account.ahead > far(Nanos::from_millis(10), Instant::new(100_000_000_000)));
+        assert!(account.ahead < far(Nanos::from_millis(1_000), Instant::ZERO), "ordinary with a period of 1 s");
+        let months = Instant::new(30 * 24 * 3_600 * 1_000_000_000);
+        assert_eq!(far(Nanos::from_millis(10), months), FAR);
+    }
+
+    #[test]
     fn an_overrun_is_read_with_its_sign() {
         let text = "player (7, #threads: 1)\nnr_switches                                  :                   12\n\
                     nr_voluntary_switches                        :                    9\n\
@@ -104,7 +128,8 @@ mod tests {
         let account = |now| in_sched(text, now).unwrap();
         let ahead = Nanos::new(10_000_000);
         assert_eq!(account(19_550_089_900_463), Account { runtime_ns: -41_234, sleeps: 9, switches: 12, ahead });
-        assert!(account(18_292_739_900_463).is_far() && !account(19_550_089_900_463).is_far());
+        let period = Nanos::from_millis(10);
+        assert!(account(18_292_739_900_463).is_far(period) && !account(19_550_089_900_463).is_far(period));
         assert_eq!(account(u64::MAX).ahead, Nanos::ZERO);
     }
 

@@ -95,7 +95,7 @@ impl Departure {
         let asleep = threads::is_asleep(self.thread);
         let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
         let look = Look { started, asleep, account, never_ran };
-        if account.is_far() {
+        if account.is_far(Nanos::new(self.held.period_ns)) {
             return self.leave_far(account);
         }
         if account.runtime_ns < MARGIN && !never_ran && started < self.give_up_at(account) {

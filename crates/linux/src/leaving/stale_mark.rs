@@ -23,7 +23,7 @@ pub(crate) fn enter(
 ) -> io::Result<(Option<Account>, Option<Watch>)> {
     wanted.give(thread)?;
     let account = Reading::of(thread).known();
-    if account.is_some_and(|a| a.is_far()) {
+    if account.is_some_and(|a| a.is_far(Nanos::new(wanted.period_ns))) {
         let _ = SchedAttr::weightless().give(thread);
         was.give(thread)?;
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
