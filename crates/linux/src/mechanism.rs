@@ -184,7 +184,7 @@ impl ApplyError {
             ApplyError::Incapable { thread, mechanism, what } => Problem::new(
                 "unavailable",
                 format!("thread {thread}: the mechanism {mechanism} cannot give {what}"),
-                "use --mechanism ext (Linux 6.19 or later), or do without it",
+                "use --mechanism ext (Linux 6.19 or newer), or do without it",
             ),
             ApplyError::Ejected { thread, reason } => Problem::new(
                 "unavailable",
