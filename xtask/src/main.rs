@@ -12,6 +12,7 @@ mod rooms;
 #[cfg(test)]
 mod security;
 mod setup;
+mod skips;
 mod test;
 mod tools;
 mod vm;
@@ -42,7 +43,7 @@ enum Job {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Formatting, clippy with warnings as errors, licences and sources of dependencies
+    /// Formatting, spelling, clippy with warnings as errors, licences and sources of dependencies
     Lint,
     /// The benchmarks
     Bench {

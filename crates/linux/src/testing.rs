@@ -29,11 +29,16 @@ pub fn live_lock() -> File {
     file
 }
 
-/// Prints the reason for which a test is skipped. In the test machine (`make vm-test`), which has everything that tests
-/// need, a skip is a failure.
+/// Prints the reason for which a test is skipped, and appends it to the file that `QFABRIC_SKIPS` names: `make test` lists
+/// all skips at its end, and fails if this machine has what a test missed (`tests/skips.toml`). In the test machine
+/// (`make vm-test`), which has everything that tests need, a skip is a failure.
 pub fn skip(why: impl std::fmt::Display) {
     assert!(std::env::var_os("QFABRIC_VM").is_none(), "this test must run in the test machine, but was skipped: {why}");
     eprintln!("skipped: {why}");
+    let Some(file) = std::env::var_os("QFABRIC_SKIPS") else { return };
+    let line = format!("{}\t{why}\n", std::thread::current().name().unwrap_or("unnamed"));
+    let mut file = File::options().create(true).append(true).open(file).expect("QFABRIC_SKIPS names a file");
+    file.write_all(line.as_bytes()).expect("a skip can be recorded");
 }
 
 /// True if this process may use SCHED_DEADLINE; otherwise prints that the test is skipped.
