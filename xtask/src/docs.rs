@@ -65,7 +65,7 @@ mod tests {
             |arguments: &[&str]| Command::new("unshare").arg("--net").arg("nft").args(arguments).output().ok();
         match in_a_network_of_its_own(&["list", "ruleset"]) {
             Some(answer) if answer.status.success() => {}
-            _ => return eprintln!("skipped: nft (nftables) and root are needed"),
+            _ => return qfabric_linux::testing::skip("nft (nftables) and root are needed"),
         }
         let loaded = in_a_network_of_its_own(&["-f", file.to_str().unwrap()]).unwrap();
         assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));

@@ -66,6 +66,17 @@ impl<T: Ord + Clone> Split<T> {
         }
     }
 
+    /// Another member of this part reports when the hosts that it sees last changed. The times of this part begin at the
+    /// latest such change: that member may have been with a smaller part meanwhile, which then gives up later.
+    pub fn member_changed(&mut self, at: Instant) {
+        self.same_since = self.same_since.max(at);
+    }
+
+    /// How long the hosts that are seen have been the same.
+    pub fn same_for(&self, now: Instant) -> Nanos {
+        now.since(self.same_since)
+    }
+
     /// Who is there now; what may be divided.
     pub fn look(&mut self, seen: &BTreeSet<T>, now: Instant) -> SplitState {
         if *seen != self.seen {
@@ -133,6 +144,15 @@ mod tests {
         split.left(&2);
         split.look(&set(&[1]), AT(3_000));
         assert_eq!(split.look(&set(&[1]), AT(5_000)), SplitState::Whole);
+    }
+
+    #[test]
+    fn a_majority_waits_for_as_long_as_its_members_have_been_without_the_others() {
+        let mut great = whole(&[1, 2, 3]);
+        great.look(&set(&[1, 2]), AT(3_000));
+        great.member_changed(AT(8_000)); // 2 was with 3 until then
+        assert_eq!(great.look(&set(&[1, 2]), AT(17_999)), SplitState::Share);
+        assert_eq!(great.look(&set(&[1, 2]), AT(18_000)), SplitState::Whole);
     }
 
     #[test]
