@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_types::{Nanos, Reservation, ThreadId};
+
 use crate::host::{PATIENCE, Site, eventually};
 use crate::talk::{Reader, Sender};
 
@@ -27,6 +30,33 @@ impl Hogs {
         let hog = |_| Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
         Hogs((0..count).map(hog).collect())
     }
+}
+
+impl Hogs {
+    /// Programs that take all processor time for which the kernel admits reservations: 100 ms each, as long as there is room.
+    fn reserving() -> Hogs {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut hogs = Hogs::start(cpus);
+        for percent in [90, 80, 40, 20, 10, 5, 2, 1] {
+            while let Some(hog) = reserved(percent) {
+                hogs.0.push(hog);
+            }
+        }
+        hogs
+    }
+}
+
+/// A program that never rests, with a reservation of this part of a processor. None: the kernel admits no such one any more.
+fn reserved(percent: u64) -> Option<Child> {
+    let mut hog = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+    let ms = Nanos::from_millis;
+    let reservation = Reservation::new(ms(percent), ms(100)).unwrap();
+    if SchedAttr::deadline(reservation, false).give(ThreadId(hog.id() as i32)).is_ok() {
+        return Some(hog);
+    }
+    let _ = hog.kill();
+    let _ = hog.wait();
+    None
 }
 
 impl Drop for Hogs {
@@ -53,7 +83,7 @@ fn missed(site: &Site, channel: &str) -> u64 {
     site.hosts().iter().map(of).sum()
 }
 
-/// Time for everything that was sent to be read beside the hogs, too; ends a test that hangs.
+/// Time for everything that was sent to be read.
 fn all_heard(sender: &Sender, readers: &[Reader]) {
     let since = Instant::now();
     let sent = || sender.sent.load(Ordering::Relaxed);
@@ -66,9 +96,8 @@ fn all_heard(sender: &Sender, readers: &[Reader]) {
     }
 }
 
-#[test]
-fn starved_hosts_take_nobody_for_gone_and_lose_no_event_of_16_kb() {
-    let Some(mut site) = Site::new(&[0, 0, 1]) else { return };
+/// Starts three hosts, all of which send to all, and starves them.
+fn starve(site: &mut Site, hogs: impl FnOnce() -> Hogs) {
     let seconds = std::env::var("QFABRIC_STARVED_S").map_or(SHORT_S, |text| text.parse().expect("seconds"));
     let more = std::env::var("QFABRIC_STARVED_CHANNELS").unwrap_or_default();
     (0..3).for_each(|host| site.start(host, &more));
@@ -84,22 +113,33 @@ fn starved_hosts_take_nobody_for_gone_and_lose_no_event_of_16_kb() {
         (0..3).map(|host| Sender::paced_by_all(&site[host], channels[host], SIZE, PERIOD, &readers[host])).collect();
     eventually("events flow", || readers.iter().flatten().all(|reader| !reader.heard().is_empty()));
 
-    let hogs = Hogs::start(3 * HOGS);
+    let hogs = hogs();
     std::thread::sleep(Duration::from_secs(seconds));
-    let gone = disappearances(&site);
+    let gone = disappearances(site);
+    let beside: Vec<u64> = senders.iter().map(|sender| sender.sent.load(Ordering::Relaxed)).collect();
+    println!("{} hogs for {seconds} s: {gone} disappearances, sent {beside:?}", hogs.0.len());
+    drop(hogs);
     senders.iter().for_each(Sender::pause);
     senders.iter().zip(&readers).for_each(|(sender, readers)| all_heard(sender, readers));
-    drop(hogs);
     let sent: Vec<u64> = senders.iter().map(|sender| sender.sent.load(Ordering::Relaxed)).collect();
     let heard: Vec<Vec<usize>> =
         readers.iter().map(|readers| readers.iter().map(|reader| reader.heard().len()).collect()).collect();
-    let missed: u64 = channels.iter().map(|channel| missed(&site, channel)).sum();
-    println!(
-        "{HOGS} hogs on each of 3 hosts for {seconds} s: {gone} disappearances; sent {sent:?}, heard {heard:?}, {missed} lost"
-    );
+    let missed: u64 = channels.iter().map(|channel| missed(site, channel)).sum();
+    println!("in all: sent {sent:?}, heard {heard:?}, {missed} lost");
     assert_eq!((gone, missed), (0, 0), "disappearances, events that were lost, dropped or late");
-    assert!(
-        sent.iter().zip(&heard).all(|(sent, heard)| heard.iter().all(|heard| *heard as u64 == *sent)),
-        "all were heard"
-    );
+    let all = |(sent, heard): (&u64, &Vec<usize>)| heard.iter().all(|heard| *heard as u64 == *sent);
+    assert!(sent.iter().zip(&heard).all(all), "all were heard");
+}
+
+#[test]
+fn starved_hosts_take_nobody_for_gone_and_lose_no_event_of_16_kb() {
+    let Some(mut site) = Site::new(&[0, 0, 1]) else { return };
+    starve(&mut site, || Hogs::start(3 * HOGS));
+}
+
+/// Reservations precede real-time threads, so these have what the kernel admits no reservations for.
+#[test]
+fn hosts_starved_by_all_reservations_that_the_kernel_admits_take_nobody_for_gone() {
+    let Some(mut site) = Site::new(&[0, 0, 1]) else { return };
+    starve(&mut site, Hogs::reserving);
 }
