@@ -116,17 +116,8 @@ fn candidates(profile: &Profile) -> Vec<PredictorSpec> {
     if profile.hints.len() == jobs {
         specs.extend([12, 24].map(|n| PredictorSpec::Hint { n }));
     }
-    specs.retain(|spec| warm_up(*spec) * 2 <= jobs);
+    specs.retain(|spec| spec.warm_up() * 2 <= jobs);
     specs
-}
-
-/// Jobs before the predictor's first word.
-fn warm_up(spec: PredictorSpec) -> usize {
-    match spec {
-        PredictorSpec::MovingAverage { n } | PredictorSpec::Percentile { n, .. } | PredictorSpec::Hint { n } => n,
-        PredictorSpec::Interleaved { n, lanes } => n * lanes,
-        PredictorSpec::LeastSquares { training, .. } => training,
-    }
 }
 
 fn setup(contract: &Contract, predictor: PredictorSpec) -> Setup {

@@ -79,9 +79,11 @@ mod tests {
     }
 
     #[test]
-    fn every_predictor_warms_up_for_as_many_jobs_as_its_samples() {
+    fn every_predictor_warms_up_for_as_many_jobs_as_its_specification_says() {
         for (text, samples) in [("ma:12", 12), ("mma:3,4", 12), ("ol:4,20", 20), ("pct:10,90", 10), ("hint:7", 7)] {
-            let mut predictor = predictor(text.parse().unwrap(), 1.0);
+            let spec: PredictorSpec = text.parse().unwrap();
+            assert_eq!(spec.warm_up(), samples, "{text}");
+            let mut predictor = predictor(spec, 1.0);
             for k in 0..samples {
                 assert_eq!(predictor.predict(Some(1.0)), None, "{text} before job {k}");
                 predictor.observe(1e6 + k as f64, Some(1.0));
