@@ -15,7 +15,6 @@ use super::{Shared, named};
 use crate::api::ecalls::aside;
 use crate::api::routes::{Answer, read};
 use crate::auth::Peer;
-use crate::channels::filters::spot;
 use crate::channels::{policies::is_reserved, problems};
 
 type FilterScope = Path<(String, String, String)>;
@@ -105,14 +104,11 @@ pub(crate) async fn bind(
 }
 
 fn place_of((channel, direction, filter): (String, String, String)) -> Result<Spot, Problem> {
-    let direction = match direction.as_str() {
-        "in" => Direction::In,
-        "out" => Direction::Out,
-        _ => return Err(problems::invalid("a filter's direction is in or out".to_owned())),
-    };
+    let unknown = || problems::invalid("a filter's direction is in or out".to_owned());
+    let direction = Direction::named(&direction).ok_or_else(unknown)?;
     let name = filter.parse().map_err(|error| problems::invalid(format!("{error}")))?;
     if is_reserved(&name) {
         return Err(problems::invalid(format!("{name}: names that begin with zz. are the service's own")));
     }
-    Ok(spot(named(&channel)?, direction, name))
+    Ok(Spot { channel: named(&channel)?, direction, name })
 }
