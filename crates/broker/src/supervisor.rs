@@ -146,8 +146,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// An application wants this from now on; more than its contract's maximum bandwidth is not given. What
-    /// follows for anybody is is_listed by [`Supervisor::grants`]. Unknown applications are ignored.
+    /// The application wants this share from now on; a share above its contract's maximum bandwidth is cut to the
+    /// maximum. [`Supervisor::grants`] returns the resulting changes of all applications. An unknown application is
+    /// ignored.
     pub fn want(&mut self, demand: Demand, now: Instant) {
         self.expire(now);
         let Some(at) = self.find_present(demand.app) else { return };
