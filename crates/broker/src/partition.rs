@@ -10,6 +10,8 @@ use std::fmt;
 use qfabric_types::api::{Holder, Problem};
 use qfabric_types::{AppId, Nanos, Share, Window};
 
+use crate::refusal::write_holders;
+
 /// A service in every period, less the periods that the window allows to miss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
@@ -198,7 +200,7 @@ impl PartitionRefusal {
                 .to_owned(),
             None => format!(
                 "ask for at most {} (a shorter service, a longer period, or a wider window), or stop one of the \
-                 holders go (`qfabric status` lists them)",
+                 holders (`qfabric status` lists them)",
                 self.free
             ),
         }
@@ -212,11 +214,7 @@ impl fmt::Display for PartitionRefusal {
         if let Some(why) = &self.why {
             write!(f, ", but the schedulability test fails beside the promises on that CPU: {why}")?;
         }
-        for (i, holder) in self.holders.iter().enumerate() {
-            let lead = if i == 0 { "; held by" } else { "," };
-            write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
-        }
-        Ok(())
+        write_holders(f, &self.holders)
     }
 }
 

@@ -67,12 +67,17 @@ impl fmt::Display for Refusal {
                 write!(f, "asked for a guarantee of {asked}, group {gid} has {free} left of its maximum of {cap}")?
             }
         }
-        for (i, holder) in self.holders.iter().enumerate() {
-            let lead = if i == 0 { "; held by" } else { "," };
-            write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
-        }
-        Ok(())
+        write_holders(f, &self.holders)
     }
+}
+
+/// Ends the message of a refusal with those who hold the rest.
+pub(crate) fn write_holders(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
+    for (i, holder) in holders.iter().enumerate() {
+        let lead = if i == 0 { "; held by" } else { "," };
+        write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
+    }
+    Ok(())
 }
 
 impl std::error::Error for Refusal {}

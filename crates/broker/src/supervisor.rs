@@ -17,7 +17,7 @@
 //! O(n) otherwise. After admission no call allocates memory.
 
 use qfabric_types::api::Holder;
-use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Owner, Share};
+use qfabric_types::{AppId, Class, Contract, Demand, Instant, Nanos, Owner, Share};
 
 use crate::filling::{self, Claim, NO_LIMIT, Room};
 use crate::refusal::{Bound, Refusal};
@@ -146,13 +146,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// `app` wants `share` from now on; more than its contract's maximum bandwidth is not given. What
-    /// follows for anybody is is_listed by [`Supervisor::grants`]. Unknown applications are ignored.
-    pub fn want(&mut self, app: AppId, share: Share, now: Instant) {
+    /// The application wants this share from now on; a share above its contract's maximum bandwidth is cut to the
+    /// maximum. [`Supervisor::grants`] returns the resulting changes of all applications. An unknown application is
+    /// ignored.
+    pub fn want(&mut self, demand: Demand, now: Instant) {
         self.expire(now);
-        let Some(at) = self.find_present(app) else { return };
+        let Some(at) = self.find_present(demand.app) else { return };
         let entry = &mut self.entries[at];
-        let wanted = u64::from(share.ppm()).min(entry.most);
+        let wanted = u64::from(demand.share.ppm()).min(entry.most);
         let before = std::mem::replace(&mut entry.wanted, wanted);
         self.wanted = self.wanted - before + wanted;
         if self.calm && self.simple && self.fits(at) {

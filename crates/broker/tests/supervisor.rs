@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use qfabric_broker::{Limits, Supervisor};
 use qfabric_types::api::Problem;
-use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Owner, Share};
+use qfabric_types::{AppId, Class, Contract, Demand, Instant, Nanos, Owner, Share};
 
 const P: Nanos = Nanos::from_millis(10);
 const ME: Owner = Owner { uid: 1000, gid: 100 };
@@ -26,6 +26,10 @@ fn class_a(name: &str) -> Contract {
     contract(|c| (c.class, c.name) = (Class::A, name.to_owned()))
 }
 
+fn demand(app: u64, percent: u32) -> Demand {
+    Demand { app: AppId(app), share: share(percent) }
+}
+
 fn with_apps(capacity: u32, apps: u64) -> Supervisor {
     let mut supervisor = Supervisor::new(Limits::of_capacity(share(capacity)));
     for app in 1..=apps {
@@ -42,10 +46,10 @@ fn held(supervisor: &Supervisor, apps: u64) -> Vec<u32> {
 fn free_at_once_frees_the_room_of_a_decrease_but_not_of_a_release() {
     let mut books = with_apps(90, 2);
     books.free_at_once(AppId(1), true);
-    books.want(AppId(1), share(90), at(0));
-    books.want(AppId(2), share(60), at(1));
+    books.want(demand(1, 90), at(0));
+    books.want(demand(2, 60), at(1));
     assert_eq!((held(&books, 2), books.booked()), (vec![45, 45], share(90)), "the first loses, the second gains");
-    books.want(AppId(2), share(20), at(2));
+    books.want(demand(2, 20), at(2));
     assert_eq!((held(&books, 2), books.booked()), (vec![45, 20], share(90)), "the decrease of the second stays booked");
     books.on_time(at(12));
     assert_eq!(held(&books, 2), [70, 20]);
@@ -94,7 +98,7 @@ fn a_users_maximum_also_limits_shares_without_guarantee() {
     for app in 1..=3 {
         let owner = Owner { uid: (app as u32).min(2), gid: 0 };
         books.admit(AppId(app), owner, &contract(|_| ()), Share::ZERO).unwrap();
-        books.want(AppId(app), share(50), at(0));
+        books.want(demand(app, 50), at(0));
     }
     books.on_time(at(100));
     assert_eq!(held(&books, 3), [30, 15, 15]);
@@ -103,8 +107,8 @@ fn a_users_maximum_also_limits_shares_without_guarantee() {
 #[test]
 fn room_from_a_decrease_is_given_only_when_it_has_taken_effect() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(80), at(0));
-    books.want(AppId(2), share(30), at(0));
+    books.want(demand(1, 80), at(0));
+    books.want(demand(2, 30), at(0));
     assert_eq!(held(&books, 2), [60, 10], "the second gets the free room; the first is cut at once");
     assert_eq!(books.next_wakeup(), Some(at(10)));
     books.on_time(at(9));
@@ -117,8 +121,8 @@ fn room_from_a_decrease_is_given_only_when_it_has_taken_effect() {
 #[test]
 fn settling_grants_pending_increases_before_the_period_is_over() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(80), at(0));
-    books.want(AppId(2), share(30), at(0));
+    books.want(demand(1, 80), at(0));
+    books.want(demand(2, 30), at(0));
     books.settle(AppId(1), at(1));
     assert_eq!(held(&books, 2), [60, 30]);
 }
@@ -126,8 +130,8 @@ fn settling_grants_pending_increases_before_the_period_is_over() {
 #[test]
 fn a_pending_increase_is_granted_when_another_application_leaves() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(60), at(0));
-    books.want(AppId(2), share(60), at(0));
+    books.want(demand(1, 60), at(0));
+    books.want(demand(2, 60), at(0));
     books.on_time(at(10));
     assert_eq!(held(&books, 2), [45, 45]);
     books.grants().for_each(drop);
@@ -145,8 +149,8 @@ fn a_guarantee_is_honoured_against_higher_levels() {
     let mut books = Supervisor::new(Limits::of_capacity(share(90)));
     books.admit(AppId(1), ME, &contract(|c| c.priority = 9), Share::ZERO).unwrap();
     books.admit(AppId(2), ME, &contract(|c| (c.class, c.priority) = (Class::B, 0)), share(30)).unwrap();
-    books.want(AppId(1), share(90), at(0));
-    books.want(AppId(2), share(50), at(5));
+    books.want(demand(1, 90), at(0));
+    books.want(demand(2, 50), at(5));
     books.on_time(at(15));
     assert_eq!(held(&books, 2), [60, 30]);
 }
@@ -171,8 +175,8 @@ fn a_refused_change_leaves_the_old_contract_in_force() {
 #[test]
 fn a_smaller_capacity_cuts_all_grants_in_proportion() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(40), at(0));
-    books.want(AppId(2), share(40), at(0));
+    books.want(demand(1, 40), at(0));
+    books.want(demand(2, 40), at(0));
     books.set_limits(Limits::of_capacity(share(40)), at(0));
     assert_eq!(held(&books, 2), [20, 20]);
     books.on_time(at(10));
@@ -184,8 +188,8 @@ fn lower_maxima_divide_the_capacity_again_and_keep_guarantees() {
     let mut books = Supervisor::new(Limits::of_capacity(share(90)));
     books.admit(AppId(1), ME, &class_a("promised"), share(50)).unwrap();
     books.admit(AppId(2), ME, &contract(|_| ()), Share::ZERO).unwrap();
-    books.want(AppId(1), share(60), at(0));
-    books.want(AppId(2), share(30), at(0));
+    books.want(demand(1, 60), at(0));
+    books.want(demand(2, 30), at(0));
     assert_eq!(held(&books, 2), [60, 30]);
     let lower = Limits { users: [(ME.uid, share(40))].into(), ..Limits::of_capacity(share(90)) };
     books.set_limits(lower, at(1));
@@ -210,8 +214,8 @@ fn lower_maxima_divide_the_capacity_again_and_keep_guarantees() {
 #[test]
 fn a_lower_maximum_of_a_level_cuts_present_applications() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(40), at(0));
-    books.want(AppId(2), share(20), at(0));
+    books.want(demand(1, 40), at(0));
+    books.want(demand(2, 20), at(0));
     let level = contract(|_| ()).priority;
     books.set_limits(Limits { levels: [(level, share(30))].into(), ..Limits::of_capacity(share(90)) }, at(1));
     assert_eq!(held(&books, 2), [15, 15], "equal weights");
@@ -285,7 +289,7 @@ impl World {
         let known = |app: u64| app <= self.apps.len() as u64 && !self.apps[app as usize - 1].gone;
         match step {
             Step::Want(app, percent) => {
-                self.books.want(AppId(app), share(percent), now);
+                self.books.want(demand(app, percent), now);
                 if known(app) {
                     self.apps[app as usize - 1].wanted = share(percent);
                 }
@@ -380,7 +384,7 @@ proptest! {
     fn without_maxima_no_capacity_is_left_over_at_rest(wants in prop::collection::vec(0u32..60, 1..9)) {
         let mut books = with_apps(100, wants.len() as u64);
         for (app, percent) in wants.iter().enumerate() {
-            books.want(AppId(app as u64 + 1), share(*percent), at(app as u64));
+            books.want(demand(app as u64 + 1, *percent), at(app as u64));
         }
         books.on_time(at(1_000));
         let could_use = share(wants.iter().sum::<u32>().min(100));

@@ -296,6 +296,16 @@ mod statements {
     }
 
     #[test]
+    fn a_call_that_the_kernel_refused_is_not_out_of_fuel_and_names_no_line() {
+        assert_eq!(Fault::REFUSED.to_string(), "the kernel refused the call");
+        for kind in [FaultKind::Division, FaultKind::Index, FaultKind::Fuel, FaultKind::Refused] {
+            let fault = Fault { kind, line: 7 };
+            assert_eq!(Fault::from_code(fault.code()), Some(fault));
+            assert!(fault.to_string().ends_with(" in line 7"), "{fault}");
+        }
+    }
+
+    #[test]
     fn loops_with_a_visible_end_are_accepted() {
         for text in [
             "while (now() < 5) { }",

@@ -20,7 +20,7 @@ use qfabric_types::api::{Application, Covers, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
     AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reclaiming, Reservation,
-    Share, ThreadId, Usage,
+    Sample, Share, ThreadId, Usage,
 };
 
 use self::overload::Shortage;
@@ -281,24 +281,24 @@ impl App {
     }
 
     /// A thread was seen on a CPU.
-    pub(crate) fn on_ran(&mut self, at: usize, from: Instant, to: Instant, used: Nanos, slept: bool) {
+    pub(crate) fn on_ran(&mut self, at: usize, sample: &Sample) {
         let several = self.threads.len() > 1;
-        self.ran += used;
-        self.ran_since.get_or_insert(from);
+        self.ran += sample.used;
+        self.ran_since.get_or_insert(sample.from);
         let thread = &mut self.threads[at];
-        thread.used += used;
+        thread.used += sample.used;
         let ended = match &mut thread.governor {
             Governor::Marked(_) => None,
-            Governor::Activations(_, found) => found.ran(from, to, used, slept),
+            Governor::Activations(_, found) => found.ran(sample),
             Governor::Consumption(consumption) => {
-                consumption.ran(from, to, used, slept);
+                consumption.ran(sample);
                 None
             }
         };
         self.due = self.due.min(thread.governor.due());
         let leads = self.lead == Some(thread.id);
         if let Some(rhythms) = self.rhythms.as_mut().filter(|_| leads) {
-            rhythms.ran(from, used, slept);
+            rhythms.ran(sample);
             self.due = self.due.min(rhythms.due());
         }
         if let Some(job) = ended {
@@ -309,7 +309,7 @@ impl App {
         }
         let elects = matches!(self.contract.jobs, JobSource::Activations | JobSource::Auto);
         if several && self.elect_at == Instant::NEVER && elects {
-            self.elect_at = to + self.contract.period.saturating_mul(ELECTION);
+            self.elect_at = sample.to + self.contract.period.saturating_mul(ELECTION);
             self.due = self.due.min(self.elect_at);
         }
     }

@@ -7,7 +7,7 @@ use qfabric_channel::{Binding, Direction, FilterCommand, FilterError, FilterSpec
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
-    self as api, BindingRequest, FilterRequest, FilterScope, HostAnswer, Installed, Joined, ParameterRequest,
+    BindingRequest, FilterRequest, FilterScope, HostAnswer, Installed, Joined, ParameterRequest,
 };
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -232,15 +232,6 @@ impl Fabric {
             false => Ok((hosts.remove(&self.host), hosts.into_iter().collect())),
         }
     }
-}
-
-/// Which filter a path means.
-pub(super) fn spot(channel: ChannelId, direction: api::Direction, name: Name) -> Spot {
-    let direction = match direction {
-        api::Direction::In => Direction::In,
-        api::Direction::Out => Direction::Out,
-    };
-    Spot { channel, direction, name }
 }
 
 #[cfg(test)]

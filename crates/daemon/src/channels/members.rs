@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{
-    Attributes, EventType, Key, Limits, Node, Order, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Attributes, EventType, Key, Limits, Node, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
 };
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
@@ -179,16 +179,12 @@ fn spec(request: &ChannelRequest) -> Result<Spec, Problem> {
     let all = formats(&request.formats)?;
     let inner = |format: &Format| all.iter().any(|other| has(other, format));
     let types = all.iter().filter(|format| !inner(format)).map(|format| EventType { format: format.clone() });
-    let order = match request.order {
-        api::Order::Time => Order::Time,
-        api::Order::Deadline => Order::Deadline,
-    };
     let pressure = match request.pressure {
         api::Pressure::DropOldest => Pressure::DropOldest,
         api::Pressure::DropNewest => Pressure::DropNewest,
         api::Pressure::Block => Pressure::Block { patience: request.patience_ns },
     };
-    Ok(Spec { types: types.collect(), order, pressure })
+    Ok(Spec { types: types.collect(), order: request.order, pressure })
 }
 
 /// Whether a structure is a member of another one.

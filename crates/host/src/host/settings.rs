@@ -7,7 +7,7 @@
 //! [`Ledger`]: crate::ledger::Ledger
 
 use qfabric_types::api::FoundRhythm;
-use qfabric_types::{AppId, Instant, Nanos, Reclaiming, Share, ThreadId};
+use qfabric_types::{AppId, Demand, Instant, Nanos, Reclaiming, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
 use crate::app::rest::is_affordable;
@@ -40,7 +40,7 @@ impl Host {
         let from_or_to_nothing = wants == Share::ZERO || app.wanted == Share::ZERO;
         if moved >= HYSTERESIS || (from_or_to_nothing && moved > Share::ZERO) {
             app.wanted = wants;
-            self.books.want(app.id, wants, self.now);
+            self.books.want(Demand { app: app.id, share: wants }, self.now);
             if self.places_by_grants(at) {
                 return;
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use qfabric_ecode::bpf::{Alu, Asm, Exits, Host, Jmp, Label, Layout, Reg, Size, generate};
 use qfabric_ecode::hir::Builtin;
-use qfabric_ecode::{Engine, Fault, FaultKind, Limits, Program, World};
+use qfabric_ecode::{Engine, Fault, Limits, Program, World};
 
 use super::assemble::add_attribute;
 use super::handler::{refused, system};
@@ -152,13 +152,10 @@ impl Engine for KernelEngine {
         "kernel"
     }
 
-    /// If the kernel refuses the system call, which gives no reason for a loaded program, the call counts as out of
-    /// fuel.
+    /// If the kernel refuses the system call, the fault is [`Fault::REFUSED`].
     fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
         self.prepare(input, world);
-        if self.program.run(1).is_err() {
-            return Err(Fault { kind: FaultKind::Fuel, line: 0 });
-        }
+        self.program.run(1).map_err(|_| Fault::REFUSED)?;
         self.collect(sink);
         match Fault::from_code(self.get(word::FAULT) as u32) {
             Some(fault) => Err(fault),

@@ -112,11 +112,9 @@ impl ExtError {
             ExtError::OutOfRange { what, value, limits, fix } => {
                 Problem::new("mechanism", format!("{what} {value} is outside the range {limits}"), *fix)
             }
-            ExtError::NoRoom { asked, free, place, fix } => Problem::new(
-                "mechanism",
-                format!("{asked} of a CPU requested, but only {free} is free on {place}"),
-                *fix,
-            ),
+            ExtError::NoRoom { asked, free, place, fix } => {
+                Problem::new("mechanism", format!("{asked} requested, but only {free} is free on {place}"), *fix)
+            }
             ExtError::NoCpu { cpu, online } => Problem::new(
                 "mechanism",
                 format!("CPU {cpu} is not online"),

@@ -144,12 +144,12 @@ mod tests {
     fn each_read_returns_the_present_text_cut_to_whole_lines() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         write!(file, "old").unwrap();
-        let (file, mut scratch) = (OpenFile::open_in_pieces(file.path()).unwrap(), Scratch::new());
-        assert_eq!(file.read(&mut scratch), Some(&b"old"[..]));
+        let (open, mut scratch) = (OpenFile::open_in_pieces(file.path()).unwrap(), Scratch::new());
+        assert_eq!(open.read(&mut scratch), Some(&b"old"[..]));
         std::fs::write(file.path(), "new text").unwrap();
-        assert_eq!(file.read(&mut scratch), Some(&b"new text"[..]));
+        assert_eq!(open.read(&mut scratch), Some(&b"new text"[..]));
         std::fs::write(file.path(), "a line of text\n".repeat(MOST / 10)).unwrap();
-        let long = file.read(&mut scratch).unwrap();
+        let long = open.read(&mut scratch).unwrap();
         assert!(long.len() <= MOST && long.ends_with(b"text\n"));
     }
 

@@ -22,7 +22,7 @@ mod stretches;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use qfabric_types::{Instant, Nanos, ThreadId};
+use qfabric_types::{Sample, ThreadId};
 
 pub use perf::SwitchObserver;
 pub use poll::PollObserver;
@@ -30,18 +30,9 @@ pub use poll::PollObserver;
 /// One event of a covered thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// The thread ran on a CPU without interruption.
-    Ran {
-        tid: ThreadId,
-        /// The thread got the CPU.
-        from: Instant,
-        /// The thread left the CPU.
-        to: Instant,
-        /// CPU time of the stretch. From [`SwitchObserver`] it includes the time that the hypervisor took from it.
-        used: Nanos,
-        /// `true`: the thread left the CPU to sleep, or ended. `false`: it was preempted, or its budget was used up.
-        slept: bool,
-    },
+    /// The thread ran on a CPU without interruption. From [`SwitchObserver`] the used time includes the time that the
+    /// hypervisor took from it.
+    Ran(Sample),
     /// A new thread of a covered program; it is observed from its start.
     Born {
         tid: ThreadId,

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use qfabric_types::{Instant, Nanos, ThreadId};
+use qfabric_types::{Instant, Nanos, Sample, ThreadId};
 
 use super::{MAX_FOLLOWED, Observation, Observer, Polled};
 use crate::files;
@@ -130,7 +130,7 @@ impl Followed {
         let slept = figures.sleeps != self.seen.sleeps;
         let from = std::mem::replace(&mut self.at, now);
         self.seen = figures;
-        (used > Nanos::ZERO).then_some(Observation::Ran { tid, from, to: now, used, slept })
+        (used > Nanos::ZERO).then_some(Observation::Ran(Sample { thread: tid, from, to: now, used, slept }))
     }
 }
 
@@ -166,6 +166,6 @@ mod tests {
         assert_eq!(entry.advance(tid, seen, Instant::new(20)), None);
         let observed = entry.advance(tid, Figures { run_ns: 150, sleeps: 2 }, Instant::new(30));
         let (from, to, used) = (Instant::new(20), Instant::new(30), Nanos::new(50));
-        assert_eq!(observed, Some(Observation::Ran { tid, from, to, used, slept: true }));
+        assert_eq!(observed, Some(Observation::Ran(Sample { thread: tid, from, to, used, slept: true })));
     }
 }

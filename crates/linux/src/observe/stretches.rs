@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use qfabric_types::{Instant, ThreadId};
+use qfabric_types::{Instant, Sample, ThreadId};
 
 use super::record::Record;
 use super::{MAX_FOLLOWED, Observation};
@@ -158,7 +158,7 @@ impl Stretches {
 }
 
 fn ran(tid: i32, from: Instant, to: Instant, slept: bool) -> Observation {
-    Observation::Ran { tid: ThreadId(tid), from, to, used: to.since(from), slept }
+    Observation::Ran(Sample { thread: ThreadId(tid), from, to, used: to.since(from), slept })
 }
 
 #[cfg(test)]
